@@ -1,4 +1,4 @@
-// Package spec is a floor of package pod: what the spec of a pod means on this node.
+// Package spec is the parent of the packages that interpret the spec of a pod for this node.
 //
 //	admit      whether a pod may run here
 //	allocate   whether a pod that runs may have other CPU and memory

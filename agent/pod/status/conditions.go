@@ -11,8 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// conditions sets the five conditions of a kubelet. Conditions that others own
-// are kept.
+// conditions sets the five conditions that a kubelet sets. Conditions of other owners are kept.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.ready(st), m.containersReady(st),
@@ -35,7 +34,7 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 		}
 		final := m.end != nil && m.end.Phase != ""
 		if c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet && disrupted == "" && !final {
-			continue // it came back
+			continue // the pod runs again
 		}
 		if !slices.ContainsFunc(ours, func(o v1.PodCondition) bool { return o.Type == c.Type }) {
 			st.Conditions = append(st.Conditions, c)
@@ -53,8 +52,8 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	}
 }
 
-// DevicesPlugged is the condition of a pod one of whose devices, as the configuration of the
-// node gives them, is or was not there.
+// DevicesPlugged is a condition of pods that use devices from the node's configuration. A pod has it as soon as one
+// of its devices was unplugged.
 const DevicesPlugged v1.PodConditionType = "islet.dev/DevicesPlugged"
 
 func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
@@ -68,8 +67,7 @@ func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
 	return []v1.PodCondition{condition(DevicesPlugged, len(gone) == 0, notIf(len(gone) == 0, "DeviceUnplugged"), strings.Join(gone, "; "))}
 }
 
-// disrupted says that the node itself ends the pod, for the sake of others; empty: it
-// does not.
+// disrupted returns why the node itself ends the pod in favour of other pods or of a shutdown, or "" if it does not.
 // https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 func (m *maker) disrupted() string {
 	if m.end != nil && m.end.Reason == plan.Preempting {
@@ -97,8 +95,7 @@ func (m *maker) readyToStart() v1.PodCondition {
 	return condition(v1.PodReadyToStartContainers, up, notIf(up, f.Reason), f.Message)
 }
 
-// restarting says whether all containers are about to restart
-// (KEP-5532).
+// restarting returns the condition that tells whether all containers are about to restart (KEP-5532).
 func (m *maker) restarting(st *v1.PodStatus) v1.PodCondition {
 	switch {
 	case st.Phase == v1.PodSucceeded:
@@ -152,7 +149,7 @@ func notIf(ok bool, reason string) string {
 	return reason
 }
 
-// ready adds the pod's readiness gates to the readiness of its containers.
+// ready returns the Ready condition: all containers are ready and all readiness gates are true.
 func (m *maker) ready(st *v1.PodStatus) v1.PodCondition {
 	c := m.containersReady(st)
 	c.Type = v1.PodReady

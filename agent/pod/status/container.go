@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// The kubelet's bound for the messages of all containers of a pod together.
+// maxMessages is the total size of the termination messages of a pod's containers, as in a kubelet.
 const maxMessages = 12 << 10
 
 // container returns the status of one container.
@@ -26,7 +26,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	}
 	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: int32(c.Attempt), VolumeMounts: m.mounts(ctr)}
 	started := plan.Started(m.in, c)
-	if kind != podspec.Ephemeral { // which has no probes
+	if kind != podspec.Ephemeral { // ephemeral containers have no probes
 		st.Started = &started
 	}
 	if ok {
@@ -47,7 +47,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	return st
 }
 
-// describe sets what the runtime knows of a container.
+// describe sets the fields that the runtime knows.
 func (m *maker) describe(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container) {
 	st.ContainerID = m.id(c)
 	st.ImageID = c.ImageID
@@ -55,12 +55,13 @@ func (m *maker) describe(st *v1.ContainerStatus, ctr *v1.Container, c plan.Conta
 		st.Image = c.Image
 	}
 	st.User = user(c.User)
-	if l := ctr.Lifecycle; c.StopSignal != "" && l != nil && l.StopSignal != nil { // a kubelet that does not know the field shows none
+	if l := ctr.Lifecycle; c.StopSignal != "" && l != nil && l.StopSignal != nil { // a kubelet without the feature has no such status field
 		st.StopSignal = new(v1.Signal(c.StopSignal))
 	}
 }
 
-// state returns what a container does. A container that the runtime does not have is in state Created.
+// state returns the state of a container. c is the zero Container, in state Created, if the runtime does not have the
+// container.
 func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	init := kind == podspec.Init || kind == podspec.Sidecar
@@ -79,16 +80,16 @@ func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1
 	return m.awaited(init)
 }
 
-// exited returns the state of a container that has ended: whether it starts again, and for what it waits.
-// Several cases may apply at once. The first one counts, as with a kubelet: what ends the pod comes before a
-// failure to start the container, and that before a wait.
+// exited returns the state of a container that has ended: terminated, or waiting for its next start. Several cases
+// may apply. The first one is used, in a kubelet's order: the end of the pod precedes a failure to start the
+// container, which precedes a back-off.
 func (m *maker) exited(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	init := kind == podspec.Init || kind == podspec.Sidecar
 	backOff := m.crashLoop(ctr, c)
 	switch {
 	case m.off() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
-		// The API server takes a success for the end of a container that runs until it succeeds.
+		// With exit code 0 the API server would treat a container with restart policy OnFailure as completed.
 		return waiting(&v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown})
 	case m.over() || !m.again(ctr, c):
 		return v1.ContainerState{Terminated: m.terminated(c)}
@@ -102,7 +103,7 @@ func (m *maker) exited(ctr *v1.Container, c plan.Container, kind podspec.Kind) v
 		return waiting(backOff)
 	case plan.HookFailed(m.in, c):
 		return waiting(m.hooking(c, init))
-	case m.in.Replaces(c): // as terminated, one that never restarts would seem to have ended for good
+	case m.in.Replaces(c): // as terminated, a container that never restarts would seem to have ended for good
 		return m.awaited(init)
 	}
 	return v1.ContainerState{Terminated: m.terminated(c)}
@@ -110,12 +111,12 @@ func (m *maker) exited(ctr *v1.Container, c plan.Container, kind podspec.Kind) v
 
 func waiting(w *v1.ContainerStateWaiting) v1.ContainerState { return v1.ContainerState{Waiting: w} }
 
-// awaited returns the state of a container that is about to start.
+// awaited returns the state of a container that has not started yet.
 func (m *maker) awaited(init bool) v1.ContainerState {
 	return waiting(&v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.trouble()})
 }
 
-// user is as whom a container runs, if the runtime says so (KEP-3619).
+// user returns the IDs that a container runs with, if the runtime reports them (KEP-3619).
 func user(u *plan.User) *v1.ContainerUser {
 	if u == nil {
 		return nil
@@ -123,18 +124,17 @@ func user(u *plan.User) *v1.ContainerUser {
 	return &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: u.Groups}}
 }
 
-// restartingAll is the kubelet's sentence about a container that was stopped because
-// another one had all restart.
+// restartingAll is a kubelet's message for a container that was stopped because all containers of its pod restart.
 const restartingAll = "The container is removed because RestartAllContainers in place"
 
-// renewed reports whether a container that ended belongs to a run of the pod that is
-// over, and waits for its turn in the next one.
+// renewed reports whether a container ended in an earlier round of the pod and waits for its restart in the current
+// round.
 func (m *maker) renewed(c plan.Container, kind podspec.Kind) bool {
 	return kind != podspec.Ephemeral && c.State == plan.Exited && c.Round < m.round
 }
 
-// hooking is the state of a container whose postStart hook runs, or failed: it has not
-// started yet.
+// hooking returns the state of a container whose postStart hook runs or has failed. The container does not count as
+// started.
 func (m *maker) hooking(c plan.Container, init bool) *v1.ContainerStateWaiting {
 	if f := m.in.Failed[plan.Key{Container: c.Name, Op: plan.PostStart}]; f.ID == c.ID {
 		return &v1.ContainerStateWaiting{Reason: plan.PostStartHookError, Message: f.Message}
@@ -142,13 +142,13 @@ func (m *maker) hooking(c plan.Container, init bool) *v1.ContainerStateWaiting {
 	return &v1.ContainerStateWaiting{Reason: m.notYet(init)}
 }
 
-// over reports whether no container of the pod starts any more.
+// over reports whether no container of the pod will start any more.
 func (m *maker) over() bool {
 	return m.end != nil || m.in.Deleting || !m.in.Off.IsZero() || plan.Finished(m.in)
 }
 
-// rests is the status of a container that was removed so that it runs again after the
-// boot: what was shown of it, at rest. Nil: nothing was.
+// rests returns the status of a container that was removed in a shutdown in order to run again after the boot. It is
+// the last status, with the container not running. It returns nil if the container had no status.
 func (m *maker) rests(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.before) {
 		if st.Name != name {
@@ -156,7 +156,7 @@ func (m *maker) rests(name string) *v1.ContainerStatus {
 		}
 		c := *st
 		c.Ready, c.Started = false, new(bool)
-		if c.State.Running != nil { // it was removed before its end was shown
+		if c.State.Running != nil { // it was removed before a status showed its end
 			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}}
 			c.LastTerminationState = v1.ContainerState{Terminated: lost(c.ContainerID)}
 		}
@@ -165,8 +165,8 @@ func (m *maker) rests(name string) *v1.ContainerStatus {
 	return nil
 }
 
-// kept is the last known status of a container that has run, with an end: that of a
-// container which the runtime no longer has, and which does not start again.
+// kept returns the last status of a container that has run, as terminated, or nil if there is none. It is for a
+// container that is gone from the runtime and will not start again.
 func (m *maker) kept(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.before) {
 		c := *st
@@ -188,7 +188,7 @@ func (m *maker) kept(name string) *v1.ContainerStatus {
 	return nil
 }
 
-// lost is the end of a container of which nothing is known any more, as a kubelet words it.
+// lost returns the termination state of a container of which nothing is known any more, as in a kubelet.
 func lost(id string) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
 		Message: "The container could not be located when the pod was terminated", ContainerID: id}
@@ -215,8 +215,8 @@ func (m *maker) notYet(init bool) string {
 	return plan.ContainerCreating
 }
 
-// trouble is why the pod has no sandbox to run its containers in. A kubelet tells
-// that by an event only, which a node without an apiserver cannot show.
+// trouble returns why the pod has no sandbox for its containers. A kubelet reports it only as an event, which a node
+// without an API server cannot show.
 func (m *maker) trouble() string {
 	f, ok := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
 	if !ok || m.sandbox.Ready {
@@ -225,8 +225,8 @@ func (m *maker) trouble() string {
 	return f.Reason + ": " + f.Message
 }
 
-// waitingAfter explains why a container could not be started. A failed pull is
-// ErrImagePull at first and ImagePullBackOff while the next try is awaited.
+// waitingAfter returns the state of a container that could not be started. After a failed pull the reason is
+// ErrImagePull, and later ImagePullBackOff until the next pull.
 func (m *maker) waitingAfter(ctr *v1.Container, f plan.Failure) *v1.ContainerStateWaiting {
 	w := &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
 	switch {
@@ -239,7 +239,8 @@ func (m *maker) waitingAfter(ctr *v1.Container, f plan.Failure) *v1.ContainerSta
 	return w
 }
 
-// crashLoop returns nil for a container that starts again without a wait, as in the sandbox that follows one that died.
+// crashLoop returns the state of a container in crash back-off. It returns nil for a container that starts again
+// without waiting, such as in a new sandbox.
 func (m *maker) crashLoop(ctr *v1.Container, c plan.Container) *v1.ContainerStateWaiting {
 	at, delay := plan.NextStart(c, m.in.CrashMax)
 	if c.SandboxID != m.sandbox.ID || !m.sandbox.Ready || !m.in.Now.Before(at) || m.in.RestartRequested(c) {
@@ -249,7 +250,7 @@ func (m *maker) crashLoop(ctr *v1.Container, c plan.Container) *v1.ContainerStat
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", short(delay), ctr.Name, podFullName(m.pod))}
 }
 
-// short is 10s, 1m20s, 5m0s: what Duration.String says of whole seconds.
+// short formats a duration in whole seconds: 10s, 1m20s, 5m0s.
 func short(d time.Duration) string { return d.Round(time.Second).String() }
 
 func (m *maker) terminated(c plan.Container) *v1.ContainerStateTerminated {
@@ -276,8 +277,7 @@ func (m *maker) id(c plan.Container) string {
 	return m.host.Runtime + "://" + c.ID
 }
 
-// boundMessages cuts termination messages so that all together keep to the
-// kubelet's bound.
+// boundMessages truncates termination messages so that their total size is at most maxMessages.
 func boundMessages(st *v1.PodStatus) {
 	var all []*v1.ContainerStateTerminated
 	for c := range podspec.Statuses(st) {

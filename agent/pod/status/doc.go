@@ -1,6 +1,5 @@
-// Package status makes the v1.PodStatus that a kubelet would report. It is pure:
-// the planner's input says everything, and the status before gives the times at
-// which conditions last changed.
+// Package status computes the v1.PodStatus that a kubelet would report. It is pure: everything comes from the
+// planner's input, except the times at which conditions last changed, which come from the previous status.
 //
 //	worker.Set.Input(uid), status before --> Make --> API, local commands, outbox
 package status

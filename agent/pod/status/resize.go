@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// size adds to a container's status what is allocated to it and what it has.
+// size adds the allocated and the actual resources to a container's status.
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container, there bool) {
 	if !there {
@@ -20,10 +20,10 @@ func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container
 		return
 	}
 	if c.Resources != nil {
-		m.had(st.Resources, c)
+		m.actual(st.Resources, c)
 	}
 	for _, old := range [][]v1.ContainerStatus{m.before.ContainerStatuses, m.before.InitContainerStatuses} {
-		for i := range old { // the kernel does not know requests of memory
+		for i := range old { // the kernel does not store memory requests
 			if o := &old[i]; o.ContainerID == st.ContainerID && o.Resources != nil {
 				replace(st.Resources.Requests, v1.ResourceMemory, o.Resources.Requests[v1.ResourceMemory])
 			}
@@ -31,8 +31,8 @@ func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container
 	}
 }
 
-// had shows what a container is held to where that is not what it is to have.
-func (m *maker) had(r *v1.ResourceRequirements, c plan.Container) {
+// actual replaces resources by those that the runtime reports, where they differ from the allocated ones.
+func (m *maker) actual(r *v1.ResourceRequirements, c plan.Container) {
 	want := m.in.Sizes[c.Name]
 	if c.Resources.Shares != want.Shares {
 		replace(r.Requests, v1.ResourceCPU, *resource.NewMilliQuantity((c.Resources.Shares*1000+1023)/1024, resource.DecimalSI))
@@ -45,7 +45,7 @@ func (m *maker) had(r *v1.ResourceRequirements, c plan.Container) {
 	}
 }
 
-// replace changes a resource that is named already.
+// replace changes the value of a resource that is in the list, or deletes it if the value is zero.
 func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	if _, ok := l[name]; !ok {
 		return
@@ -57,8 +57,8 @@ func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	l[name] = q
 }
 
-// resources adds what the pod as a whole is given, and has (KEP-5419). While it is being
-// resized it has what it had.
+// resources adds the allocated and the actual resources of the pod as a whole (KEP-5419). While the pod is being
+// resized, the actual ones are those of the previous status.
 func (m *maker) resources(st *v1.PodStatus) {
 	if m.in.End != nil && len(m.in.Seen.Sandboxes) == 0 {
 		st.AllocatedResources, st.Resources = m.before.AllocatedResources, m.before.Resources
@@ -89,15 +89,14 @@ func set(l *v1.ResourceList, name v1.ResourceName, q resource.Quantity, yes bool
 	(*l)[name] = q
 }
 
-// resizing adds the conditions of a pod that is to have other resources, as long as it
-// has not got them.
+// resizing adds the conditions of a resize that is pending or in progress.
 func (m *maker) resizing(st *v1.PodStatus) {
 	if p := m.in.Pending; p.Reason != "" {
 		m.addResize(st, v1.PodCondition{Type: v1.PodResizePending, Reason: p.Reason, Message: p.Message, ObservedGeneration: p.Generation})
-	} else if c := m.resize(v1.PodResizePending); c != nil && m.in.Undecided { // by the agent before this one
+	} else if c := m.previous(v1.PodResizePending); c != nil && m.in.Undecided { // an earlier agent decided that it is pending
 		st.Conditions = append(st.Conditions, *c)
 	}
-	before := m.resize(v1.PodResizeInProgress)
+	before := m.previous(v1.PodResizeInProgress)
 	if !plan.Resizing(m.in) && (before == nil || !m.in.Unsure) {
 		return
 	}
@@ -105,25 +104,25 @@ func (m *maker) resizing(st *v1.PodStatus) {
 	switch f, failed := m.in.Failed[plan.Key{Op: plan.Resize}]; {
 	case failed:
 		c.Reason, c.Message = v1.PodReasonError, f.Message
-	case before != nil && before.ObservedGeneration == c.ObservedGeneration: // until it is known to be over
+	case before != nil && before.ObservedGeneration == c.ObservedGeneration: // until the resize is known to be complete
 		c.Reason, c.Message = before.Reason, before.Message
 	}
 	m.addResize(st, c)
 }
 
-// addResize adds a condition whose time is that of its reason's last change.
+// addResize adds a condition. Its times change only when its reason changes.
 func (m *maker) addResize(st *v1.PodStatus, c v1.PodCondition) {
 	c.Status = v1.ConditionTrue
 	now := *stamp(m.in.Now)
 	c.LastProbeTime, c.LastTransitionTime = now, now
-	if old := m.resize(c.Type); old != nil && old.Reason == c.Reason {
+	if old := m.previous(c.Type); old != nil && old.Reason == c.Reason {
 		c.LastProbeTime, c.LastTransitionTime = old.LastProbeTime, old.LastTransitionTime
 	}
 	st.Conditions = append(st.Conditions, c)
 }
 
-// resize is a condition as it was before; nil: it was not.
-func (m *maker) resize(t v1.PodConditionType) *v1.PodCondition {
+// previous returns a condition of the previous status, or nil if there was none.
+func (m *maker) previous(t v1.PodConditionType) *v1.PodCondition {
 	for i := range m.before.Conditions {
 		if m.before.Conditions[i].Type == t {
 			return &m.before.Conditions[i]

@@ -17,21 +17,21 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Host is what a pod's status says of its node.
+// Host contains the facts about the node that a pod's status needs.
 type Host struct {
-	IPs     []string // the primary one first
-	Runtime string   // prefix of container IDs: containerd
-	// ReadOnlyTrees says whether mounts of a pod can be read-only with all below them; nil:
-	// they cannot.
+	IPs     []string // the primary address first
+	Runtime string   // prefix of container IDs, such as containerd
+	// ReadOnlyTrees reports whether the runtime supports recursive read-only mounts for a pod. If it is nil, they are
+	// not supported.
 	ReadOnlyTrees func(*v1.Pod) bool
-	// Devices says how the devices of a container are; nil: it has none.
+	// Devices returns the status of a container's devices. It may be nil.
 	Devices func(*v1.Pod, *v1.Container) []v1.ResourceStatus
-	// Unplugged says which devices of a pod are not there, each as a sentence; nil: all are.
+	// Unplugged returns a sentence for each missing device of a pod. It may be nil.
 	Unplugged func(pod types.UID) []string
 }
 
-// startTime is when the pod began to be worked on, which a restart of the agent
-// does not change. A time that was taken before the clock was set does not count.
+// startTime returns the start time of a pod, which stays the same after a restart of the agent. A start time from
+// before the clock was set is ignored.
 func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	switch {
 	case before != nil && clock.IsSet(before.Time) && (now.IsZero() || before.Time.Before(now)):
@@ -42,7 +42,7 @@ func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	return stamp(now)
 }
 
-// Make makes the status of in.Want, which must not be nil.
+// Make returns the status of in.Want, which must not be nil.
 func Make(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
 	m := maker{in: in, pod: in.Want, host: host, before: before}
 	m.sandbox, _ = in.Seen.Sandbox()
@@ -65,11 +65,11 @@ type maker struct {
 	host    Host
 	before  v1.PodStatus
 	sandbox plan.Sandbox
-	end     *plan.End // by the node's verdict or the deadline; nil: there is none
-	round   uint32    // of the pod's containers, see plan.Round
+	end     *plan.End // decision or deadline that ended the pod, or nil
+	round   uint32    // the pod's current round, see plan.Round
 }
 
-// verdict says why the pod ends for a reason of its own, not its containers'.
+// verdict returns the node's decision to end the pod or the exceeded deadline, or nil.
 func (m *maker) verdict() *plan.End {
 	if m.in.End == nil && plan.Expired(m.in) {
 		return &plan.End{Reason: plan.DeadlineExceeded, Message: "Pod was active on the node longer than the specified deadline"}
@@ -77,7 +77,7 @@ func (m *maker) verdict() *plan.End {
 	return m.in.End
 }
 
-// why explains the phase, or what keeps the pod from being gone.
+// why returns the reason for the phase, or what blocks a deletion.
 func (m *maker) why(phase v1.PodPhase) (reason, message string) {
 	switch {
 	case m.end != nil && (phase == v1.PodFailed || phase == v1.PodSucceeded):
@@ -90,11 +90,11 @@ func (m *maker) why(phase v1.PodPhase) (reason, message string) {
 	return "", ""
 }
 
-// nodeShutdown is the kubelet's sentence about a pod that ends with the machine.
+// nodeShutdown is a kubelet's message for a pod that ends because of a shutdown.
 const nodeShutdown = "Pod was terminated in response to imminent node shutdown."
 
-// off reports whether the pod ends because the machine goes off. One that had ended by
-// then does not.
+// off reports whether the pod ends because of a shutdown of the machine. It returns false for a pod that had ended
+// before the shutdown.
 func (m *maker) off() bool {
 	if m.in.Off.IsZero() || m.in.Deleting || m.end != nil {
 		return false
@@ -103,7 +103,7 @@ func (m *maker) off() bool {
 	return !plan.Finished(m.in) || slices.ContainsFunc(m.in.Seen.Containers, late)
 }
 
-// containers adds the statuses of all containers. A pod that was refused has none.
+// containers adds the statuses of all containers. A rejected pod has none.
 func (m *maker) containers(st *v1.PodStatus) {
 	if m.end != nil && len(m.in.Seen.Containers)+len(m.before.ContainerStatuses) == 0 {
 		return
@@ -111,7 +111,8 @@ func (m *maker) containers(st *v1.PodStatus) {
 	for kind, ctr := range podspec.Containers(&m.pod.Spec) {
 		switch c := m.container(ctr, kind); kind {
 		case podspec.Main:
-			if m.host.Devices != nil { // of init containers a kubelet does not say it
+			// A kubelet does not report it for init containers.
+			if m.host.Devices != nil {
 				c.AllocatedResourcesStatus = m.host.Devices(m.pod, ctr)
 			}
 			st.ContainerStatuses = append(st.ContainerStatuses, c)
@@ -123,12 +124,12 @@ func (m *maker) containers(st *v1.PodStatus) {
 	}
 }
 
-// stuck is why the pod cannot be ended, if it cannot.
+// stuck returns why the pod cannot be stopped or removed, or "" if nothing has failed.
 func (m *maker) stuck() string {
 	var all []string
 	for key, f := range m.in.Failed {
 		switch key.Op {
-		case plan.RunSandbox, plan.StartContainer, plan.PostStart, plan.Admit, plan.Update, plan.Allocate, plan.Resize: // of its life
+		case plan.RunSandbox, plan.StartContainer, plan.PostStart, plan.Admit, plan.Update, plan.Allocate, plan.Resize: // of a running pod
 		default:
 			all = append(all, f.Message)
 		}
@@ -137,8 +138,8 @@ func (m *maker) stuck() string {
 	return strings.Join(all, "; ")
 }
 
-// phase sums up the containers. It is not terminal while something runs: whoever
-// waits for the pod's end, such as a Job, would start the next one beside it (KEP-3329).
+// phase returns the pod's phase. It is not terminal while a container runs. Otherwise a controller such as a Job
+// would start the next pod while this one still runs (KEP-3329).
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
 func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
 	var waiting, running, failed int
@@ -173,7 +174,7 @@ func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
 	return v1.PodRunning
 }
 
-// runs reports whether a container of the pod runs, or is being started.
+// runs reports whether a container of the pod runs or is being started.
 func (m *maker) runs() bool {
 	for _, f := range m.in.Busy {
 		if f.Op == plan.StartContainer {
@@ -190,8 +191,8 @@ func exitCode(c v1.ContainerStatus) int32 {
 	return 0
 }
 
-// initialized reports whether the init containers are behind the pod. One that has been
-// initialized stays so while all its containers restart (KEP-5532).
+// initialized reports whether the init containers have completed. A pod that was initialized stays so while all its
+// containers restart (KEP-5532).
 func (m *maker) initialized() bool {
 	if len(m.pod.Spec.InitContainers) == 0 || plan.Initialized(m.in, m.sandbox) {
 		return true
@@ -199,7 +200,7 @@ func (m *maker) initialized() bool {
 	return len(m.uninitialized()) == 0 || m.round > 0 && m.was(v1.PodInitialized)
 }
 
-// was reports whether a condition was true before.
+// was reports whether a condition was true in the previous status.
 func (m *maker) was(t v1.PodConditionType) bool {
 	return slices.ContainsFunc(m.before.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
 }
@@ -219,7 +220,7 @@ func (m *maker) uninitialized() (names []string) {
 	return names
 }
 
-// addresses come from the sandbox; a pod that has ended keeps its last ones.
+// addresses sets the addresses of the host and of the sandbox. A pod that has ended keeps its last ones.
 func (m *maker) addresses(st *v1.PodStatus, before v1.PodStatus) {
 	for _, ip := range m.host.IPs {
 		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
@@ -242,7 +243,7 @@ func (m *maker) addresses(st *v1.PodStatus, before v1.PodStatus) {
 	}
 }
 
-// stamp drops what the API does not keep: it has whole seconds.
+// stamp truncates a time to whole seconds, the precision of the API.
 func stamp(t time.Time) *metav1.Time {
 	s := metav1.NewTime(t).Rfc3339Copy()
 	return &s

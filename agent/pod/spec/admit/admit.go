@@ -18,54 +18,53 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Node is what pods are measured against.
+// Node contains the facts about the node that admission checks pods against.
 type Node struct {
 	Name        string
 	OS, Arch    string            // runtime.GOOS, runtime.GOARCH
 	Labels      map[string]string // of the node
 	Taints      []v1.Taint        // of the node
-	Allocatable v1.ResourceList   // nil: resources are not counted
-	AppArmor    error             // nil, or why its profiles are not enforced here
-	SELinux     error             // nil, or why its labels are not enforced here
-	Sysctls     []string          // allowed beyond the safe ones; a final * stands for any rest
-	Quotas      bool              // the file system of volumes keeps directories to a size
-	Limits      bool              // what pods write is measured, and they are evicted beyond their limits
-	Off         bool              // the machine goes off: nothing new starts
-	// StaticCPU and StaticMemory: guaranteed pods have CPUs or memory of their own, which a
-	// resize does not change.
+	Allocatable v1.ResourceList   // nil means that resources are not checked
+	AppArmor    error             // why AppArmor profiles are not enforced; nil if they are
+	SELinux     error             // why SELinux labels are not enforced; nil if they are
+	Sysctls     []string          // allowed in addition to the safe ones; a trailing * matches any suffix
+	Quotas      bool              // the file system of volumes supports project quotas
+	Limits      bool              // local storage is measured, and its limits are enforced by eviction
+	Off         bool              // the machine is shutting down: no pod is admitted
+	// StaticCPU and StaticMemory mean that guaranteed pods have exclusive CPUs or memory, which a resize cannot
+	// change.
 	StaticCPU, StaticMemory bool
 
-	Pressures []v1.NodeConditionType // that the node has: little memory, disk or processes are left
+	Pressures []v1.NodeConditionType // pressure conditions of the node
 }
 
-// A Rejection says in the kubelet's words why a pod may not run.
+// A Rejection contains a kubelet's reason and message for a pod that may not run.
 type Rejection struct{ Reason, Message string }
 
 func reject(reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// OfResources reports whether a pod was refused for lack of resources alone: all else
-// is looked at before them.
+// OfResources reports whether a pod was rejected only for lack of resources. All other checks precede it.
 func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
 
-// A Holder is a pod with what it holds. That is worked out once: with each pod that
-// comes, all others are looked at.
+// A Holder is a pod with its host ports and resource requests. They are computed once, because each new pod is
+// compared with all others.
 type Holder struct {
 	Pod      *v1.Pod
 	ports    []port
 	requests v1.ResourceList
 }
 
-// Hold works out what a pod holds, or asks for. The pod may not be changed any more.
+// Hold computes the Holder of a pod. The pod must not be changed afterwards.
 func Hold(pod *v1.Pod) *Holder {
 	h := &Holder{Pod: pod, ports: hostPorts(pod), requests: demand.Requests(unclaimed(pod))}
 	h.requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return h
 }
 
-// unclaimed is a pod without the resources that its containers have by a claim, which the
-// scheduler made for them: those are no devices that the node counts.
+// unclaimed returns a pod without the resource requests that the scheduler has turned into resource claims. The node
+// does not count those.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/5004-dra-extended-resource
 func unclaimed(pod *v1.Pod) *v1.Pod {
 	st := pod.Status.ExtendedResourceClaimStatus
@@ -83,8 +82,8 @@ func unclaimed(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// AtLeast makes a pod hold no less than these requests: it is being resized, and its
-// containers may have more yet than it is to have. It is called before others see it.
+// AtLeast raises the requests of a pod to at least these. It is for a pod that is being resized, whose containers may
+// still have more than its spec says. It must be called before the Holder is shared.
 func (h *Holder) AtLeast(requests v1.ResourceList) {
 	for name, q := range requests {
 		if have, ok := h.requests[name]; !ok || q.Cmp(have) > 0 {
@@ -93,8 +92,8 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 	}
 }
 
-// Admit says whether a pod may run beside others, those that were admitted and have
-// not ended. It returns nil if so.
+// Admit decides whether a pod may run beside others, which are the admitted pods that have not ended. It returns nil
+// if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, off, operatingSystem, nodeName, selector, affinity,
 		taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
@@ -105,8 +104,8 @@ func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// pressure refuses what would make it worse: while memory is short pods that ask for none,
-// unless they tolerate that, and else all that are not critical.
+// pressure rejects pods that could make a pressure worse. Under memory pressure alone these are the best-effort pods
+// that do not tolerate it. Under any other pressure these are all pods that are not critical.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-conditions
 func pressure(h *Holder, _ []*Holder, n Node) *Rejection {
 	if len(n.Pressures) == 0 || Critical(h.Pod) {
@@ -122,7 +121,7 @@ func pressure(h *Holder, _ []*Holder, n Node) *Rejection {
 	return reject("Evicted", "The node had condition: %v. ", n.Pressures)
 }
 
-// off refuses what comes while the machine goes off.
+// off rejects pods while the machine is shutting down.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
 func off(_ *Holder, _ []*Holder, n Node) *Rejection {
 	if n.Off {
@@ -166,9 +165,8 @@ func selector(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// affinity checks what the pod requires of its node's labels and name. What it prefers
-// is the scheduler's.
-// https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
+// affinity checks the pod's required node affinity against the node's labels and name. The scheduler alone uses
+// preferences. https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
 func affinity(h *Holder, _ []*Holder, n Node) *Rejection {
 	a := h.Pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -176,16 +174,16 @@ func affinity(h *Holder, _ []*Holder, n Node) *Rejection {
 	}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{}}}
 	maps.Copy(node.Labels, n.Labels)
-	maps.Copy(node.Labels, map[string]string{v1.LabelOSStable: n.OS, v1.LabelArchStable: n.Arch}) // also before a cluster knows the node
+	// These labels are added because the node may not be registered yet.
+	maps.Copy(node.Labels, map[string]string{v1.LabelOSStable: n.OS, v1.LabelArchStable: n.Arch})
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(h.Pod).Match(node); err != nil || !ok {
 		return reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 	}
 	return nil
 }
 
-// taints refuses a pod of the API server that the node's NoExecute taints would end at
-// once. A static pod is the node's own: they do not concern it.
-// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+// taints rejects a pod from the API server that a NoExecute taint of the node would evict at once. Static pods belong
+// to the node and ignore its taints. https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 func taints(h *Holder, _ []*Holder, n Node) *Rejection {
 	if h.Pod.Annotations[keys.ConfigSource] != keys.SourceAPI {
 		return nil
@@ -208,7 +206,7 @@ func duplicate(h *Holder, others []*Holder, _ Node) *Rejection {
 	return nil
 }
 
-// A port is taken by protocol and number on one host address or on all.
+// A port is a host port on one address of the host, or on all.
 type port struct {
 	protocol v1.Protocol
 	number   int32
@@ -259,14 +257,14 @@ func resources(h *Holder, others []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// A shortage is a resource of which a pod asks for more than others leave: CPU in
-// thousandths, all else as it is counted.
+// A shortage is a resource of which a pod requests more than is free. CPU is in thousandths, other resources are in
+// their usual unit.
 type shortage struct {
 	name               v1.ResourceName
 	asked, taken, have int64
 }
 
-// shortages are what keeps a pod from running beside others, by name.
+// shortages returns the resources that a pod lacks beside the others, by name.
 func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	if n.Allocatable == nil {
 		return nil
@@ -292,9 +290,9 @@ func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	return out
 }
 
-// Extended says whether a resource is one that others advertise. Where the node does
-// not know it, it is the scheduler's affair: a pod that is placed by hand, or was placed
-// before a device plugin came, runs without being counted, as with a kubelet.
+// Extended reports whether a resource is an extended resource. An extended resource that the node does not have is
+// not checked, as in a kubelet: a pod that bypassed the scheduler, or that started before its device plugin, runs
+// without being counted.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 func Extended(name v1.ResourceName) bool {
 	s := string(name)

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// apparmor refuses a pod whose profiles nobody would enforce, as a kubelet does.
+// apparmor rejects a pod with an AppArmor profile if the node cannot enforce it, as a kubelet does.
 // https://kubernetes.io/docs/tutorials/security/apparmor/
 func apparmor(h *Holder, _ []*Holder, n Node) *Rejection {
 	pod := h.Pod
@@ -22,14 +22,13 @@ func apparmor(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// unconfinedSELinux is the type of containers that SELinux leaves alone, which can
-// be had anywhere.
+// unconfinedSELinux is the type of containers that SELinux does not confine. It needs no SELinux on the host.
 const unconfinedSELinux = "spc_t"
 
-// selinux refuses a pod whose labels nobody would enforce. A kubelet leaves that to
-// the runtime, which without SELinux runs the pod as if it had not asked. So runs here
-// one that asks for a level and nothing else: manifests set one to share volumes among
-// pods, which without SELinux they do anyway. It is reported (see IgnoredFields).
+// selinux rejects a pod with SELinux options if the node cannot enforce them. A kubelet leaves the check to the
+// runtime, which without SELinux ignores the options. A pod that sets only a level is admitted: the level serves to
+// share volumes among pods, which without SELinux needs no label. Such a level is reported as an ignored field (see
+// IgnoredFields).
 func selinux(h *Holder, _ []*Holder, n Node) *Rejection {
 	if n.SELinux == nil {
 		return nil
@@ -43,7 +42,7 @@ func selinux(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// seLinuxOptions are those of a container, or of its pod if it has none.
+// seLinuxOptions returns the options of a container, or else those of its pod.
 func seLinuxOptions(pod *v1.Pod, c *v1.Container) v1.SELinuxOptions {
 	if c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil {
 		return *c.SecurityContext.SELinuxOptions

@@ -8,19 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// An Ignored field is one that a pod may have here although it does not act: a person
-// who set it has to know.
+// An Ignored is a field that a pod may set although it has no effect on this node. It is reported to people.
 type Ignored struct {
-	Field   string // as in spec.volumes[1].emptyDir.sizeLimit
-	Instead string // what happens, as the rest of a sentence about the field
+	Field   string // such as spec.volumes[1].emptyDir.sizeLimit
+	Instead string // what happens instead, as the rest of a sentence that begins with the field
 }
 
 func (i Ignored) String() string { return i.Field + " " + i.Instead }
 
-// maxSentence bounds a Sentence, in bytes, so that it fits into an event.
+// maxSentence is the maximum length of a Sentence in bytes, so that it fits into an event.
 const maxSentence = 1000
 
-// Sentence names fields and what happens instead, in one line.
+// Sentence describes all ignored fields in one line.
 func Sentence(list []Ignored) string {
 	var b strings.Builder
 	b.WriteString("This node accepts fields that do not act: ")
@@ -38,16 +37,16 @@ func Sentence(list []Ignored) string {
 	return b.String()
 }
 
-// ignored is a row of the tables below, of one pod or container.
+// ignored is a row of the tables below.
 type ignored struct {
 	there   bool
 	path    *field.Path
 	instead string
 }
 
-// IgnoredFields lists the fields of a pod that do not act on a node, in the order of its
-// manifest. What makes one of them act removes its row here, and the warnings of
-// islet apply, the event FieldIgnored and the line of islet status go with it.
+// IgnoredFields lists the fields of a pod that have no effect on the node, in the order of the manifest. When a field
+// is implemented, remove its row here: the warnings of islet apply, the event FieldIgnored and the line in islet
+// status come from these rows.
 func IgnoredFields(pod *v1.Pod, n Node) (out []Ignored) {
 	eachContainer(pod, func(at *field.Path, c *v1.Container) {
 		level := n.SELinux != nil && seLinuxOptions(pod, c).Level != ""

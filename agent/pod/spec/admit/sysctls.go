@@ -7,9 +7,8 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safe lists the sysctls that a pod may set without being able to disturb
-// others: each lives in a namespace and is bounded in it.
-// https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/#safe-and-unsafe-sysctls
+// safe lists the sysctls that a pod may set without affecting other pods: each is namespaced and limited to the
+// namespace. https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/#safe-and-unsafe-sysctls
 func safe() []string {
 	return []string{
 		"kernel.shm_rmid_forced",
@@ -27,8 +26,8 @@ func safe() []string {
 	}
 }
 
-// sysctls refuses what is neither safe nor allowed by the node's configuration, and
-// what would be the host's: because its namespace is, or because it has none.
+// sysctls rejects sysctls that are neither safe nor allowed by the configuration. It also rejects those that would be
+// set on the host, because the pod uses the host's namespace or the sysctl is not namespaced.
 func sysctls(h *Holder, _ []*Holder, n Node) *Rejection {
 	pod := h.Pod
 	if pod.Spec.SecurityContext == nil {

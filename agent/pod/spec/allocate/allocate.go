@@ -15,7 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Of is what of a pod's spec is allocated: names and resources. It shares them.
+// Of returns the part of a pod's spec that is allocated: the names and resources of its containers. The result shares
+// memory with the spec.
 func Of(spec *v1.PodSpec) *v1.PodSpec {
 	part := func(list []v1.Container) (out []v1.Container) {
 		for i := range list {
@@ -26,8 +27,8 @@ func Of(spec *v1.PodSpec) *v1.PodSpec {
 	return &v1.PodSpec{Resources: spec.Resources, InitContainers: part(spec.InitContainers), Containers: part(spec.Containers)}
 }
 
-// Apply gives a pod the resources that are allocated to it. It is the pod itself if it is
-// wanted with these, else a copy that shares what is not changed.
+// Apply returns the pod with its allocated resources. If they equal the wanted ones, it returns the pod itself, else
+// a copy that shares everything that is unchanged.
 func Apply(pod *v1.Pod, given *v1.PodSpec) *v1.Pod {
 	if given == nil || Same(&pod.Spec, given) {
 		return pod
@@ -49,7 +50,7 @@ func applied(list, given []v1.Container) []v1.Container {
 	return list
 }
 
-// Same reports whether a pod is wanted with what is allocated to it.
+// Same reports whether the allocated resources equal the wanted ones.
 func Same(spec, given *v1.PodSpec) bool {
 	return equality.Semantic.DeepEqual(spec.Resources, given.Resources) && same(spec.InitContainers, given.InitContainers) &&
 		same(spec.Containers, given.Containers)
@@ -70,22 +71,22 @@ func find(list []v1.Container, name string) *v1.Container {
 	return &list[i]
 }
 
-// A Refusal says why a pod keeps what it has. Deferred it may be another verdict later.
+// A Refusal is the reason why a pod keeps its allocated resources. A deferred resize is decided again later.
 type Refusal struct {
 	Reason  string // v1.PodReasonDeferred, v1.PodReasonInfeasible
 	Message string
-	Detail  string // why it is infeasible, as a label of metrics
-	Lacks   bool   // it is deferred for want of resources: a critical pod's others make room for
+	Detail  string // label for metrics, if the resize is infeasible
+	Lacks   bool   // deferred for lack of resources; for a critical pod, other pods are preempted
 }
 
-// Decide says whether a pod may have what it is wanted with, beside others with what
-// they hold. It returns nil if so. The API server refuses what is infeasible here.
+// Decide decides whether a pod may have its wanted resources beside the others. It returns nil if the pod may have
+// them. The cases that are infeasible here are also rejected by the API server.
 func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Refusal {
 	infeasible := func(detail, message string) *Refusal {
 		return &Refusal{Reason: v1.PodReasonInfeasible, Message: message, Detail: detail}
 	}
 	switch {
-	case demand.Class(wanted) != demand.Class(allocated): // its cgroup would be another one
+	case demand.Class(wanted) != demand.Class(allocated): // the cgroup's path depends on the class
 		return infeasible("qos_class", "Pod QOS Class may not change as a result of resizing")
 	case takesAway(&wanted.Spec, &allocated.Spec):
 		return infeasible("limit_removed", "resource limits cannot be removed")
@@ -108,9 +109,9 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	return nil
 }
 
-// resized visits the resources of a pod and of its containers, as they are wanted and as
-// they are allocated.
-func resized(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceRequirements) bool) bool {
+// anyResource reports whether visit returns true for the wanted and allocated resources of the pod or of one of its
+// containers.
+func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceRequirements) bool) bool {
 	of := func(r *v1.ResourceRequirements) v1.ResourceRequirements {
 		if r == nil {
 			return v1.ResourceRequirements{}
@@ -127,16 +128,16 @@ func resized(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceReq
 		each(wanted.Containers, allocated.Containers)
 }
 
-// changes reports whether a request or limit of a resource is another one.
+// changes reports whether a request or limit of a resource differs.
 func changes(wanted, allocated *v1.Pod, name v1.ResourceName) bool {
-	return resized(&wanted.Spec, &allocated.Spec, func(want, have v1.ResourceRequirements) bool {
+	return anyResource(&wanted.Spec, &allocated.Spec, func(want, have v1.ResourceRequirements) bool {
 		request, limit := want.Requests[name], want.Limits[name]
 		return request.Cmp(have.Requests[name]) != 0 || limit.Cmp(have.Limits[name]) != 0
 	})
 }
 
 func takesAway(wanted, allocated *v1.PodSpec) bool {
-	return resized(wanted, allocated, func(want, have v1.ResourceRequirements) bool {
+	return anyResource(wanted, allocated, func(want, have v1.ResourceRequirements) bool {
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			now, before := want.Limits[name], have.Limits[name]
 			if now.IsZero() && !before.IsZero() {
@@ -157,21 +158,21 @@ func changesOthers(wanted, allocated *v1.PodSpec) bool {
 		}
 		return out
 	}
-	return resized(wanted, allocated, func(want, have v1.ResourceRequirements) bool {
+	return anyResource(wanted, allocated, func(want, have v1.ResourceRequirements) bool {
 		return !equality.Semantic.DeepEqual(rest(want.Requests), rest(have.Requests)) ||
 			!equality.Semantic.DeepEqual(rest(want.Limits), rest(have.Limits)) ||
 			!equality.Semantic.DeepEqual(want.Claims, have.Claims)
 	})
 }
 
-// A Waiter is a pod that waits for other resources.
+// A Waiter is a pod whose resize is not decided yet or deferred.
 type Waiter struct {
 	Wanted, Allocated *v1.Pod
-	Since             time.Time // when it began to wait; zero: it is new
+	Since             time.Time // when it began to wait; zero if it is new
 }
 
-// Sort puts those first that get room first: what asks for no more, then by priority,
-// then guaranteed pods, then who waits longest.
+// Sort orders the pods for a decision: first those that request no more than they have, then by priority, then
+// guaranteed pods, then by the time since which they wait.
 func Sort(list []Waiter) {
 	rank := func(yes bool) int {
 		if yes {
@@ -179,7 +180,7 @@ func Sort(list []Waiter) {
 		}
 		return 1
 	}
-	since := func(w Waiter) time.Time { // who has just come is last
+	since := func(w Waiter) time.Time { // a new waiter is last
 		if w.Since.IsZero() {
 			return time.Unix(1<<40, 0)
 		}
@@ -208,10 +209,10 @@ func priority(pod *v1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// A Request is a change that somebody asked for of one resource of a container.
+// A Request is a requested change of one resource of a container.
 type Request struct{ Resource, Requirement, Operation string }
 
-// Requests are the changes between two wishes for a pod, as a kubelet counts them.
+// Requests returns the changes between two versions of a pod's spec, as a kubelet counts them.
 func Requests(before, now *v1.PodSpec) (out []Request) {
 	each := func(before, now []v1.Container) {
 		for i := range now {

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Reasons of the events about a pod's resize: the kubelet's.
+// Reasons of the events about resizes, as in a kubelet.
 const (
 	Started    = "ResizeStarted"
 	Completed  = "ResizeCompleted"
@@ -15,7 +15,7 @@ const (
 	Failed     = "ResizeError"
 )
 
-// summary is what such an event shows of a pod.
+// summary is the part of a pod that is in the message of such an event.
 type summary struct {
 	InitContainers []part `json:"initContainers,omitempty"`
 	Containers     []part `json:"containers,omitempty"`
@@ -28,8 +28,8 @@ type part struct {
 	Resources v1.ResourceRequirements `json:"resources"`
 }
 
-// Message is the text of an event: what happened, with a pod's resources as JSON, which
-// generation of it they are of, and why it failed; problem is empty if it did not.
+// Message returns the message of an event: what happened, followed by the pod's resources, their generation and the
+// problem as JSON. problem is empty if the resize has not failed.
 func Message(what string, pod *v1.Pod, generation int64, problem string) string {
 	s := summary{Generation: generation, Error: problem}
 	for _, c := range pod.Spec.InitContainers {

@@ -21,24 +21,23 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Socket is one at which a program listens.
+// A Socket is a socket on which a program listens.
 type Socket struct {
 	Protocol v1.Protocol // TCP, UDP
 	Address  netip.AddrPort
 }
 
-// maxTable bounds what is read of one table of the kernel's: about a hundred
-// thousand sockets.
+// maxTable is how many bytes of a table of the kernel are read: about a hundred thousand sockets.
 const maxTable = 16 << 20
 
-// States of a socket, as the kernel writes them.
+// States of a socket in the kernel's tables.
 const (
 	tcpListen   = "0A"
-	udpUnjoined = "07" // bound, and to nobody in particular
+	udpUnjoined = "07" // bound but not connected
 )
 
-// Listening reads the sockets of the host whose root directory is given. A table
-// that the kernel does not have, such as those of IPv6, is none.
+// Listening reads the listening sockets of the host whose root directory is given. A table that the kernel does not
+// have, such as one of IPv6, counts as empty.
 func Listening(host fs.FS) ([]Socket, error) {
 	var all []Socket
 	for _, table := range []struct {
@@ -64,9 +63,8 @@ func Listening(host fs.FS) ([]Socket, error) {
 	return all, nil
 }
 
-// parse reads a table of sockets: a header, then a line each, whose second word is
-// the local address and whose fourth is the state. Lines that are not so are left
-// out.
+// parse reads a table of sockets. After a header, each line is a socket: its second word is the local address, its
+// fourth the state. Other lines are skipped.
 func parse(r io.Reader, state string) (found []netip.AddrPort, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -81,8 +79,7 @@ func parse(r io.Reader, state string) (found []netip.AddrPort, err error) {
 	return found, lines.Err()
 }
 
-// address reads 0100007F:1F90: words of 32 bits in the order of a little-endian
-// machine, and the port.
+// address parses an address such as 0100007F:1F90: the IP address as little-endian 32-bit words, and the port.
 func address(s string) (netip.AddrPort, bool) {
 	text, number, ok := strings.Cut(s, ":")
 	raw, err := hex.DecodeString(text)
@@ -97,7 +94,7 @@ func address(s string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), true
 }
 
-// Taken describes each host port of a pod at which one of the sockets listens.
+// Taken returns a sentence for each host port of a pod on which one of the sockets listens.
 func Taken(pod *v1.Pod, sockets []Socket) (out []string) {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		for _, p := range c.Ports {
@@ -120,7 +117,7 @@ func Taken(pod *v1.Pod, sockets []Socket) (out []string) {
 	return out
 }
 
-// meets says whether the socket and a host port are of the same address.
+// meets reports whether the socket listens on a host port.
 func (s Socket) meets(protocol v1.Protocol, ip string, port int32) bool {
 	if s.Protocol != protocol || int32(s.Address.Port()) != port {
 		return false
@@ -129,14 +126,13 @@ func (s Socket) meets(protocol v1.Protocol, ip string, port int32) bool {
 	return err != nil || want.IsUnspecified() || s.Address.Addr().IsUnspecified() || s.Address.Addr() == want.Unmap()
 }
 
-// Reason is that of the event.
+// Reason is the reason of the event.
 const Reason = "HostPortConflict"
 
-// A Hook reports taken host ports when the sandbox or a container of a pod is about
-// to be run. The pod runs all the same, as with a kubelet. A pod in the host's
-// network listens there itself, and fails by itself where it cannot.
+// A Hook reports taken host ports when the sandbox or a container of a pod is about to be run. The pod runs nevertheless, as with a
+// kubelet. A pod with hostNetwork is not checked: its program listens itself, and fails if the port is taken.
 type Hook struct {
-	Host   fs.FS // the host's root
+	Host   fs.FS // root directory of the host
 	Events event.Sink
 	Log    *slog.Logger
 }
@@ -150,8 +146,8 @@ func (h Hook) Sandbox(_ context.Context, pod *v1.Pod, _ *api.PodSandboxConfig) e
 		return nil
 	}
 	sockets, err := Listening(h.Host)
-	if err != nil { // no reason to keep a pod from running
-		h.Log.Debug("whether host ports are taken is not known", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
+	if err != nil { // the pod runs nevertheless
+		h.Log.Debug("cannot find out whether host ports are taken", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
 		return nil
 	}
 	for _, text := range Taken(pod, sockets) {

@@ -14,23 +14,22 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Attempt says which start of a container a configuration is for.
+// An Attempt describes the start of a container for which a configuration is made.
 type Attempt struct {
 	Number uint32
-	Streak uint32     // crashes in a row before it
-	Round  uint32     // as plan.Round has it
-	Hook   bool       // its postStart hook, if it has one, is run after it has started
-	Target string     // the ID of the container whose processes it sees; empty: its own
-	Image  *api.Image // the image that it runs
-	Ref    string     // that image's reference, as the runtime wants it in CreateContainer
-	// Before returns the environment of the last attempt, nil if that is not known. It is called
-	// when objects of the environment are not known and the API server does not answer.
+	Streak uint32     // consecutive crashes before this attempt
+	Round  uint32     // see plan.Round
+	Hook   bool       // the agent runs the container's postStart hook
+	Target string     // ID of the container whose processes it shares; empty if it has none
+	Image  *api.Image // image to run
+	Ref    string     // reference of the image for CreateContainer
+	// Before returns the environment of the last attempt, or nil if it is not known. It is called when the
+	// environment needs objects that are not known and the API server does not answer.
 	Before func() []*api.KeyValue
 }
 
-// Container makes the configuration of one attempt of a container, without
-// mounts and devices. The other result is the container as hooks see it, with
-// the subPathExpr of its mounts expanded.
+// Container returns the configuration of an attempt, without mounts and devices. It also returns the container for
+// the hooks, with subPathExpr replaced by subPath.
 func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig,
 	*v1.Container, error) {
 	env, err := environment(pod, ctr, n, objects, files)
@@ -79,7 +78,7 @@ func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Object
 	return cfg, ctr, nil
 }
 
-// LogPath is the path of an attempt's log under the pod's log directory.
+// LogPath returns the path of an attempt's log below the pod's log directory.
 func LogPath(container string, attempt uint32) string {
 	return path.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
 }
@@ -112,8 +111,7 @@ func annotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
 	return out
 }
 
-// expandMounts replaces subPathExpr by subPath. Every variable that it names
-// must be known.
+// expandMounts replaces subPathExpr by subPath. All variables in it must be set.
 func expandMounts(ctr *v1.Container, env *environ) (*v1.Container, error) {
 	out := *ctr
 	out.VolumeMounts = nil

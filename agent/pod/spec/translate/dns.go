@@ -10,8 +10,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The limits that a kubelet applies to a resolv.conf. A longer search domain makes some
-// resolvers abort.
+// The limits of a kubelet for a resolv.conf. Some resolvers abort if a search domain is longer.
 // https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#dns-search-domain-list-limits
 const (
 	maxNameservers  = 3
@@ -23,8 +22,8 @@ const (
 // DNS is the content of a resolv.conf.
 type DNS struct{ Servers, Searches, Options []string }
 
-// ParseResolv reads a resolv.conf as a kubelet does: of search lines the last one counts, of
-// options the last of a name. Lines that it does not know are skipped.
+// ParseResolv parses a resolv.conf as a kubelet does. Only the last search line counts, and of the options with the
+// same name only the last. Unknown lines are skipped.
 func ParseResolv(text string) DNS {
 	var d DNS
 	for line := range strings.Lines(text) {
@@ -56,8 +55,7 @@ func ParseResolv(text string) DNS {
 	return d
 }
 
-// Limits tells what of the host's search line pods do not get, in a kubelet's words; empty:
-// nothing.
+// Limits returns a kubelet's message if pods do not get all of the host's search domains, else "".
 func (d DNS) Limits(file, clusterDomain string) string {
 	most := maxSearches
 	if clusterDomain != "" {
@@ -75,23 +73,23 @@ func (d DNS) Limits(file, clusterDomain string) string {
 	return ""
 }
 
-// PodDNS is the pod's resolv.conf by its dnsPolicy and dnsConfig.
+// PodDNS returns the pod's resolv.conf for its dnsPolicy and dnsConfig.
 // https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-s-dns-policy
 func PodDNS(pod *v1.Pod, n Node) *api.DNSConfig {
 	d, _ := podDNS(pod, n)
 	return &api.DNSConfig{Servers: d.Servers, Searches: d.Searches, Options: d.Options}
 }
 
-// Reasons of warnings.
+// Reasons of warnings about DNS.
 const (
 	MissingClusterDNS = "MissingClusterDNS"
 	DNSConfigForming  = "DNSConfigForming"
 )
 
-// A Warning is an event of a pod that starts all the same.
+// A Warning is an event about a pod that starts nevertheless.
 type Warning struct{ Reason, Message string }
 
-// DNSWarnings tells what the pod does not get of its DNS, in a kubelet's words.
+// DNSWarnings returns what is missing in the pod's DNS configuration, in a kubelet's words.
 func DNSWarnings(pod *v1.Pod, n Node) []Warning {
 	_, all := podDNS(pod, n)
 	return all
@@ -110,7 +108,7 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 			d.Searches = merge([]string{pod.Namespace + ".svc." + dom, "svc." + dom, dom}, d.Searches)
 		}
 		d.Options = []string{"ndots:5"}
-	default: // also without a cluster's DNS
+	default: // also if the cluster's DNS is not known
 		if cluster {
 			warnings = append(warnings, Warning{MissingClusterDNS,
 				fmt.Sprintf("pod: \"%s_%s(%s)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
@@ -146,7 +144,7 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 	return d, warnings
 }
 
-// local are the node itself as a server, as a resolver has it that knows none.
+// local returns loopback addresses as servers, like a resolver without a configured server.
 func local(ips []string) (servers []string) {
 	for _, s := range ips {
 		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() {
@@ -161,7 +159,7 @@ func local(ips []string) (servers []string) {
 	return servers
 }
 
-// merge gives all, each once.
+// merge returns the values of both lists without duplicates.
 func merge(a, b []string) (out []string) {
 	for _, s := range slices.Concat(a, b) {
 		if !slices.Contains(out, s) {
@@ -171,7 +169,7 @@ func merge(a, b []string) (out []string) {
 	return out
 }
 
-// option adds name:value, or replaces what is there of that name.
+// option adds an option name:value, or replaces the option of the same name.
 func option(all []string, o string) []string {
 	name, _, _ := strings.Cut(o, ":")
 	same := func(h string) bool { of, _, _ := strings.Cut(h, ":"); return of == name }

@@ -1,10 +1,9 @@
-// Package translate turns a v1.Pod into the CRI's configurations, as a kubelet
-// does. It is pure: what it needs of the node, of the image and of other objects
-// is passed in.
+// Package translate converts a v1.Pod to the CRI's configurations, as a kubelet does. It is pure: facts about the
+// node, the image and other objects are passed in.
 //
 //	v1.Pod, Node ----------------------------> Sandbox   --> api.PodSandboxConfig
 //	v1.Container, Node, Image, env sources --> Container --> api.ContainerConfig
 //
-// Mounts, devices and the cgroup parent are not its business: hooks add them.
-// The pod's addresses are read from its status, which the worker fills in.
+// Hooks add mounts, devices and the cgroup parent. The pod's addresses are read from its status, which the worker
+// sets.
 package translate

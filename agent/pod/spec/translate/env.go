@@ -13,41 +13,41 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Objects gives the data of other objects to a pod. An object that does not exist is
-// an error for which apierrors.IsNotFound holds.
+// Objects returns other objects that a pod refers to. If an object does not exist, apierrors.IsNotFound reports true
+// for the error.
 type Objects interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
-	// Services lists those that the pod's environment names, and maybe others.
+	// Services returns at least the services in the pod's environment.
 	Services(pod *v1.Pod) ([]v1.Service, error)
 }
 
-// NoObjects is for a node without an apiserver: nothing but its pods exists.
+// NoObjects is for a node without an API server: no objects exist.
 type NoObjects struct{}
 
-// ConfigMap says that there is none.
+// ConfigMap returns a not-found error.
 func (NoObjects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
 	return nil, noObject("configmap", name)
 }
 
-// Secret says that there is none.
+// Secret returns a not-found error.
 func (NoObjects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, noObject("secret", name)
 }
 
-// Services says that there are none.
+// Services returns no services.
 func (NoObjects) Services(*v1.Pod) ([]v1.Service, error) { return nil, nil }
 
 func noObject(kind, name string) error {
 	return fmt.Errorf("%w: this node has no apiserver to fetch it from", apierrors.NewNotFound(v1.Resource(kind), name))
 }
 
-// environ is a container's environment while it is put together: later
-// definitions replace earlier ones in their place.
+// environ is the environment of a container under construction. A later definition replaces an earlier one, in its
+// position.
 type environ struct {
 	names    []string
 	values   map[string]string
-	services map[string]string // of what the pod does not define itself
+	services map[string]string // variables that the pod need not define
 }
 
 func (e *environ) set(name, value string) {
@@ -73,7 +73,7 @@ func (e *environ) keyValues() []*api.KeyValue {
 	return out
 }
 
-// environment evaluates envFrom and then env, and adds the variables of services.
+// environment evaluates envFrom, then env, and adds the variables of services.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-container/
 func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) (*environ, error) {
 	services, err := serviceVariables(pod, objects)
@@ -93,8 +93,8 @@ func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files 
 	return e, e.define(pod, ctr, n, objects, files)
 }
 
-// environmentAfter is environment without a link: what comes of objects is as in before, the
-// environment of the container's last attempt, and everything else is evaluated anew.
+// environmentAfter is used while the API server does not answer. It takes the variables of objects from before, the
+// environment of the container's last attempt, and evaluates everything else again.
 func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n Node, files Files) (*environ, error) {
 	e := &environ{values: map[string]string{}, services: map[string]string{}}
 	for _, kv := range before {
@@ -103,8 +103,8 @@ func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n 
 	return e, e.define(pod, ctr, n, nil, files)
 }
 
-// define evaluates env, and then adds the variables that it does not define. Without objects
-// (nil) a variable of an object is one of those.
+// define evaluates env, and then adds e.services, except variables that env defines. If objects is nil, it skips
+// variables that refer to objects, so that their values come from e.services.
 func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) error {
 	for i := range ctr.Env {
 		v := &ctr.Env[i]
@@ -131,7 +131,7 @@ func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects
 	return nil
 }
 
-// unreached reports whether an object is not known because the API server does not answer.
+// unreached reports whether an object is unknown because the API server does not answer.
 func unreached(err error) bool {
 	var u interface{ Unreached() bool }
 	return errors.As(err, &u) && u.Unreached()
@@ -167,7 +167,7 @@ func missing(err error, optional *bool) bool {
 	return apierrors.IsNotFound(err) && podspec.IsTrue(optional)
 }
 
-// valueFrom returns false for an optional reference to what does not exist.
+// valueFrom returns false for an optional reference to an object or key that does not exist.
 func valueFrom(pod *v1.Pod, ctr *v1.Container, src *v1.EnvVarSource, n Node, objects Objects, files Files) (string, bool, error) {
 	switch {
 	case src.FieldRef != nil:

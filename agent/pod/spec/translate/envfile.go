@@ -11,25 +11,25 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Files gives what containers of a pod wrote for those that start later.
+// Files reads files that containers of a pod wrote for containers that start later.
 type Files interface {
-	// EnvFile reads a file of one of the pod's emptyDir volumes, of at most limit bytes.
-	// For one that does not exist errors.Is(err, fs.ErrNotExist) holds.
+	// EnvFile reads at most limit bytes of a file in one of the pod's emptyDir volumes. If the file does not exist,
+	// errors.Is(err, fs.ErrNotExist) reports true.
 	EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error)
 }
 
-// maxEnvFile is the most that a file of environment variables may have (KEP-3721).
+// maxEnvFile is the maximum size of a file of environment variables (KEP-3721).
 const maxEnvFile = 64 << 10
 
 // NoFiles is for a pod whose volumes are not known.
 type NoFiles struct{}
 
-// EnvFile says that there is none.
+// EnvFile returns fs.ErrNotExist.
 func (NoFiles) EnvFile(_ *v1.Pod, volume, path string, _ int64) ([]byte, error) {
 	return nil, fmt.Errorf("file %q of volume %q: %w", path, volume, fs.ErrNotExist)
 }
 
-// fileValue reads the value of a variable from a file that a container wrote.
+// fileValue returns the value of a variable from a file that a container wrote.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-via-file/
 func fileValue(pod *v1.Pod, r *v1.FileKeySelector, files Files) (string, bool, error) {
 	data, err := files.EnvFile(pod, r.VolumeName, r.Path, maxEnvFile)
@@ -43,16 +43,15 @@ func fileValue(pod *v1.Pod, r *v1.FileKeySelector, files Files) (string, bool, e
 	if err != nil {
 		return "", false, fmt.Errorf("couldn't parse env file %q of volume %q: %w", r.Path, r.VolumeName, err)
 	}
-	if value != "" || podspec.IsTrue(r.Optional) { // as a kubelet has it, an empty value is none
+	if value != "" || podspec.IsTrue(r.Optional) { // an empty value counts as missing, as in a kubelet
 		return value, value != "", nil
 	}
 	return "", false, fmt.Errorf("environment variable key %q not found in file %q of volume %q", r.Key, r.Path, r.VolumeName)
 }
 
-// envFileValue finds the first value of key. The file has lines KEY='value', whose
-// values may span lines and mean what they say; empty lines, and comments that begin
-// with #, which may also follow a value. A value that does not follow its = at once is
-// empty, as in a shell. What is behind the key is not looked at.
+// envFileValue returns the first value of key. The file has lines KEY='value'. A value may span lines and has no
+// escapes. Empty lines are skipped, and comments that begin with #, which may also follow a value. If a space follows
+// the =, the value is empty, as in a shell. Lines after the key are not parsed.
 func envFileValue(text, key string) (string, error) {
 	for n := 1; text != ""; {
 		line, rest, _ := strings.Cut(text, "\n")

@@ -12,8 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Field is the value of a field of the pod, as environment variables and the
-// downward API name it.
+// Field returns a field of the pod, for an environment variable or the downward API.
 // https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
 func Field(pod *v1.Pod, path string, n Node) (string, error) {
 	if name, key, ok := subscript(path); ok {
@@ -64,7 +63,7 @@ func first(s []string) string {
 	return s[0]
 }
 
-// subscript splits metadata.labels['key'].
+// subscript splits a path such as metadata.labels['key'].
 func subscript(path string) (name, key string, ok bool) {
 	name, rest, ok := strings.Cut(path, "['")
 	if !ok || !strings.HasSuffix(rest, "']") {
@@ -73,7 +72,7 @@ func subscript(path string) (name, key string, ok bool) {
 	return name, strings.TrimSuffix(rest, "']"), true
 }
 
-// formatMap writes one key="value" a line, as the downward API does.
+// formatMap returns a line key="value" for each entry, as the downward API does.
 func formatMap(m map[string]string) string {
 	var lines []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -82,8 +81,8 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// ResourceField is a request or limit of a container in units of its divisor,
-// rounded up. A limit that is not set is the pod's, or else what the node has.
+// ResourceField returns a request or limit of a container in units of its divisor, rounded up. A limit that is not
+// set defaults to the pod's limit, and then to the node's allocatable resources.
 // https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef
 func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector, n Node) (string, error) {
 	if sel.ContainerName != "" && (ctr == nil || sel.ContainerName != ctr.Name) {
@@ -116,7 +115,7 @@ func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector
 	return ceilDiv(q.Value(), sel.Divisor.Value(), 1), nil
 }
 
-// ceilDiv divides by a divisor, or by one, and rounds up.
+// ceilDiv divides v by by and rounds up. If by is not positive, one is the divisor.
 func ceilDiv(v, by, one int64) string {
 	if by <= 0 {
 		by = one
@@ -128,22 +127,22 @@ func ceilDiv(v, by, one int64) string {
 	return fmt.Sprint(whole)
 }
 
-// Fields binds the functions of this package to the node as it is now: volumes of the downward
-// API read fields of a pod by it, and workers the sizes of its containers.
+// Fields calls the functions of this package with the current facts about the node. Volumes of the downward API and
+// workers use it.
 type Fields struct {
-	Node func() Node // the node as it is now
+	Node func() Node // returns the current facts about the node
 }
 
-// Field is the function Field on this node.
+// Field calls the function Field.
 func (f Fields) Field(pod *v1.Pod, path string) (string, error) { return Field(pod, path, f.Node()) }
 
-// Sizes returns what the functions Sizes and Level do on this node.
+// Sizes calls the functions Sizes and Level.
 func (f Fields) Sizes(pod *v1.Pod) (map[string]plan.Size, plan.Resources) {
 	n := f.Node()
 	return Sizes(pod, n), Level(pod, n)
 }
 
-// Resource is the function ResourceField on this node, for the container that sel names.
+// Resource calls the function ResourceField for the container that sel names.
 func (f Fields) Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error) {
 	return ResourceField(pod, nil, sel, f.Node())
 }

@@ -10,15 +10,16 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A QoS keeps memory for containers and slows them before their limit, on cgroup v2
-// (KEP-2570).
+// A QoS configures memory protection and throttling of containers on cgroup v2 (KEP-2570).
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2570-memory-qos
 type QoS struct {
-	Throttle float64 // memoryThrottlingFactor: the part of what is above the request, or else of the node
-	Tiered   bool    // memoryReservationPolicy: TieredReservation
+	// Throttle is memoryThrottlingFactor: the fraction of the memory between request and limit (or the node's memory)
+	// that a container may use before it is throttled
+	Throttle float64
+	Tiered   bool // memoryReservationPolicy: TieredReservation
 }
 
-// keep adds what holds for a container; node is the node's allocatable memory in bytes.
+// keep adds the cgroup settings of a container. node is the node's allocatable memory in bytes.
 func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, node int64) {
 	if q == nil {
 		return
@@ -45,13 +46,13 @@ func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, no
 	}
 }
 
-// swap is how many bytes of it a container gets: of a burstable one that is not critical
-// and has a request below its limit, the part that its request is of the memory (KEP-2400).
+// swap returns the swap limit of a container in bytes. A burstable container that is not critical, and whose request
+// is below its limit, gets the share of the swap that its request is of the memory. All others get none (KEP-2400).
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
 func swap(pod *v1.Pod, ctr *v1.Container, n Node) int64 {
 	request, limit := ctr.Resources.Requests.Memory(), ctr.Resources.Limits.Memory()
 	critical := demand.Critical(pod)
-	if pod.Annotations[keys.ConfigSource] == keys.SourceLocal { // it was applied, so it is no static pod
+	if pod.Annotations[keys.ConfigSource] == keys.SourceLocal { // an applied pod is not a static pod
 		critical = demand.System(pod)
 	}
 	none := critical || demand.Class(pod) != v1.PodQOSBurstable || request.IsZero() || request.Cmp(*limit) == 0

@@ -9,44 +9,42 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Node is what the configurations need to know of the node. It may change while
-// the agent runs: its addresses, its resolv.conf.
+// Node contains the facts about the node that the configurations need. Its addresses and resolv.conf may change while
+// the agent runs.
 type Node struct {
 	Name           string
-	IPs            []string // the primary one first
+	IPs            []string // the primary address first
 	ClusterDNS     []string
 	ClusterDomain  string
-	Resolv         DNS      // the host's resolv.conf, or --resolv-conf
-	NoResolv       bool     // --resolv-conf is empty: the node itself is the server
-	LogDir         string   // of all pods; /var/log/pods
-	SeccompDir     string   // of localhost profiles; <root-dir>/seccomp
-	Throttles      []string // directories of /sys that containers do not see
-	SeccompDefault bool     // RuntimeDefault for pods that do not say
-	CPUPeriod      int64    // of CPU quotas, in microseconds; 0: 100 ms; negative: CPU limits are not enforced
-	OOMGroup       bool     // out of memory kills a whole container; needs cgroup v2
-	SwapCgroup     int      // the version of cgroups by which containers are kept from swap; 0: they cannot be
-	MemoryBytes    int64    // capacity, for oom_score_adj and swap
-	SwapBytes      int64    // of the host, where burstable containers get a part of it; 0: none does
-	MemoryQoS      *QoS     // nil: nothing of memory is kept for containers, nor are they slowed
+	Resolv         DNS      // from the host's resolv.conf or --resolv-conf
+	NoResolv       bool     // --resolv-conf is empty: the node itself is the DNS server
+	LogDir         string   // of all pods: /var/log/pods
+	SeccompDir     string   // directory of Localhost profiles: <root-dir>/seccomp
+	Throttles      []string // directories of /sys that are hidden from containers
+	SeccompDefault bool     // RuntimeDefault is the default profile
+	CPUPeriod      int64    // of CPU quotas, in microseconds; 0 means 100 ms; negative: CPU limits are not enforced
+	OOMGroup       bool     // the OOM killer kills all processes of a container; needs cgroup v2
+	SwapCgroup     int      // cgroup version of the swap limits; 0 if there are none
+	MemoryBytes    int64    // memory capacity, for oom_score_adj and swap
+	SwapBytes      int64    // swap of the host that burstable containers share; 0 if they get none
+	MemoryQoS      *QoS     // nil: no memory protection and throttling
 	Allocatable    v1.ResourceList
-	// Exclusive reports whether a container has CPUs of its own, and so may use all of their
-	// time; nil: none has.
+	// Exclusive reports whether a container has exclusive CPUs, which it uses without a CPU quota. It may be nil.
 	Exclusive func(uid types.UID, container string) bool
 }
 
-// PodLogDir is the directory of the pod's logs under dir, as the kubelet names it.
+// PodLogDir returns the directory of the pod's logs below dir, as a kubelet names it.
 func PodLogDir(dir string, pod *v1.Pod) string {
 	return dir + "/" + pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
 }
 
-// The longest names of a pod's host, in bytes.
+// The maximum lengths of a pod's hostname and FQDN in bytes.
 const (
 	maxHostname = 63
 	maxFullName = 64
 )
 
-// Hostname returns the pod's host name and, for a pod with a subdomain, its full
-// domain name.
+// Hostname returns the pod's hostname and, for a pod with a subdomain, its FQDN.
 // https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/ (hostnameOverride: KEP-4762)
 func Hostname(pod *v1.Pod, clusterDomain string) (host, fqdn string) {
 	override := pod.Spec.HostnameOverride
@@ -64,14 +62,14 @@ func Hostname(pod *v1.Pod, clusterDomain string) (host, fqdn string) {
 	return host, fqdn
 }
 
-// kernelHostname is what the pod's programs get as the host's name: with
-// setHostnameAsFQDN the full one, if the kernel has room for it.
+// kernelHostname returns the hostname to set in the pod's UTS namespace. With setHostnameAsFQDN it is the FQDN, or an
+// error if that is too long for the kernel.
 func kernelHostname(pod *v1.Pod, clusterDomain string) (string, error) {
 	host, fqdn := Hostname(pod, clusterDomain)
 	if set := pod.Spec.SetHostnameAsFQDN; set == nil || !*set || fqdn == "" {
 		return host, nil
 	}
-	if len(fqdn) > maxFullName { // in a kubelet's words
+	if len(fqdn) > maxFullName { // a kubelet's message
 		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is "+
 			"the max, %d characters requested)", fqdn, maxFullName, len(fqdn))
 	}

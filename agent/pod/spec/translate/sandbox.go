@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Sandbox makes the configuration of the pod's sandbox. started is when the
-// node first took the pod up; it travels from one sandbox to the next.
+// Sandbox returns the configuration of the pod's sandbox. started is the time at which the node first accepted the
+// pod. It is stored as an annotation and copied to the next sandbox.
 func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSandboxConfig, error) {
 	cfg := &api.PodSandboxConfig{
 		Metadata:     &api.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},

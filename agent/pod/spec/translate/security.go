@@ -14,8 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// The parts of /proc and /sys that a container does not see or cannot write,
-// unless its procMount is Unmasked.
+// maskedPaths returns paths of /proc and /sys that are hidden from a container, unless its procMount is Unmasked.
 func maskedPaths(n Node) []string {
 	return append([]string{"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 		"/proc/timer_list", "/proc/timer_stats",
@@ -26,8 +25,8 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// security merges the security contexts of pod and container, the container's
-// fields over the pod's, and checks runAsNonRoot against the image's user.
+// security merges the security contexts of pod and container, in which the container's fields override the pod's. It
+// also checks runAsNonRoot against the image's user.
 func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.LinuxContainerSecurityContext, error) {
 	var psc v1.PodSecurityContext
 	if pod.Spec.SecurityContext != nil {
@@ -62,12 +61,13 @@ func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.Li
 		return out, verifyNonRoot(out)
 	}
 	if out.RunAsGroup != nil && out.RunAsUser == nil && out.RunAsUsername == "" {
-		out.RunAsUser = &api.Int64Value{} // a runtime refuses a group alone; an image without a user runs as root
+		// A runtime rejects a group without a user. An image without a user runs as root.
+		out.RunAsUser = &api.Int64Value{}
 	}
 	return out, nil
 }
 
-// runAsNonRoot says whether a container must not run as root.
+// runAsNonRoot reports whether a container must not run as root.
 func runAsNonRoot(pod *v1.Pod, ctr *v1.Container) bool {
 	var own, all *bool
 	if ctr.SecurityContext != nil {
@@ -79,8 +79,8 @@ func runAsNonRoot(pod *v1.Pod, ctr *v1.Container) bool {
 	return podspec.IsTrue(cmp.Or(own, all))
 }
 
-// verifyNonRoot checks what the image says of its user. The runtime checks the ID
-// that comes of it: see keys.RunAsNonRoot.
+// verifyNonRoot checks the configured user, or else the image's user. The runtime checks the resulting user ID: see
+// keys.RunAsNonRoot.
 func verifyNonRoot(sc *api.LinuxContainerSecurityContext) error {
 	switch {
 	case sc.RunAsUser != nil && (sc.RunAsUser.Value < 0 || sc.RunAsUser.Value > math.MaxInt32):
@@ -138,9 +138,8 @@ func seccomp(p *v1.SeccompProfile, n Node) *api.SecurityProfile {
 	return &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}
 }
 
-// AppArmorProfile is what a container asks for: itself, or in an annotation from
-// before there was a field (static pods may still have one), or its pod. Nil is
-// nothing.
+// AppArmorProfile returns the profile of a container: from its field, or the deprecated annotation that static pods
+// may still have, or the pod's field. It returns nil if there is none.
 func AppArmorProfile(pod *v1.Pod, ctr *v1.Container) *v1.AppArmorProfile {
 	if sc := ctr.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		return sc.AppArmorProfile
@@ -160,7 +159,7 @@ func AppArmorProfile(pod *v1.Pod, ctr *v1.Container) *v1.AppArmorProfile {
 	return nil
 }
 
-// apparmor is nil where the pod does not say: the runtime's default applies.
+// apparmor returns nil for a pod without a profile, for which the runtime's default applies.
 func apparmor(p *v1.AppArmorProfile) *api.SecurityProfile {
 	switch {
 	case p == nil:

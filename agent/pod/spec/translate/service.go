@@ -10,12 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// apiService is the service of the API server in the namespace default, which every
-// pod finds by its environment.
+// apiService is the name of the API server's service in namespace default. Its variables are in the environment of
+// every pod.
 const apiService = "kubernetes"
 
-// serviceVariables are the environment variables of the services in the pod's
-// namespace, unless it has enableServiceLinks: false, and of the API server.
+// serviceVariables returns the environment variables of the API server's service and, unless enableServiceLinks is
+// false, of the services in the pod's namespace.
 // https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 func serviceVariables(pod *v1.Pod, objects Objects) (map[string]string, error) {
 	all, err := objects.Services(pod)
@@ -30,7 +30,7 @@ func serviceVariables(pod *v1.Pod, objects Objects) (map[string]string, error) {
 			continue
 		}
 		if s.Namespace == metav1.NamespaceDefault && s.Name == apiService {
-			if _, hidden := use[s.Name]; !hidden { // by one of the pod's own namespace
+			if _, hidden := use[s.Name]; !hidden { // a service in the pod's namespace has precedence
 				use[s.Name] = s
 			}
 		} else if links && s.Namespace == pod.Namespace {
@@ -44,8 +44,8 @@ func serviceVariables(pod *v1.Pod, objects Objects) (map[string]string, error) {
 	return vars, nil
 }
 
-// addVariables adds the variables of one service: its address, its ports by name,
-// and those that Docker's links have had.
+// addVariables adds the variables of a service: its address, its named ports, and variables in the style of Docker
+// links.
 func addVariables(vars map[string]string, s *v1.Service) {
 	name, ip := variable(s.Name), s.Spec.ClusterIP
 	vars[name+"_SERVICE_HOST"] = ip

@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Sizes are what the resources of a pod's containers are to the runtime. Ephemeral
-// containers have none.
+// Sizes returns the resources of a pod's containers, as values for the runtime. Ephemeral containers have none.
 func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
 	out := map[string]plan.Size{}
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
@@ -27,7 +26,7 @@ func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
 	return out
 }
 
-// Level is what a pod as a whole is held to.
+// Level returns the resources of a pod as a whole.
 func Level(pod *v1.Pod, n Node) plan.Resources {
 	limits := demand.Limits(pod)
 	out := plan.Resources{Shares: minShares}
@@ -44,8 +43,7 @@ func Level(pod *v1.Pod, n Node) plan.Resources {
 	return out
 }
 
-// anyExclusive reports whether a container of a pod has CPUs of its own: then the pod as a
-// whole has no quota either.
+// anyExclusive reports whether a container of a pod has exclusive CPUs. The pod as a whole then has no CPU quota.
 func (n Node) anyExclusive(pod *v1.Pod) bool {
 	for _, ctr := range podspec.Containers(&pod.Spec) {
 		if n.exclusive(pod, ctr) {
@@ -55,15 +53,15 @@ func (n Node) anyExclusive(pod *v1.Pod) bool {
 	return false
 }
 
-// Resized is what UpdateContainerResources is told of a container.
+// Resized returns a container's resources for UpdateContainerResources.
 func Resized(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
 	out := resources(pod, ctr, n)
-	out.HugepageLimits = nil // which do not change
+	out.HugepageLimits = nil // huge pages cannot be resized
 	return out
 }
 
-// Whole is what UpdatePodSandboxResources is told of a pod, without its overhead, and of
-// the overhead (KEP-5328).
+// Whole returns a pod's resources for UpdatePodSandboxResources: those without its overhead, and the overhead
+// (KEP-5328).
 func Whole(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerResources) {
 	own := *pod
 	own.Spec.Overhead = nil
@@ -86,8 +84,8 @@ func Whole(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerResources) {
 		Memory: o.Memory().Value()})
 }
 
-// anew writes down the resources of a container that its resizePolicy lets change by a
-// restart only. An init container that is to end by itself never restarts for that.
+// anew returns, as text, the resources of a container whose resizePolicy requires a restart. It returns "" for an
+// init container that runs to completion, which never restarts for a resize.
 func anew(pod *v1.Pod, ctr *v1.Container) string {
 	if len(ctr.ResizePolicy) == 0 {
 		return ""
@@ -107,7 +105,7 @@ func anew(pod *v1.Pod, ctr *v1.Container) string {
 	return strings.Join(out, ",")
 }
 
-// plain writes equal quantities alike.
+// plain formats a quantity. Equal quantities give equal text.
 func plain(q resource.Quantity) string {
 	if q.IsZero() {
 		return "0"

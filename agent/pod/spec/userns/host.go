@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// owner is the user whose subordinate IDs are those of pods.
+// owner is the user whose subordinate IDs are used for pods.
 const owner = "kubelet"
 
 const (
-	askTime   = 10 * time.Second // getsubids may ask a server
+	askTime   = 10 * time.Second // getsubids may query a server
 	maxAnswer = 64 << 10
 )
 
-// HostSpace is the space of this host: the subordinate IDs of the user kubelet where
-// there is one and shadow's getsubids; else all IDs from perPod on. Once there is that
-// user, an answer must come: to go on with all IDs might give to pods what is others'.
+// HostSpace returns the IDs that pods of this host may use. If the user kubelet and the program getsubids exist,
+// these are the user's subordinate IDs. Otherwise they are all IDs from perPod on. If both exist, a failure of
+// getsubids is an error. Using all IDs instead could give a pod IDs of another user.
 func HostSpace(perPod uint32, maxPods int) (Space, error) {
 	_, err := user.Lookup(owner)
 	if unknown := (user.UnknownUserError("")); errors.As(err, &unknown) {
@@ -55,7 +55,7 @@ func HostSpace(perPod uint32, maxPods int) (Space, error) {
 	return s, s.check(maxPods)
 }
 
-// subIDs runs getsubids, which bounds neither its time nor its answer.
+// subIDs runs getsubids with limits for its run time and the size of its output.
 func subIDs(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()

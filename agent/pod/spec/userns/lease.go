@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	leaseFile = "userns" // in a pod's directory, as a kubelet names it
+	leaseFile = "userns" // in a pod's directory, with a kubelet's name
 	maxLease  = 4096
 )
 
-// A lease is the range of a pod in a kubelet's form, which allows for more than there is.
+// A lease is the range of a pod in a kubelet's format, which allows more mappings than are used.
 type lease struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
@@ -55,7 +55,7 @@ func decode(b []byte) (Range, error) {
 	return r, nil
 }
 
-// readLease reads the range of a pod; fs.ErrNotExist: it has none.
+// readLease reads the range of a pod. If the pod has none, the error is fs.ErrNotExist.
 func readLease(pods string, uid types.UID) (Range, error) {
 	b, err := untrusted.ReadFile(filepath.Join(pods, string(uid)), leaseFile, maxLease)
 	if err != nil {
@@ -64,7 +64,7 @@ func readLease(pods string, uid types.UID) (Range, error) {
 	return decode(b)
 }
 
-// writeLease makes a range a pod's own; once it returns, also over a power cut.
+// writeLease stores a range for a pod. When it returns, the lease is durable.
 func writeLease(pods string, uid types.UID, r Range) error {
 	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
 		return fmt.Errorf("pod UID %q cannot be a directory name", uid)
@@ -79,7 +79,7 @@ func writeLease(pods string, uid types.UID, r Range) error {
 	return durable.Dir(pods)
 }
 
-// dropLease gives a range back. None is success.
+// dropLease removes the lease of a pod. It succeeds if there is none.
 func dropLease(pods string, uid types.UID) error {
 	err := os.Remove(filepath.Join(pods, string(uid), leaseFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,18 +11,18 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// unit is what ranges are multiples of.
+// unit is the unit of ranges: lengths are multiples of it.
 const unit = 65536
 
-// A Range is Count IDs of the host from First on.
+// A Range is Count IDs of the host, beginning with First.
 type Range struct{ First, Count uint32 }
 
 func (r Range) end() uint64 { return uint64(r.First) + uint64(r.Count) }
 
-// ids is how many IDs there are. The last one is none: the kernel takes it for "no ID".
+// ids is the number of valid IDs. The last 32-bit value is not valid: to the kernel it means "no ID".
 const ids = 1<<32 - 1
 
-// valid refuses what no pod can have.
+// valid returns an error for a range that a pod cannot use.
 func (r Range) valid() error {
 	switch {
 	case r.Count == 0:
@@ -39,25 +39,25 @@ func (r Range) overlaps(o Range) bool {
 	return uint64(r.First) < o.end() && uint64(o.First) < r.end()
 }
 
-// A Space is the IDs that pods get ranges from, each PerPod of them.
+// A Space is the IDs of which each pod gets PerPod.
 type Space struct {
 	Range
 	PerPod uint32
 }
 
-// allOf is the space where the host reserves none for pods: all IDs but the first.
+// allOf returns the space of a host that reserves no IDs for pods: all IDs from perPod on.
 func allOf(perPod uint32) Space {
 	return Space{Range{perPod, uint32(ids - uint64(perPod) + 1)}, perPod}
 }
 
-// check has a kubelet's rules for the IDs that a host reserves.
+// check applies a kubelet's rules to the IDs that a host reserves.
 func (s Space) check(maxPods int) error {
 	switch {
 	case s.PerPod == 0 || s.PerPod%unit != 0:
 		return fmt.Errorf("kubelet user namespace length %d is not a multiple of %d", s.PerPod, unit)
 	case s.First%s.PerPod != 0:
 		return fmt.Errorf("kubelet user assigned ID %d is not a multiple of %d", s.First, s.PerPod)
-	case s.First < s.PerPod: // else a pod had the host's root
+	case s.First < s.PerPod: // otherwise a pod would have the host's root
 		return fmt.Errorf("kubelet user assigned ID %d must be greater or equal to %d", s.First, s.PerPod)
 	case s.Count%s.PerPod != 0:
 		return fmt.Errorf("kubelet user assigned IDs length %d is not a multiple of %d", s.Count, s.PerPod)
@@ -67,8 +67,8 @@ func (s Space) check(maxPods int) error {
 	return nil
 }
 
-// free finds the lowest range that overlaps none that is taken. Those taken may lie
-// anywhere and have any length: the space may have been another one once.
+// free returns the lowest range that overlaps no taken range. Taken ranges may lie anywhere and have any length,
+// because the space may have been configured differently before.
 func (s Space) free(taken []Range) (Range, bool) {
 	taken = slices.Clone(taken)
 	sorting.By(taken, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
@@ -83,13 +83,13 @@ func (s Space) free(taken []Range) (Range, bool) {
 		if i < 0 {
 			return r, true
 		}
-		// On to the first multiple that is not in it.
+		// Continue at the first multiple of PerPod beyond the taken range.
 		next += (taken[i].end() - next + uint64(s.PerPod) - 1) / uint64(s.PerPod) * uint64(s.PerPod)
 		taken = taken[i+1:]
 	}
 }
 
-// parseSubIDs reads what getsubids prints of a user: "0: kubelet 65536 7208960".
+// parseSubIDs parses the output of getsubids for a user: "0: kubelet 65536 7208960".
 func parseSubIDs(text string) (Range, error) {
 	line := strings.TrimRight(text, "\n")
 	if strings.Contains(line, "\n") {
@@ -97,7 +97,7 @@ func parseSubIDs(text string) (Range, error) {
 	}
 	f := strings.Fields(line)
 	if len(f) != 4 {
-		return Range{}, fmt.Errorf("%.200q is no answer of getsubids", line)
+		return Range{}, fmt.Errorf("%.200q is not the output of getsubids", line)
 	}
 	first, err1 := strconv.ParseUint(f[2], 10, 32)
 	count, err2 := strconv.ParseUint(f[3], 10, 32)

@@ -17,36 +17,36 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Handlers says what the runtime handler of a pod can.
+// Handlers returns the runtime handler of a pod and its features.
 type Handlers interface {
 	Of(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error)
 }
 
-// Config is what New needs.
+// Config configures Users.
 type Config struct {
-	Pods     string                // the directory of all pods' directories
-	Space    func() (Space, error) // asked before the first range is given; HostSpace
+	Pods     string                // parent of the pods' directories
+	Space    func() (Space, error) // called before the first range is allocated; HostSpace
 	Handlers Handlers
 	Log      *slog.Logger
 }
 
-// Users is a hook for the life of pods.
+// Users is a hook that gives pods their user namespaces.
 type Users struct {
 	c Config
 
 	mu     sync.Mutex
-	space  *Space              // nil: not asked yet
-	ranges map[types.UID]Range // nil: not read yet
-	broken map[types.UID]error // whose leases cannot be read
+	space  *Space              // nil until Config.Space was called
+	ranges map[types.UID]Range // nil until the leases were read
+	broken map[types.UID]error // pods whose leases cannot be read
 }
 
-// New reads nothing.
+// New returns Users. It reads no files.
 func New(c Config) *Users { return &Users{c: c} }
 
-// Name is the hook's.
+// Name returns the name of the hook.
 func (*Users) Name() string { return "user namespace" }
 
-// Sandbox gives the pod its range, or says in a kubelet's words why it cannot have one.
+// Sandbox sets the pod's range, or returns a kubelet's error if the pod cannot have one.
 func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
 	if !podspec.OwnUsers(&pod.Spec) {
 		return nil
@@ -62,7 +62,7 @@ func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxCon
 		}
 		return why
 	}
-	users, err := u.of(pod.UID)
+	users, err := u.namespace(pod.UID)
 	if err != nil {
 		return err
 	}
@@ -70,13 +70,13 @@ func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxCon
 	return nil
 }
 
-// Container has a container join its pod's namespace, and maps its mounts to the pod's
-// users: what is root's on the disk is the container's root's.
+// Container adds a container to its pod's user namespace and maps its mounts to the pod's IDs: files of root on the
+// disk belong to root in the container.
 func (u *Users) Container(_ context.Context, pod *v1.Pod, _ *v1.Container, out *api.ContainerConfig) error {
 	if !podspec.OwnUsers(&pod.Spec) {
 		return nil
 	}
-	users, err := u.of(pod.UID)
+	users, err := u.namespace(pod.UID)
 	if err != nil {
 		return err
 	}
@@ -87,13 +87,13 @@ func (u *Users) Container(_ context.Context, pod *v1.Pod, _ *v1.Container, out *
 	return nil
 }
 
-// Release gives the pod's range back.
+// Release frees the pod's range.
 func (u *Users) Release(_ context.Context, uid types.UID) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	_, has := u.ranges[uid]
 	if !has && u.broken[uid] == nil {
-		return nil // or the file goes with its directory
+		return nil // a lease that was not read is removed with the pod's directory
 	}
 	if err := dropLease(u.c.Pods, uid); err != nil {
 		return fmt.Errorf("give back the pod's user IDs: %w", err)
@@ -103,8 +103,8 @@ func (u *Users) Release(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// of is the user namespace of a pod, which gets a range if it has none.
-func (u *Users) of(uid types.UID) (*api.UserNamespace, error) {
+// namespace returns the user namespace of a pod. It allocates a range if the pod has none.
+func (u *Users) namespace(uid types.UID) (*api.UserNamespace, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err := u.load(); err != nil {
@@ -124,7 +124,7 @@ func (u *Users) of(uid types.UID) (*api.UserNamespace, error) {
 	return &api.UserNamespace{Mode: api.NamespaceMode_POD, Uids: m, Gids: m}, nil
 }
 
-// take leases a range for a pod.
+// take allocates a range for a pod and stores its lease.
 func (u *Users) take(uid types.UID) (Range, error) {
 	if u.space == nil {
 		s, err := u.c.Space()
@@ -134,7 +134,7 @@ func (u *Users) take(uid types.UID) (Range, error) {
 		u.space = &s
 	}
 	r, ok := u.space.free(u.taken())
-	if !ok { // pods may be gone that were never known here
+	if !ok { // pods of which this process knew nothing may be gone
 		u.ranges = nil
 		if err := u.load(); err != nil {
 			return Range{}, err
@@ -157,7 +157,7 @@ func (u *Users) taken() (out []Range) {
 	return out
 }
 
-// load reads the leases of all pods that have one.
+// load reads the leases of all pods.
 func (u *Users) load() error {
 	if u.ranges != nil {
 		return nil
@@ -180,7 +180,7 @@ func (u *Users) load() error {
 		}
 		if err != nil {
 			broken[uid] = fmt.Errorf("user namespace: %w", err)
-			u.c.Log.Error("the user IDs of a pod are not known: it starts no container until it is made anew", "path",
+			u.c.Log.Error("cannot read the user IDs of a pod: its containers cannot start until it is created again", "path",
 				filepath.Join(u.c.Pods, e.Name(), leaseFile), "error", err)
 			continue
 		}
