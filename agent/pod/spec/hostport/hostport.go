@@ -129,8 +129,9 @@ func (s Socket) meets(protocol v1.Protocol, ip string, port int32) bool {
 // Reason is the reason of the event.
 const Reason = "HostPortConflict"
 
-// A Hook reports taken host ports when the sandbox or a container of a pod is about to be run. The pod runs nevertheless, as with a
-// kubelet. A pod with hostNetwork is not checked: its program listens itself, and fails if the port is taken.
+// A Hook reports taken host ports when the sandbox or a container of a pod is about to be run. The pod runs
+// nevertheless, as with a kubelet. A pod with hostNetwork is not checked: its program listens itself, and fails if the
+// port is taken.
 type Hook struct {
 	Host   fs.FS // root directory of the host
 	Events event.Sink
