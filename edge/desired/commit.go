@@ -66,8 +66,8 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 	return changed
 }
 
-// commit commits a group of changes in one transaction. A change whose edit fails gets its error and is
-// left out. An error of commit means that nothing was stored. The caller must hold changing.
+// commit commits a group of changes in one transaction. A change whose edit fails is left out, and
+// its caller gets the error. An error of commit means that nothing was stored. The caller must hold changing.
 func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, error) {
 	next, claims := maps.Clone(d.rows), maps.Clone(d.blocked)
 	for _, c := range group {

@@ -82,7 +82,7 @@ func take(ctx context.Context, places chan struct{}, has *bool) (waited bool, er
 	}
 }
 
-// release returns the places of the share. It may be called repeatedly.
+// release frees the memory that the share holds. It may be called repeatedly.
 func (c *share) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -44,7 +44,7 @@ type Config struct {
 	// JSON makes requests use JSON instead of protobuf (contentType).
 	JSON bool
 	Meta Meta
-	// Dial opens connections to the API server. The default is the network's. Tests set it, and Clock.
+	// Dial opens connections to the API server. The default is the network's. Only tests set Dial and Clock.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Clock returns the machine's time. The default is time.Now.
 	Clock func() time.Time

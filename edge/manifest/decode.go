@@ -30,8 +30,8 @@ type Options struct {
 	// omitted. It does not affect the UID.
 	Seen time.Time
 	// Lists permits objects of the kinds List and PodList. Without it each document must be one object, as
-	// in a kubelet's manifest directory. In contrast to a kubelet's, a file may have several documents, and
-	// it may have objects that pods use.
+	// in a kubelet's manifest directory. In contrast to a file of a kubelet, one file may have several
+	// documents, and objects that pods use.
 	Lists bool
 }
 

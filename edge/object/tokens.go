@@ -32,7 +32,7 @@ const (
 	skew        = 5 * time.Minute // tolerated difference between clocks
 )
 
-// A token is a token request of a pod, with the token.
+// A token is the token that a pod has requested, with the request.
 type token struct {
 	store.Token // empty until the token is known
 	pod         podName

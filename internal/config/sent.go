@@ -294,8 +294,8 @@ func ConfigMapName(text string) (namespace, name string, err error) {
 	return namespace, name, nil
 }
 
-// These limit a sent document: the memory of its tree, and the number of aliases, each of which
-// repeats a part of it.
+// A sent document may use at most this much memory when it is parsed, in bytes, and have at most this
+// many aliases, because each alias repeats a part of the document.
 const (
 	maxSentMemory  = 32 << 20
 	maxSentAliases = 8

@@ -51,8 +51,8 @@ func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
 	return request + share(pod)
 }
 
-// share returns each container's equal part of the memory request of spec.resources that exceeds
-// the sum of the containers' requests.
+// share divides the excess of spec.resources' memory request over the sum of the containers' requests
+// by the number of containers.
 func share(pod *v1.Pod) int64 {
 	if !resource.IsPodLevelRequestsSet(pod) {
 		return 0

@@ -18,8 +18,8 @@
 // the server keeps these decoded in memory. Beyond the limit, the stranger that sent most, in the
 // network that sent most, is closed.
 //
-// An address that authenticated before, or that of the API server, counts as a network of its own,
-// and its first strangers are not closed.
+// An address that has authenticated before counts as a network of its own, and so does the API
+// server's address. The first strangers from such an address are not closed.
 //
 // A blocked write blocks the writer, such as a container. It waits for a slow peer, and fails when
 // the connection of a lost peer is closed (see package pulse).

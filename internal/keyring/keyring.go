@@ -58,7 +58,7 @@ func (c *Credentials) Private() bool {
 	return c.Account != nil || slices.ContainsFunc(c.Has, func(h Credential) bool { return h.From.Kind != "" })
 }
 
-// hub is Docker's name for the registry of image names without a registry.
+// hub is Docker's name for the registry that serves image names without a registry.
 const hub = "index.docker.io"
 
 // A Ring is a list of credentials by place. The host of a place may contain wildcards.

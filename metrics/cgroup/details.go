@@ -222,7 +222,7 @@ func parseIO(text []byte, before []IO) (out []IO, same bool) {
 	return before, true
 }
 
-// parseDevice parses a line of io.stat. The name of the device refers to the memory of the line.
+// parseDevice parses a line of io.stat. The name of the device is a slice of line, not a copy.
 func parseDevice(line []byte) (io IO, ok bool) {
 	device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 	if len(rest) == 0 {

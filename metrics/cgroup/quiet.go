@@ -64,7 +64,7 @@ func (r Reader) quietV1(before *Details, path string) bool {
 }
 
 // quietV2 is like quietV1. It also reads the figures that change while no process runs. If nothing has
-// changed, it returns before. Otherwise it returns an updated copy.
+// changed, it returns the pointer before. Otherwise it returns an updated copy.
 func (r Reader) quietV2(before *Details, path string) (*Details, bool) {
 	dir, err := open(r.dir("", path))
 	if err != nil {

@@ -253,7 +253,7 @@ func (p *page) flush() {
 	p.b = p.b[:0]
 }
 
-// acceptsGzip reports whether a client accepts gzip. A weight of zero means that it does not. See
+// acceptsGzip reports whether a client accepts gzip. A weight of zero means that the client refuses gzip. See
 // https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3.
 func acceptsGzip(header string) bool {
 	for part := range strings.SplitSeq(header, ",") {

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Outward returns the interfaces that connect the machine to other machines. They are those of hardware;
-// their names do not matter. If there are none, as in a container, it returns all interfaces except bridges
+// Outward returns the interfaces that connect the machine to other machines. These are the interfaces
+// that have hardware, whatever their names are. If there are none, as in a container, it returns all interfaces except bridges
 // and their ports. sys is the mount point of sysfs.
 func Outward(sys string, all []Interface) (out []Interface) {
 	for _, i := range all {

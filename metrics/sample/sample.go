@@ -188,7 +188,7 @@ type walk struct {
 	lost   error // why a pod's cgroup was left out; nil if none was
 }
 
-// nothing is a reading that does not prove any cgroup to be unchanged.
+// nothing is a reading that shows no cgroup as unchanged.
 var nothing cgroup.Reading
 
 // add reads one cgroup, unless the reading of an ancestor proves that it is unchanged. It returns false if
@@ -278,8 +278,8 @@ again:
 	return nil // the children keep changing, and the last list has most of them
 }
 
-// readPods reads the pods in kubepods or in a QoS class. above is a reading of an ancestor. Cgroups that it
-// proves to be unchanged are not read.
+// readPods reads the pods in kubepods or in a QoS class. above is a reading of an ancestor. A cgroup
+// is not read if above shows that it has not changed.
 func (w *walk) readPods(dir string, above cgroup.Reading, classes bool) error {
 	return w.visitChildren(dir, above, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {

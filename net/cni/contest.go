@@ -36,8 +36,8 @@ const (
 	quietTime = 15 * time.Minute
 )
 
-// contest decides when an item may be repaired. Its pauses keep islet and a program that removes
-// the item from a busy loop:
+// contest decides when an item may be repaired. Its pauses prevent a busy loop
+// between islet and a program that removes the item again and again:
 //
 //	intact --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
 //	  ^-----------------15 min without damage-----------'

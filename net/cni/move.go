@@ -25,8 +25,8 @@ const (
 )
 
 // moveTime is how long pods may take to leave the built-in network. After moveTime, the built-in
-// network is removed even if pods still use it, because no pod can start on the new network before:
-// its bridge may have the same addresses.
+// network is removed even if pods still use it, because until then no pod can start on the new
+// network: its bridge may have the same addresses.
 const moveTime = 30 * time.Second
 
 // errNotInitialized has the text of containerd's error, which tools and people search for.

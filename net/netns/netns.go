@@ -67,8 +67,8 @@ func (n NS) Do(f func() error) error {
 }
 
 // onThread runs f on the current goroutine's thread in the target namespace. If the thread cannot
-// be moved back, it stays locked to the goroutine. Then it ends with the goroutine, and no other
-// goroutine runs on it.
+// be moved back, it stays locked to the goroutine. Then the thread ends with the goroutine, and no
+// other goroutine runs on it.
 func onThread(target *os.File, f func() error) error {
 	runtime.LockOSThread()
 	back, err := os.Open(own)

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// A Print is a fingerprint of the chains and rules of the tables of one name in the kernel. Two
+// A Print is a fingerprint of all tables with one name in the kernel: of their chains and rules. Two
 // prints are equal only if no rule or chain was added, replaced or removed between them, and no
 // table was made dormant. The zero value matches no table that has rules.
 type Print string

@@ -65,8 +65,7 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 	return c, func() { f.Close() }, nil
 }
 
-// Replace makes t the content of the tables with its name, in one transaction, whatever their
-// present content is. If t is empty for a family, Replace removes the family's table.
+// Replace replaces the content of the tables named t.Name by that of t, in one transaction. If t is empty for a family, Replace removes the family's table.
 func Replace(ns netns.NS, t Table) error {
 	err := write(ns, t.Name, func(b builder) error {
 		part := t.forFamily(b.family)

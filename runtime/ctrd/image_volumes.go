@@ -44,7 +44,7 @@ var reservedPaths = []string{"/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostna
 // of the image at that path into it. The container's root file system must be mounted, and no
 // process may have run in it.
 //
-// There is no volume at or below a mount of the pod, which has the pod's data, or at a path that
+// No volume is made at or below a mount of the pod, since that has the pod's data, nor at a path that
 // the runtime mounts. Paths in an image may contain symlinks. They are resolved here, so that no
 // path leads into /proc when the volume is mounted.
 func (r *Runtime) makeImageVolumes(

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/metrics/cgroup"
 )
 
-// Stats returns a container's resource usage as reported by its shim. The host may have no cgroup
-// for this container alone.
+// Stats returns a container's resource usage as reported by its shim. The host may have no
+// separate cgroup for this container.
 func (s *Shim) Stats(ctx context.Context, id string) (cgroup.Figures, error) {
 	var out task.StatsResponse
 	if err := s.call(ctx, "Stats", &task.StatsRequest{ID: id}, &out); err != nil {

@@ -66,7 +66,7 @@ var strong = []string{
 }
 
 // Table returns the checks of the section. For a recommendation that a person has to judge, the
-// check tests the node's behaviour, if its configuration does not decide it.
+// check tests the node's behaviour if the configuration alone does not answer it.
 func Table() []Check {
 	return []Check{
 		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.files(0o600, n.Units...) }},

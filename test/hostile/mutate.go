@@ -48,7 +48,7 @@ func (m *Mutator) learn(path string, v any) {
 	}
 }
 
-// Pod returns one of the pods with the given number of changes.
+// Pod picks one of the pods and changes it the given number of times.
 func (m *Mutator) Pod(r *rand.Rand, changes int) map[string]any {
 	pod := clone(m.pods[r.IntN(len(m.pods))])
 	for range changes {

@@ -336,7 +336,7 @@ func (s *Static) free(cells map[int]*cell, m topology.Mask, kind v1.ResourceName
 	return sum(cells, m, kind, func(c *cell) map[v1.ResourceName]uint64 { return c.free })
 }
 
-// mixesGroups reports whether a node of m is already assigned together with other nodes than those of m.
+// mixesGroups reports whether a node of m already belongs to a group that has other nodes than m.
 func mixesGroups(cells map[int]*cell, m topology.Mask) bool {
 	if m.Count() == 1 {
 		return false

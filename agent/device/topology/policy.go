@@ -120,7 +120,7 @@ func flatten(list []Hints) (rows [][]Hint) {
 }
 
 // bestMerged returns the best combination of one hint for each resource. It does not track each combination, but only
-// the different states (nodes and preference) to which the hints of the resources so far can lead.
+// the different results (nodes and preference) of combining the hints of the resources so far.
 func (p *Policy) bestMerged(rows [][]Hint) Hint {
 	type merged struct {
 		nodes     Mask

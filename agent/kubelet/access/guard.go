@@ -111,7 +111,7 @@ func answer(w http.ResponseWriter, code int, text string) {
 var errUnknownToken = errors.New("invalid bearer token")
 
 // authenticate returns the user of a request. Invalid credentials are an error, even if anonymous
-// requests are allowed. A valid certificate suffices beside an invalid token.
+// requests are allowed. A request with a valid certificate and an invalid token is authenticated.
 func (g *Guard) authenticate(r *http.Request) (*authn.UserInfo, error) {
 	user, certErr := g.authorities.user(r.TLS, g.Now())
 	if user != nil {

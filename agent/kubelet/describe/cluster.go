@@ -91,7 +91,7 @@ func eventsOf(all []v1.Event) (out []api.Event) {
 	return out
 }
 
-// podOf returns the pod that an event is about; "": the node.
+// podOf returns the name of the pod that an event is about. It is empty for an event of the node.
 func podOf(e *v1.Event) string {
 	if e.InvolvedObject.Kind != "Pod" {
 		return ""

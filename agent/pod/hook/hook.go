@@ -50,9 +50,9 @@ type Sizer interface {
 	Shrink(ctx context.Context, pod *v1.Pod) error
 }
 
-// An Ender releases the resources that a pod needs only while it runs: devices, volumes, CPUs. It is called when
-// nothing of a pod runs any more that has ended but is still wanted: it completed, or was evicted, rejected, or
-// active for too long. It is called again after a restart of the agent. It is not called for a pod that is deleted
+// An Ender releases the resources that a pod needs only while it runs: devices, volumes, CPUs. It is called
+// for a pod that has ended but is still desired, once nothing of it runs: the pod completed, or was evicted, rejected,
+// or active for too long. It is called again after a restart of the agent. It is not called for a pod that is deleted
 // while it runs. If the pod is to run after all, Prepare is called again.
 type Ender interface {
 	Ended(ctx context.Context, pod *v1.Pod) error

@@ -68,8 +68,8 @@ func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	s.noteChange()
 }
 
-// writeExit stores the exit in the bundle. The agent needs the file if this shim has ended when the
-// agent looks for the exit.
+// writeExit stores the exit in the bundle. The agent reads the file if this shim has ended before the
+// agent could ask it for the exit.
 func writeExit(bundle string, e wire.Exit) error {
 	b, err := json.Marshal(e)
 	if err != nil {

@@ -139,7 +139,7 @@ func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before v
 	return nil
 }
 
-// cancelAdmission takes back that a pod is about to be admitted. Others may have been refused for it.
+// cancelAdmission removes the mark of a pod that was about to be admitted. Others may have been refused for it.
 func (p *Pods) cancelAdmission(uid types.UID, before verdict, known bool) {
 	p.mu.Lock()
 	if known {

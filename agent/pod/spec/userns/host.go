@@ -20,7 +20,7 @@ const (
 
 // HostSpace returns the IDs that pods of this host may use. If the user kubelet and the program getsubids exist,
 // these are the user's subordinate IDs. Otherwise they are all IDs from perPod on. If both exist, a failure of
-// getsubids is an error. Using all IDs instead could give a pod IDs of another user.
+// getsubids is an error. If all IDs were used instead, a pod could get the IDs of another user.
 func HostSpace(perPod uint32, maxPods int) (Space, error) {
 	_, err := user.Lookup(owner)
 	if unknown := (user.UnknownUserError("")); errors.As(err, &unknown) {
