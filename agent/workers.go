@@ -58,8 +58,9 @@ func openWorkers(f *featured) (w *working, err error) {
 	w.workers = worker.New(worker.Config{
 		Desired: w.pods, View: w.observer, Actor: figures.Actor{Executor: w.executor, Figures: w.figures}, Events: w.events,
 		Health: w.probes.Health, Changed: w.podChanged, Stale: w.rt.Network.Stale, Hooked: w.handlers.Has, Off: w.shutdown.Off,
-		Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax, Dead: garbage.ContainerBounds(w.cfg).ForPlans(w.observer),
-		Log: w.log,
+		Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax,
+		Dead: garbage.ContainerBounds(w.cfg).ForPlans(w.observer),
+		Log:  w.log,
 	})
 	set(&w.late, &w.late.upkeep, w.upkeep)
 	set(&w.late, &w.late.eviction, w.eviction)

@@ -204,7 +204,8 @@ func (a *API) list(ctx context.Context) error {
 		return fmt.Errorf("list the pods of this node: %w", err)
 	}
 	if lacksVersion(all.ResourceVersion) { // an API server always sets it
-		return errors.New("list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the known pods are kept")
+		return errors.New(
+			"list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the known pods are kept")
 	}
 	if a.History.Listed(ctx, a.newest, all.ResourceVersion) {
 		a.newest = ""

@@ -57,7 +57,8 @@ func NewURL(c URLConfig) (*URL, error) {
 		return nil, fmt.Errorf("manifest URL: %w", wrong.Err)
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || c.Interval <= 0 {
-		return nil, fmt.Errorf("manifest URL %s, checked every %s: an http or https URL and an interval are required", u.Redacted(), c.Interval)
+		return nil, fmt.Errorf("manifest URL %s, checked every %s: an http or https URL and an interval are required", u.Redacted(),
+			c.Interval)
 	}
 	if c.Transport == nil {
 		c.Transport = &http.Transport{

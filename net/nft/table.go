@@ -65,7 +65,8 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 	return c, func() { f.Close() }, nil
 }
 
-// Replace replaces the content of the tables named t.Name by that of t, in one transaction. If t is empty for a family, Replace removes the family's table.
+// Replace replaces the content of the tables named t.Name by that of t, in one transaction.
+// If t is empty for a family, Replace removes the family's table.
 func Replace(ns netns.NS, t Table) error {
 	err := write(ns, t.Name, func(b builder) error {
 		part := t.forFamily(b.family)

@@ -115,6 +115,7 @@ type preparedCgroup struct {
 	is bounds
 }
 
+// Name returns the name of the feature.
 func (p *Pods) Name() string { return "cgroup" }
 
 // Prepare creates the pod's cgroup with its limits.

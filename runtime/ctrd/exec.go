@@ -131,7 +131,8 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	select {
 	case <-late:
 		r.dropClones(c)
-		return fmt.Errorf("exec in container %s: the command did not start within %v: %w", c.rec.ID, execStartTimeout, errdefs.ErrUnavailable)
+		return fmt.Errorf("exec in container %s: the command did not start within %v: %w", c.rec.ID, execStartTimeout,
+			errdefs.ErrUnavailable)
 	default:
 		return err
 	}

@@ -58,8 +58,9 @@ func (r *Runtime) handler(name string) (sandboxProgram, error) {
 	}
 	path, err := h.lookPath()
 	if err != nil {
-		return sandboxProgram{}, fmt.Errorf("runtime handler %q: %w: install the program, or change runtimeHandlers of the EdgeConfiguration",
-			name, err)
+		return sandboxProgram{},
+			fmt.Errorf("runtime handler %q: %w: install the program, or change runtimeHandlers of the EdgeConfiguration",
+				name, err)
 	}
 	if h.Shim != "" {
 		return sandboxProgram{oci: r.taskOCI(name, path), program: path, tasks: true, config: h.ShimConfig}, nil

@@ -163,7 +163,8 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 			continue
 		}
 		if pid := client.PID(); inOtherMounts(pid) {
-			r.log.Warn("a shim runs in another mount namespace than the agent: its containers continue to run, and new pods get another shim",
+			r.log.Warn("a shim runs in another mount namespace than the agent: its containers continue to run, and new pods get "+
+				"another shim",
 				"shim", name, "pid", pid)
 			r.shims.mu.Lock()
 			g.apart = true

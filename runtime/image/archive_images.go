@@ -158,7 +158,8 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 // the digest of the file, by which the file can then be read.
 func (a *archive) readFile(ctx context.Context, b blob, maxSize int64, into any) (digest.Digest, error) {
 	if b.size > maxSize {
-		return "", fmt.Errorf("%d bytes, more than the %d that %s may have: %w", b.size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
+		return "", fmt.Errorf("%d bytes, more than the %d that %s may have: %w", b.size, maxSize, kindOf(maxSize),
+			errdefs.ErrInvalidArgument)
 	}
 	ra, err := a.open(ctx, b)
 	if err != nil {

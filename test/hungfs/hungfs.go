@@ -149,7 +149,8 @@ func serve(fd int) error {
 				return err
 			}
 		}
-		if _, err := unix.Write(fd, out.Bytes()); err != nil && !errors.Is(err, unix.ENOENT) { // the process that waited for the answer is gone
+		if _, err := unix.Write(fd, out.Bytes()); err != nil &&
+			!errors.Is(err, unix.ENOENT) { // the process that waited for the answer is gone
 			return fmt.Errorf("answer request %d: %w", in.Opcode, err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // the host name.
 const initEnv = "ISLET_TEST_MACHINE"
 
-// TestMain must call Main first. In a process that becomes a machine's init, Main never returns.
+// Main must be called first by TestMain. In a process that becomes a machine's init, Main never returns.
 func Main() {
 	if len(os.Args) > 3 && os.Args[1] == oddly {
 		fmt.Fprintln(os.Stderr, "machine:", startOddly(os.Args[2:]))

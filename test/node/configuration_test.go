@@ -251,7 +251,8 @@ func TestConfigurationHangs(t *testing.T) {
 	began := time.Now()
 	m.Await("the last known good configuration", func() bool {
 		s, ok := show(m)
-		return ok && !s.Trying && s.Active.ID == "local" && s.Failed != nil && strings.Contains(s.Failed.Why, "not as healthy as before within 15s")
+		return ok && !s.Trying && s.Active.ID == "local" && s.Failed != nil &&
+			strings.Contains(s.Failed.Why, "not as healthy as before within 15s")
 	})
 	t.Logf("the node went back after %v", time.Since(began))
 	unharmed(t, m, ids)

@@ -375,7 +375,8 @@ func TestUnusable(t *testing.T) {
 	if s := r.Show(); s.Active.ID != "local" || !strings.Contains(s.Problem, "newer islet") {
 		t.Errorf("%+v", s)
 	}
-	if err := w.apply(r, kubeletHead+"maxPods: 19\n"); err == nil || !strings.Contains(err.Error(), "install that version, or remove the file") {
+	if err := w.apply(r, kubeletHead+"maxPods: 19\n"); err == nil ||
+		!strings.Contains(err.Error(), "install that version, or remove the file") {
 		t.Errorf("over what a newer islet keeps: %v", err)
 	}
 	if have, err := os.ReadFile(filepath.Join(w.dir, trial.File)); !bytes.Equal(have, newer) {

@@ -62,7 +62,8 @@ func (p *Probes) Collect(to chan<- prometheus.Metric) {
 		labels := []string{s.kind.String(), s.name, s.pod.Name, s.pod.Namespace}
 		for result, n := range map[string]uint32{"successful": s.passed, "failed": s.failed} {
 			if n > 0 {
-				to <- prometheus.MustNewConstMetric(totalDesc, prometheus.CounterValue, float64(n), s.kind.String(), result, s.name, s.pod.Name,
+				to <- prometheus.MustNewConstMetric(totalDesc, prometheus.CounterValue, float64(n), s.kind.String(), result, s.name,
+					s.pod.Name,
 					s.pod.Namespace, string(s.pod.UID))
 			}
 		}

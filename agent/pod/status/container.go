@@ -215,8 +215,8 @@ func (m *maker) notYet(init bool) string {
 	return plan.ContainerCreating
 }
 
-// trouble returns the reason why the containers of the pod cannot run: its sandbox has failed. A kubelet reports it only as an event, which a node
-// without an API server cannot show.
+// trouble returns the reason why the containers of the pod cannot run: its sandbox has failed.
+// A kubelet reports it only as an event, which a node without an API server cannot show.
 func (m *maker) trouble() string {
 	f, ok := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
 	if !ok || m.sandbox.Ready {

@@ -150,7 +150,8 @@ func (h *Hooks) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id stri
 	case hook.Exec != nil:
 		out, err := h.c.Caller.Exec(ctx, id, hook.Exec.Command, 0)
 		if err != nil {
-			return fmt.Errorf("Exec lifecycle hook (%v) %s: %w, message: %q", hook.Exec.Command, suffix, err, out[:min(len(out), maxOutput)])
+			return fmt.Errorf("Exec lifecycle hook (%v) %s: %w, message: %q", hook.Exec.Command, suffix, err,
+				out[:min(len(out), maxOutput)])
 		}
 	case hook.HTTPGet != nil:
 		if err := h.get(ctx, pod, ctr, id, hook.HTTPGet); err != nil {
