@@ -1,0 +1,218 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func (w *world) check(a Action) {
+	ending := w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off()
+	removing := w.in.Want == nil || w.in.Deleting
+	newest, any := w.in.Seen.Sandbox()
+	runs := w.live(func(Container) bool { return true }) || slices.ContainsFunc(w.in.Seen.Sandboxes, func(s Sandbox) bool { return s.Ready })
+	switch a.Op {
+	case Admit:
+		w.must(w.in.Want != nil && !w.in.Deleting && !w.in.Waiting, 41, "a verdict on a pod that ends or waits")
+		w.must(!w.in.Admitted && w.in.End == nil || w.in.End != nil && w.in.Reconsider && !runs, 41, "a second verdict")
+	case Allocate:
+		w.must(w.in.Undecided && w.in.Admitted && !ending && !w.in.Waiting, 63, "decides about resources for nothing")
+	case Resize:
+		w.checkResize(a, newest, ending)
+	case Update:
+		w.must(!ending && w.in.Admitted && newest.Ready, 42, "updates what does not run")
+		w.must(a.Hash == w.in.Spec && a.Hash != w.in.Applied && w.in.Applied != "", 42, "updates for nothing: %q is %q", a.Hash, w.in.Applied)
+	case Ended:
+		over := w.in.End != nil || w.in.Want != nil && (Finished(w.in) || Expired(w.in))
+		w.must(over && !removing, 43, "the hooks hear of an end that is none")
+		w.must(!runs, 43, "the hooks give back what runs")
+		w.must(!w.in.Ended, 43, "the hooks hear of the same end again")
+	case Forget:
+		w.must(removing && len(w.in.Seen.Sandboxes)+len(w.in.Seen.Containers) == 0, 44, "forgets a pod of which something is left")
+		w.must(!w.in.Forgotten, 44, "forgets it again")
+	case RunSandbox:
+		w.must(w.in.Admitted && w.in.End == nil, 45, "runs a sandbox without a verdict")
+		w.must(a.Hash == w.in.Spec, 42, "a sandbox of another spec")
+		w.must(!ending && !w.in.Waiting, 7, "runs a sandbox for a pod that ends or waits")
+		w.must(!newest.Ready, 8, "runs a sandbox beside a ready one")
+		w.must(int(a.Attempt) > w.sandbox, 9, "sandbox attempt %d used twice", a.Attempt)
+		w.must(!w.live(func(Container) bool { return true }), 10, "runs a sandbox while containers run")
+	case StartContainer:
+		w.must(w.in.Admitted && w.in.End == nil, 45, "starts a container without a verdict")
+		w.must(!ending && !w.in.Waiting, 7, "starts a container of a pod that ends or waits")
+		w.must(any && newest.Ready, 8, "starts a container without a ready sandbox")
+		w.must(newest.ID != w.in.Stale, 8, "starts a container in a stale sandbox")
+		w.checkStart(a, newest)
+	case PostStart:
+		c := find(w.in.Seen, a.ID)
+		w.must(c != nil && c.State == Running && c.PostStart && !w.in.Hooked[a.ID], 62, "runs a postStart hook for nothing: %+v", c)
+		w.must(!ending && !HookFailed(w.in, *c), 62, "runs a postStart hook again that failed")
+	case PreStop:
+		w.checkStop(a, newest)
+		w.checkGrace(a, ending)
+		w.checkPreStop(a)
+	case StopContainer:
+		w.checkStop(a, newest)
+		w.checkGrace(a, ending)
+		w.checkHooked(a, ending)
+		main := a.Container[0] == 's' && w.in.Want != nil && ending && w.graced
+		w.must(!main || !w.live(func(c Container) bool { return c.Name[0] == 'c' && c.ID != a.ID }) ||
+			w.in.Now.Sub(w.in.Stopping) >= w.in.Grace, 12, "sidecar %s stops before the main containers", a.Container)
+	case RemoveContainer:
+		c := find(w.in.Seen, a.ID)
+		w.must(c != nil && !c.Live(), 13, "removes a container that runs: %+v", a)
+		last, _ := w.in.Seen.Last(a.Container)
+		ended, _ := w.in.Seen.LastExited(a.Container)
+		w.must(removing || a.ID != last.ID && a.ID != ended.ID || w.undone(c), 14, "removes the container that logs and attempts need: %+v", a)
+	case StopSandbox:
+		w.must(!w.live(func(c Container) bool { return c.SandboxID == a.ID && (ending || a.ID == w.in.Stale) }), 15,
+			"stops a sandbox under its containers")
+	case RemoveSandbox:
+		used := slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.SandboxID == a.ID })
+		w.must(!used, 16, "removes a sandbox with its containers")
+		w.must(removing || a.ID != newest.ID, 16, "removes the sandbox that is in use")
+	}
+}
+
+// checkPreStop says that a hook runs once, before its container stops.
+func (w *world) checkPreStop(a Action) {
+	c := find(w.in.Seen, a.ID)
+	_, ran := w.in.PreStopped[a.ID]
+	w.must(c != nil && c.State == Running && hooks(w.in.Want, a.Container).PreStop != nil && !ran, 52,
+		"runs a preStop hook for nothing: %+v", c)
+	w.must(a.Grace > 0, 52, "a preStop hook has %v", a.Grace)
+}
+
+// checkHooked says that nothing stops without its preStop hook, if there is time for it.
+func (w *world) checkHooked(a Action, ending bool) {
+	c := find(w.in.Seen, a.ID)
+	if c == nil || w.in.Want == nil {
+		return
+	}
+	last, _ := w.in.Seen.Last(a.Container)
+	stale := c.Round < Round(w.in) && !ending && !Finished(w.in) && !Expired(w.in)
+	_, ran := w.in.PreStopped[a.ID]
+	late := w.in.Grace == 0 || !w.in.Stopping.IsZero() && w.in.Now.Sub(w.in.Stopping) >= w.in.Grace
+	w.must(ran || late || stale || c.ID != last.ID || c.State != Running || hooks(w.in.Want, a.Container).PreStop == nil, 53,
+		"stops %+v without its hook", c)
+	sb, _ := w.in.Seen.Sandbox()
+	renews := stale && sb.Ready && sb.ID != w.in.Stale && w.in.Admitted && !w.in.Waiting && a.Container[0] != 'e' && c.ID == last.ID
+	w.must(!renews || a.Grace <= leastGrace, 61, "%s has %v though all restart", a.Container, a.Grace)
+}
+
+// checkTurn says that no main container starts while one before it is on its way to the
+// end of its hook.
+func (w *world) checkTurn(a Action, d Decision) {
+	for _, ctr := range w.in.Want.Spec.Containers {
+		if ctr.Name == a.Container || a.Container[0] != 'c' {
+			return
+		}
+		if hooks(w.in.Want, ctr.Name).PostStart == nil {
+			continue
+		}
+		does := func(a Action) bool { return a.Container == ctr.Name && (a.Op == StartContainer || a.Op == PostStart) }
+		goesOn := does(w.in.Busy[ctr.Name].Action) && !slices.Contains(d.Cancel, ctr.Name)
+		w.must(!goesOn && !slices.ContainsFunc(d.Start, does), 51, "%s starts beside the hook of %s", a.Container, ctr.Name)
+	}
+}
+
+func (w *world) checkStart(a Action, sb Sandbox) {
+	w.must(!w.live(func(c Container) bool { return c.Name == a.Container }), 17, "second live instance of %s", a.Container)
+	last, ok := w.in.Seen.Last(a.Container)
+	ctr := definition(w.in.Want, a.Container)
+	changed := ok && (Changed(ctr, last) || Outgrown(w.in, last))
+	round := Round(w.in)
+	w.must(a.Hash == Hash(ctr), 23, "%+v is not of the wanted definition", a)
+	w.must(a.Round == round, 55, "%+v belongs to round %d", a, round)
+	w.must(!changed || a.Streak == 0, 20, "streak of %s is %d after another definition", a.Container, a.Streak)
+	resumed := ok && !changed && last.State == Created && last.Attempt == a.Attempt
+	most, made := w.attempts[a.Container]
+	w.must(resumed || !made || int(a.Attempt) > most, 18, "attempt %d of %s used twice", a.Attempt, a.Container)
+	kind := a.Container[0]
+	if kind == 'e' {
+		ran := slices.ContainsFunc(w.in.Seen.Containers, func(c Container) bool { return c.Name == a.Container && c.State != Created })
+		w.must(!ran, 54, "an ephemeral container starts again")
+		return
+	}
+	w.must(!Renewing(w.in), 55, "%+v starts before the last round has ended", a)
+	if ok && last.State == Exited {
+		never := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyNever
+		onFailure := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.ExitCode == 0
+		replaced := w.in.Replaced[a.Container] == last.ID || last.Round < round
+		w.must(kind != 'c' || replaced || !never && !onFailure, 19, "%s runs again against its restart policy", a.Container)
+		at, delay := NextStart(last, 0)
+		sane := !changed && at.Sub(w.in.Now) <= 2*delay
+		w.must(last.SandboxID != sb.ID || !sane || !w.in.Now.Before(at), 20, "%s runs again %v too early", a.Container, at.Sub(w.in.Now))
+		follows := last.Streak + 1
+		switch {
+		case last.SandboxID != sb.ID:
+			follows = 0
+		case lost(last):
+			follows = last.Streak
+		case last.FinishedAt.Sub(last.StartedAt) >= backoffReset:
+			follows = 1
+		}
+		w.must(changed || a.Streak == follows, 20, "streak of %s is %d after %d", a.Container, a.Streak, last.Streak)
+	}
+	if Initialized(w.in, sb) {
+		return
+	}
+	for _, ctr := range w.in.Want.Spec.InitContainers { // all before it must be done
+		if ctr.Name == a.Container {
+			return
+		}
+		c, _ := w.in.Seen.Last(ctr.Name)
+		started := c.State == Running && !Hooking(w.in, c) && (ctr.StartupProbe == nil || w.in.Health[c.ID].Started)
+		done := c.SandboxID == sb.ID && c.Round == round && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && started)
+		w.must(done, 21, "%s starts before %s is done", a.Container, ctr.Name)
+	}
+}
+
+// checkGrace says that a container gets what its pod grants; one that its probes gave up,
+// what the probe does, and that this one runs again also if it ends well.
+func (w *world) checkGrace(a Action, ending bool) {
+	c := find(w.in.Seen, a.ID)
+	sb, _ := w.in.Seen.Sandbox()
+	if ending || c == nil || a.Hash != "" || sb.ID == w.in.Stale || !sb.Ready || c.SandboxID != sb.ID || c.State != Running ||
+		Finished(w.in) || Expired(w.in) || !w.in.Health[c.ID].Unhealthy {
+		w.must(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
+		w.must(!a.Again || c != nil && !ending && Outgrown(w.in, *c), 50, "%s runs again however it ends", a.Container)
+		return
+	}
+	if last, _ := w.in.Seen.Last(c.Name); last.ID != c.ID {
+		return
+	}
+	want, ctr := w.in.Grace, definition(w.in.Want, a.Container)
+	switch started := w.in.Health[c.ID].Started; {
+	case started && ctr.LivenessProbe != nil:
+		want = time.Duration(*ctr.LivenessProbe.TerminationGracePeriodSeconds) * time.Second
+	case !started && ctr.StartupProbe != nil:
+		want = time.Duration(*ctr.StartupProbe.TerminationGracePeriodSeconds) * time.Second
+	}
+	if c.Round < Round(w.in) && c.Name[0] != 'e' { // checkHooked has the rule
+		return
+	}
+	want = max(want-w.in.PreStopped[c.ID], min(leastGrace, want))
+	if Outgrown(w.in, *c) {
+		return
+	}
+	w.must(a.Grace == want, 11, "grace %v is not the probe's, %v", a.Grace, want)
+	w.must(a.Again == (w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil), 50, "again: %v", a.Again)
+}
+
+// checkStop says that nothing is stopped without a reason.
+func (w *world) checkStop(a Action, sb Sandbox) {
+	c := find(w.in.Seen, a.ID)
+	if w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off() || Finished(w.in) || Expired(w.in) || c == nil {
+		return
+	}
+	last, _ := w.in.Seen.Last(a.Container)
+	changed := Changed(definition(w.in.Want, a.Container), *c) && a.Container[0] != 'i'
+	lost := !sb.Ready || c.SandboxID != sb.ID || sb.ID == w.in.Stale
+	_, hooked := w.in.PreStopped[c.ID]
+	late := hooked || HookFailed(w.in, *c) || c.Round < Round(w.in) && a.Container[0] != 'e'
+	w.must(lost || changed || late || Outgrown(w.in, *c) || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24,
+		"stops %+v for nothing", c)
+	w.must(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
+}

@@ -1,0 +1,254 @@
+package eviction
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/metrics/room"
+)
+
+// world is a machine with pods that use it up.
+type world struct {
+	*Eviction
+	cfg kubelet.KubeletConfiguration
+
+	lines   bytes.Buffer // of the log
+	mu      sync.Mutex
+	free    uint64 // MiB of 1000
+	disk    uint64
+	pods    []Candidate
+	ends    map[types.UID]plan.End
+	after   time.Duration // how long a pod takes to end
+	cleared map[types.UID]bool
+	garbage uint64 // MiB that can be reclaimed
+	log     []string
+	looks   int
+	lights  int
+	broken  bool
+	wake    chan struct{}
+	armed   [2]uint64
+	deaf    bool
+	slow    time.Duration // to count the files of a pod, or of all
+	relief  uint64        // MiB that come free while processes are measured
+}
+
+func newWorld(t *testing.T, change func(*world)) *world {
+	w := &world{
+		free: 500, disk: 500, ends: map[types.UID]plan.End{}, cleared: map[types.UID]bool{},
+		wake: make(chan struct{}, 1), after: time.Second,
+	}
+	w.cfg = kubelet.KubeletConfiguration{
+		EvictionHard:                     map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"},
+		EvictionPressureTransitionPeriod: metav1.Duration{Duration: 5 * time.Minute},
+		LocalStorageCapacityIsolation:    new(true),
+	}
+	change(w)
+	var err error
+	w.Eviction, err = New(Config{
+		Kubelet: &w.cfg, Room: w, Figures: w, Pods: w, Reclaim: w, Events: w.events(), Counts: w,
+		Watch: func() Waker { return w }, Changed: func() { w.note("changed") },
+		Log: slog.New(slog.NewTextHandler(&w.lines, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// runs lets it run until the test ends.
+func (w *world) runs(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
+
+// told is what happened since the last time.
+func (w *world) told(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.log, want) {
+		t.Errorf("\n%s\nnot\n%s", strings.Join(w.log, "\n"), strings.Join(want, "\n"))
+	}
+	w.log = nil
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *world) Now(context.Context) (r room.Room, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks++
+	if w.broken {
+		return room.Room{}, errors.New("no figures")
+	}
+	disk := room.Disk{Device: 1, Bytes: room.Amount{Free: w.disk * mib, Total: 1000 * mib}}
+	return room.Room{
+		At: time.Now(), Memory: room.Amount{Free: w.free * mib, Total: 1000 * mib}, Node: disk, Image: disk,
+		Container: disk,
+	}, nil
+}
+
+func (w *world) Memory(context.Context) (machine, pods room.Amount, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lights++
+	return room.Amount{Free: w.free * mib, Total: 1000 * mib}, room.Amount{}, nil
+}
+
+func (w *world) stats() (out []stats.PodStats) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pods {
+		out = append(out, *c.Stats)
+	}
+	return out
+}
+
+func (w *world) Summary(ctx context.Context, short bool) (*stats.Summary, error) {
+	if short {
+		return nil, errors.New("not asked for")
+	}
+	w.lasts(ctx)
+	return &stats.Summary{Pods: w.stats()}, nil
+}
+func (w *world) Processes(context.Context) ([]stats.PodStats, error) {
+	w.set(func() { w.free += w.relief })
+	return w.stats(), nil
+}
+
+// lasts is how long it takes to count files.
+func (w *world) lasts(ctx context.Context) {
+	if w.slow > 0 {
+		select {
+		case <-time.After(w.slow):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *world) Storage(ctx context.Context, p *v1.Pod, _ time.Duration) (*stats.PodStats, error) {
+	w.note("measure %s", p.Name)
+	w.lasts(ctx)
+	for _, s := range w.stats() {
+		if s.PodRef.UID == string(p.UID) {
+			return &s, nil
+		}
+	}
+	return nil, errors.New("gone")
+}
+
+func (w *world) Active() (out []*v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pods {
+		if _, ends := w.ends[c.Pod.UID]; !ends {
+			out = append(out, c.Pod)
+		}
+	}
+	return out
+}
+
+func (w *world) Evict(_ context.Context, uid types.UID, end plan.End) bool {
+	w.note("evict %s %s %v", uid, end.Grace, end.Disrupted)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ends[uid] = end
+	time.AfterFunc(w.after, func() {
+		w.set(func() {
+			i := slices.IndexFunc(w.pods, func(c Candidate) bool { return c.Pod.UID == uid })
+			if m := w.pods[i].Stats.Memory; m != nil {
+				w.free += *m.WorkingSetBytes / mib
+			}
+			if s := w.pods[i].Stats.EphemeralStorage; s != nil {
+				w.disk += *s.UsedBytes / mib
+			}
+			w.pods = slices.Delete(w.pods, i, i+1)
+			w.cleared[uid] = true
+		})
+		w.Touched()
+	})
+	return true
+}
+
+func (w *world) Cleared(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cleared[uid]
+}
+func (w *world) NodeChanged() { w.note("pods may ask again") }
+
+func (w *world) ReclaimContainers(context.Context) error {
+	w.note("reclaim containers")
+	return errors.New("one is busy")
+}
+
+func (w *world) ReclaimImages(context.Context) error {
+	w.note("reclaim images")
+	w.set(func() { w.disk, w.garbage = w.disk+w.garbage, 0 })
+	return nil
+}
+
+// events are those of the world. An eviction's carries annotations, which no other event has.
+type events struct {
+	eventtest.Sink
+	*world
+}
+
+func (w *world) events() events {
+	return events{eventtest.Sink(func(e eventtest.Event) { w.note("node: %s %s", e.Reason, e.Message) }), w}
+}
+
+func (w events) PodWith(a map[string]string, p *v1.Pod, kind, reason, message string) {
+	eventtest.Note(kind, reason, message)
+	w.note("%s: %s %s", p.Name, reason, a[starvedResource])
+}
+func (w *world) Evicted(signal string)              { w.note("count %s", signal) }
+func (w *world) Age(signal string, _ time.Duration) { w.note("age of %s", signal) }
+
+func (w *world) Wake() <-chan struct{} { return w.wake }
+func (w *world) Coverage() Coverage {
+	if w.deaf {
+		return NoEvents
+	}
+	return UseEvents
+}
+func (w *world) Arm(machine, pods uint64) {
+	w.set(func() { w.armed = [2]uint64{machine / mib, pods / mib} })
+}
+func (w *world) Close() { w.note("closed") }

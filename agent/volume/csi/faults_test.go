@@ -1,0 +1,169 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/islet-edge/islet/agent/plugin/plugins"
+)
+
+// TestFaults: what a driver does wrong is an error that says so, or is put right; and it
+// can be undone.
+func TestFaults(t *testing.T) {
+	lie := func(context.Context) error { return errLie }
+	for name, c := range map[string]struct {
+		method string
+		how    func(context.Context) error
+		want   string // of mounting
+	}{
+		"refuses to stage": {
+			"stage",
+			func(context.Context) error { return status.Error(codes.InvalidArgument, "no such disk") },
+			"no such disk",
+		},
+		"refuses to publish": {"publish", func(context.Context) error { return status.Error(codes.ResourceExhausted, "full") }, "full"},
+		"publishes nothing":  {"publish", lie, "the volume is not mounted"},
+		"publishes a link":   {"publish", lie, "did not publish a directory"},
+		"unpublishes not":    {"unpublish", lie, ""},
+		"unstages not":       {"unstage", lie, ""},
+		"panics":             {"publish", func(context.Context) error { return errors.New("boom") }, "boom"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.register()
+			w.fails(c.method, c.how)
+			v := volume()
+			u := w.use(v, podNamed("a"))
+			if name == "publishes a link" {
+				w.fails(c.method, func(context.Context) error { return errors.Join(os.Symlink(w.data, u.Path), errLie) })
+			}
+			if err := w.mount(v, u); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("mounted: %v", err)
+			}
+			w.undo(v, u)
+		})
+	}
+}
+
+// TestHang: a call ends with its context, and the driver is asked again.
+func TestHang(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	ctx, stop := context.WithCancel(t.Context())
+	w.fails("publish", func(called context.Context) error {
+		stop()
+		<-called.Done()
+		return called.Err()
+	})
+	must(t, w.Stage(ctx, v, w.StagePath(v), u))
+	if err := w.Publish(ctx, v, w.StagePath(v), u); status.Code(err) != codes.Canceled {
+		t.Errorf("published: %v", err)
+	}
+	w.fails("publish", nil)
+	must(t, w.mount(v, u))
+	w.undo(v, u)
+}
+
+// TestDies: a driver that dies in a call, comes back at the same socket and goes on.
+func TestDies(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	server := w.server
+	w.fails("stage", func(context.Context) error {
+		go server.Stop()
+		select {}
+	})
+	if err := w.mount(v, u); status.Code(err) != codes.Unavailable {
+		t.Errorf("mounted: %v", err)
+	}
+	os.Remove(w.socket)
+	w.faulty = nil
+	w.serve()
+	for { // until the connection is made again
+		if err := w.mount(v, u); err == nil {
+			break
+		} else if status.Code(err) != codes.Unavailable {
+			t.Fatal(err)
+		}
+	}
+	w.undo(v, u)
+}
+
+// TestNotRegistered: pods wait for their driver, which may be replaced, and not for ever.
+func TestNotRegistered(t *testing.T) {
+	w := newWorld(t)
+	v := volume()
+	u := w.use(v, podNamed("a"))
+	for range 2 {
+		if err := w.mount(v, u); err == nil || !strings.Contains(err.Error(),
+			"driver name "+driverName+" not found in the list of registered CSI drivers") {
+			t.Errorf("mounted: %v", err)
+		}
+	}
+	w.undo(v, u) // without a driver, which was never asked
+	if err := w.mount(v, u); err == nil {
+		t.Error("mounted")
+	}
+	w.register()
+	if uid := <-w.retried; uid != "uid-of-a" {
+		t.Errorf("%s is tried again", uid)
+	}
+	must(t, w.mount(v, u))
+	w.register() // at the same socket, after a restart
+	second := w.plugin()
+	second.Socket = "another"
+	if err := w.Validate(second); err == nil || !strings.Contains(err.Error(), "already registered") {
+		t.Errorf("the same version at another socket: %v", err)
+	}
+	second.Versions = []string{"1.1.0"}
+	must(t, w.Register(t.Context(), second))
+	w.Deregister(w.plugin()) // of the one before
+	w.undo(v, u)
+	if len(w.retried) > 0 {
+		t.Errorf("%s is tried again", <-w.retried)
+	}
+}
+
+func TestRegisterRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		plugin func(*plugins.Plugin)
+		info   *spec.NodeGetInfoResponse
+	}{
+		"a path":         {plugin: func(p *plugins.Plugin) { p.Name = "../x" }},
+		"a long name":    {plugin: func(p *plugins.Plugin) { p.Name = strings.Repeat("a", 64) }},
+		"version":        {plugin: func(p *plugins.Plugin) { p.Versions = []string{"2.0.0", "0.3"} }},
+		"no node ID":     {info: &spec.NodeGetInfoResponse{}},
+		"a long node ID": {info: &spec.NodeGetInfoResponse{NodeId: strings.Repeat("x", 193)}},
+		"a label's key": {
+			info: &spec.NodeGetInfoResponse{NodeId: "x", AccessibleTopology: &spec.Topology{Segments: map[string]string{"a b": "c"}}},
+		},
+		"a label's value": {
+			info: &spec.NodeGetInfoResponse{NodeId: "x", AccessibleTopology: &spec.Topology{Segments: map[string]string{"a": "b\n"}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.plugin()
+			if c.plugin != nil {
+				c.plugin(&p)
+			}
+			if c.info != nil {
+				w.info = c.info
+			}
+			if err := w.Register(t.Context(), p); err == nil || len(w.installed) > 0 {
+				t.Errorf("registered: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,212 @@
+package brake
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/history"
+	"github.com/islet-edge/islet/edge/node"
+	"github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
+)
+
+// A site is a control plane and a node, from the API source to the wanted pods, in a synctest
+// bubble. No containers run, so a pod that is to end has ended at once.
+type site struct {
+	testing.TB
+	*apitest.Server
+	*desired.Desired
+	brake  *Brake
+	path   string
+	limit  time.Duration
+	events []string
+	dead   atomic.Bool // the agent was killed: what it does at its end is not done
+	stop   func()
+}
+
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "brake")) }
+
+func (s *site) event(warning bool, reason, message string) {
+	kind := v1.EventTypeNormal
+	if warning {
+		kind = v1.EventTypeWarning
+	}
+	eventtest.Note(kind, reason, message)
+	s.events = append(s.events, reason)
+}
+
+// at runs a test at a site with pods a, b, c, d.
+func at(t *testing.T, test func(s *site)) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "islet.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{TB: t, Server: apitest.New(t), path: path}
+		s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
+		for _, name := range []string{"a", "b", "c", "d"} {
+			s.Put(pod(name))
+		}
+		s.start()
+		defer func() { s.stop() }()
+		s.want("a b c d", "")
+		time.Sleep(time.Minute) // with some renewals of the lease
+		test(s)
+	})
+}
+
+func pod(name string) *v1.Pod {
+	return podtest.New(name, podtest.UID(""), podtest.Node("n"), podtest.Image("a:1"))
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// start starts the agent.
+func (s *site) start() {
+	s.Helper()
+	log := slog.New(slog.NewTextHandler(s.Output(), nil))
+	ctx, cancel := context.WithCancel(s.Context())
+	db := must[*store.Store](s.TB)(store.Open(ctx, s.path, log))
+	var d *desired.Desired
+	forget := make(chan types.UID, 100)
+	d = must[*desired.Desired](s.TB)(desired.New(desired.Config{Store: db, Poke: func(uid types.UID) { forget <- uid }, Log: log}))
+	client := s.Client(s.TB)
+	h := must[*history.History](s.TB)(history.New(ctx, history.Config{Client: client, Node: "n", Meta: mortal{db, s},
+		Ride: db.Ride, Log: log}))
+	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch, Meta: db,
+		Limit: s.limit, Log: log,
+		Event: s.event}))
+	n := must[*node.Node](s.TB)(node.New(ctx, node.Config{Client: client, Name: "n", Meta: db, History: h, Register: true, Log: log,
+		Facts:       func(context.Context) (node.Facts, error) { return node.Facts{}, nil },
+		Changed:     func(n *v1.Node) { b.Registered(ctx, n.UID) },
+		StatusEvery: time.Minute, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second}))
+	a := must[*source.API](s.TB)(source.NewAPI(source.APIConfig{Client: client, Node: "n", Sink: b, History: h,
+		Again: b.Again(), Log: log}))
+	done := make(chan struct{})
+	runs := []interface{ Run(context.Context) error }{h, b, n, a}
+	for _, r := range runs {
+		go func() {
+			if err := r.Run(ctx); err != nil {
+				s.Error(err)
+			}
+			done <- struct{}{}
+		}()
+	}
+	go func() {
+		for {
+			select {
+			case uid := <-forget:
+				if p, ok := d.Get(uid); ok && p.Deleting {
+					if err := d.Forget(ctx, uid); err != nil && ctx.Err() == nil {
+						s.Error(err)
+					}
+				}
+			case <-ctx.Done():
+				done <- struct{}{}
+				return
+			}
+		}
+	}()
+	s.Desired, s.brake = d, b
+	s.stop = func() {
+		cancel()
+		for range len(runs) + 1 {
+			<-done
+		}
+		client.CloseConnections()
+		if err := db.Close(); err != nil {
+			s.Error(err)
+		}
+		s.stop = func() {}
+	}
+}
+
+func (s *site) restart() {
+	s.Helper()
+	s.stop()
+	s.start()
+}
+
+func (s *site) running() string {
+	var names []string
+	for _, p := range s.List() {
+		names = append(names, p.Pod.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// want waits up to 5 s for the given pods to be wanted, and for some of them to be on hold.
+func (s *site) want(running, held string) {
+	s.Helper()
+	began := time.Now()
+	var got, kept string
+	for time.Since(began) <= 5*time.Second {
+		synctest.Wait()
+		got = s.running()
+		var names []string
+		if h, ok := s.brake.Held(); ok {
+			for _, p := range s.List() {
+				if slices.Contains(h.Pods, p.Pod.UID) {
+					names = append(names, p.Pod.Name)
+				}
+			}
+		}
+		slices.Sort(names)
+		if kept = strings.Join(names, " "); got == running && kept == held {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // of the bubble
+	}
+	s.Fatalf("runs %q and holds %q, want %q and %q", got, kept, running, held)
+}
+
+// stays asserts that nothing changes for minutes and over restarts.
+func (s *site) stays(running, held string) {
+	s.Helper()
+	for range 2 {
+		time.Sleep(3 * time.Minute)
+		s.want(running, held)
+		s.restart()
+		s.want(running, held)
+	}
+}
+
+// away disconnects the node while happens runs.
+func (s *site) away(happens func()) {
+	s.Down()
+	s.Cut()
+	time.Sleep(2 * time.Minute)
+	happens()
+	s.Up()
+	time.Sleep(30 * time.Second) // until it has tried again
+}
+
+func (s *site) accept(want int) {
+	s.Helper()
+	if n, err := s.brake.Accept(s.Context()); n != want || err != nil {
+		s.Errorf("accepted the end of %d pods: %v; want %d", n, err, want)
+	}
+}
