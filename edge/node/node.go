@@ -105,7 +105,8 @@ type Config struct {
 	// Kept contains annotations that are restored whenever they differ. An empty value removes the
 	// annotation.
 	Kept map[string]string
-	// KeptNow returns further annotations of this kind. Its result may change. It may be nil.
+	// KeptNow returns more annotations that are restored like those of Kept, but whose values change while
+	// the agent runs. It may be nil.
 	KeptNow func() map[string]string
 	// Own contains the types of conditions that belong to this node, in addition to a kubelet's. A
 	// condition of such a type is removed from the Node if neither Facts nor Claim has it.

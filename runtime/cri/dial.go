@@ -32,7 +32,7 @@ type Options struct {
 	FailFast bool
 }
 
-// Limits of the runtime's responses. Their length is limited by maxMessage.
+// Limits of one response of the runtime. The limit of its encoded size is maxMessage.
 const (
 	maxAnswer  = 32 << 20  // memory of one decoded message, in bytes
 	maxHeaders = 256 << 10 // in bytes, including the text of an error

@@ -218,7 +218,7 @@ func TestWaits(t *testing.T) {
 		if err := w.apply(r, kubeletHead+"maxPods: 30\n"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(maxHealthWait - 2*time.Second)
+		time.Sleep(maxHealthWait - 2*time.Second) // of the bubble
 		if r.Show().Trying {
 			t.Error("a person's does not wait until the node is well")
 		}

@@ -26,7 +26,7 @@ type Facts struct {
 	Probes map[string]string `json:"-"`
 	// Held are the UIDs of the pods that no source lists any more and that would end without the trial.
 	Held []string `json:"-"`
-	// Known has the UIDs of all pods that the agent knows, including those that end.
+	// Known contains the UIDs of all pods that the agent knows, including pods that are being stopped.
 	Known map[string]bool `json:"-"`
 }
 

@@ -251,7 +251,7 @@ type Decision struct {
 	Notices []Notice // news for people, each reported once
 }
 
-// A Notice tells why a container waits or why the pod ends.
+// A Notice is the reason why a container waits or why the pod ends.
 type Notice struct {
 	Container string // empty for the pod itself
 	Reason    string // CrashLoopBackOff, ImagePullBackOff, DeadlineExceeded
