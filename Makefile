@@ -87,7 +87,7 @@ run: build demo-image ## try: build and start a node with demo pods; nothing is 
 	@packaging/demo/node.sh start
 
 .PHONY: stop
-stop: ## try: stop the node of `make run` and remove everything it made (root needed)
+stop: ## try: stop the node of `make run` and remove its files (root needed)
 	@packaging/demo/node.sh stop
 
 .PHONY: demo-image

@@ -69,14 +69,14 @@ start() {
 		The node runs. Try:
 		  export ISLET_SOCKET=$ISLET_SOCKET
 		  curl http://localhost:8080/            # the page of pod web
-		  http://localhost:${ISLET_DEMO_PAGE:-10247}/    # how the node is, in a browser
+		  http://localhost:${ISLET_DEMO_PAGE:-10247}/    # the status of the node, for a browser
 		  $islet status
 		  $islet logs -f log-$node
 		  $islet describe web-$node
 		  $islet top
 		  rm $state/manifests/log.yaml           # the pod ends; copy it back, it returns
 		Its manifests are in $state/manifests, its log is $state/agent.log.
-		To stop it and remove everything it made:  sudo make stop
+		To stop the node and remove its files:  sudo make stop
 	END
 }
 
