@@ -115,8 +115,8 @@ func (s *Server) causeOf(err error) error {
 	return nil
 }
 
-// sessionContext returns a context that ends when the agent stops, or is cancelled. The request's own
-// does not do: the server ends it at any error of reading, also after the idle timeout.
+// sessionContext returns a context that ends when the agent stops or cancel is called. The request's own
+// context cannot be used, because net/http cancels it at any read error, also after the idle timeout.
 func sessionContext(r *http.Request) (ctx context.Context, cancel context.CancelCauseFunc, release func()) {
 	ctx, cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	stop := context.AfterFunc(r.Context(), func() {

@@ -30,7 +30,7 @@ var errStopping = errors.New("the agent is stopping; the command was ended")
 
 // idleError is the cause of a session's context after the idle timeout. It is sent to clients, too.
 func idleError(timeout time.Duration) error {
-	return fmt.Errorf("nothing was sent or received for %v (streamingConnectionIdleTimeout); the command was ended", timeout)
+	return fmt.Errorf("the session was closed because nothing was sent or received for %v (streamingConnectionIdleTimeout)", timeout)
 }
 
 // run connects the streams until the process has ended, or ctx has: the client has disconnected, the
