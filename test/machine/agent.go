@@ -225,7 +225,9 @@ func (m *Machine) Pods() map[string]Pod {
 	for _, p := range list.Items {
 		pods[p.Metadata.Name] = p
 		for _, c := range p.Status.ContainerStatuses {
-			m.ran[c.ContainerID] = m.ran[c.ContainerID] // the pod has a container now
+			if _, known := m.ran[c.ContainerID]; !known {
+				m.ran[c.ContainerID] = false
+			}
 		}
 	}
 	return pods
