@@ -116,12 +116,24 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// awaitStubborn waits until pods of podtool's stubborn ignore SIGTERM. A container runs, and so is ready,
+// before its program has started: a SIGTERM would end it then.
+func awaitStubborn(n *cluster.Node, ns string, names ...string) {
+	for _, name := range names {
+		n.Await(name+" to ignore SIGTERM", func() bool {
+			out, _ := n.Try("logs", "-n", ns, name)
+			return strings.Contains(out, "ignoring SIGTERM")
+		})
+	}
+}
+
 // TestDeletion: a deleted pod gets its grace, and its object goes when nothing of
 // it is left; a forced deletion is honoured too.
 func TestDeletion(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, pod(ns, "polite", "", "", "sleep")+pod(ns, "stubborn", "", "", "stubborn")+pod(ns, "forced", "", "", "stubborn"))
 	all := c.AwaitReady(t, ns, "polite", "stubborn", "forced")
+	awaitStubborn(n, ns, "stubborn")
 	remove := func(name string, args ...string) time.Duration {
 		began := time.Now()
 		c.Kubectl(t, append([]string{"-n", ns, "delete", "pod", name}, args...)...) // waits

@@ -38,6 +38,7 @@ func TestPreemptionAndShutdown(t *testing.T) {
 		pod(ns, "once", here+"\nrestartPolicy: Never", asks, "sleep"))
 	c.Apply(t, stubborn("slow", ""))
 	before := c.AwaitReady(t, ns, "web", "job", "once", "slow")
+	awaitStubborn(n, ns, "web", "slow")
 
 	critical := pod("kube-system", "critical", "priority: 2000001000\npriorityClassName: system-node-critical", asks, "sleep")
 	n.Write("manifests/critical.yaml", strings.TrimSuffix(critical, "---\n"))
