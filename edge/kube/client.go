@@ -19,7 +19,7 @@ import (
 
 // UserAgent is the User-Agent of requests. The API server uses the part before the slash as the field
 // manager, so this part must be the kubelet's.
-const UserAgent = "kubelet/v1.36.3 (linux/" + runtime.GOARCH + ") islet"
+const UserAgent = "kubelet/v1.37.2 (linux/" + runtime.GOARCH + ") islet"
 
 // Media types of objects.
 const (
@@ -71,6 +71,7 @@ type Client struct {
 	conn   *connection           // nil before the first request
 	open   map[net.Conn]struct{} // includes connections with former credentials
 	counts map[Outcome]uint64
+	served map[schema.GroupResource]schema.GroupVersionResource // where it is not the newest version
 
 	took atomic.Pointer[func(method string, took time.Duration)]
 }
@@ -89,7 +90,8 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Client{cfg: cfg, scheme: newScheme(), answers: cfg.Answers, open: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{}}
+	c := &Client{cfg: cfg, scheme: newScheme(), answers: cfg.Answers, open: map[net.Conn]struct{}{}, counts: map[Outcome]uint64{},
+		served: map[schema.GroupResource]schema.GroupVersionResource{}}
 	if c.answers == nil {
 		c.answers = NewAnswers()
 	}

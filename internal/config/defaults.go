@@ -16,7 +16,7 @@ const (
 	ContentTypeJSON     = "application/json"
 )
 
-// defaultKubelet returns the defaults of kubelet 1.36, as documented at
+// defaultKubelet returns the defaults of kubelet 1.37, as documented at
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/. Two defaults differ from
 // it: containerRuntimeEndpoint is empty, which means islet's own runtime, and failCgroupV1 is
 // false, because islet supports cgroup v1. podLogsDir, cgroupRoot and podCIDR depend on the
@@ -92,11 +92,9 @@ func defaultKubelet() kubelet.KubeletConfiguration {
 			FlushFrequency: logs.TimeOrMetaDuration{Duration: seconds(5), SerializeAsString: true},
 		},
 		EnableSystemLogHandler:        new(true),
-		EnableSystemLogQuery:          new(false),
 		EnableProfilingHandler:        new(true),
 		EnableDebugFlagsHandler:       new(true),
 		SeccompDefault:                new(false),
-		MemoryThrottlingFactor:        new(0.9),
 		MemoryReservationPolicy:       kubelet.NoneMemoryReservationPolicy,
 		RegisterNode:                  new(true),
 		LocalStorageCapacityIsolation: new(true),

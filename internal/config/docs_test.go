@@ -37,10 +37,10 @@ func leaves(t reflect.Type, path string, stop map[string]bool) []string {
 	}
 	var out []string
 	for i := range t.NumField() {
-		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		switch {
 		case name == "kind" || name == "apiVersion":
-		case name == "" && strings.Contains(options, "inline"):
+		case name == "" && t.Field(i).Anonymous:
 			out = append(out, leaves(t.Field(i).Type, path, stop)...)
 		default:
 			out = append(out, leaves(t.Field(i).Type, join(path, name), stop)...)

@@ -145,6 +145,8 @@ func kubeletFields() []fieldRow {
 		{"enforceNodeAllocatable", "which limits are enforced: pods, system-reserved, kube-reserved (each of the " +
 			"latter two with -compressible), or none", ""},
 		{"allowedUnsafeSysctls", "unsafe sysctls that pods may set", ""},
+		{"defaultPodSysctls", "sysctls that every pod gets in its own namespaces, unless the pod sets them itself; " +
+			"needs the feature gate DefaultPodSysctls", ""},
 		{"volumePluginDir", "directory of FlexVolume drivers, which islet does not support: it warns at its start " +
 			"if there are any, and pods that need one do not start", ""},
 		{"providerID", "the machine's ID at its cloud provider", ""},

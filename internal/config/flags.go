@@ -16,12 +16,12 @@ import (
 )
 
 // KubernetesVersion is the version of the kubelet that islet replaces.
-const KubernetesVersion = "v1.36.3"
+const KubernetesVersion = "v1.37.2"
 
 // KubernetesMinor is the release in the User-Agent of probes and hooks.
-const KubernetesMinor = "1.36"
+const KubernetesMinor = "1.37"
 
-const previousVersion = "1.35" // the previous minor version
+const previousVersion = "1.36" // the previous minor version
 
 // settings are all settings that flags can change. The JSON paths of settings are the names of
 // fields in the tables.
@@ -164,6 +164,9 @@ func (fs flagSet) parse(args []string) error {
 
 // suggest returns a hint at the most similar flag, if one is similar enough.
 func (fs flagSet) suggest(name string) string {
+	if slices.Contains(removedFlags(), name) {
+		return "; Kubernetes " + KubernetesMinor + " removed it, and it had no effect in islet: leave it out"
+	}
 	best, at := "", 1+len(name)/3
 	for _, row := range flagTable() {
 		if d := distance(name, row.name); d <= at && (best == "" || d < at) {

@@ -1,6 +1,6 @@
 package config
 
-// uselessFlags returns flags of kubelet 1.36 that have no effect in islet.
+// uselessFlags returns flags of kubelet 1.37 that have no effect in islet.
 func uselessFlags() []flagRow {
 	const (
 		cadvisor = "islet reads cgroups itself, without cAdvisor"
@@ -16,25 +16,18 @@ func uselessFlags() []flagRow {
 			none: "the hard eviction thresholds are always subtracted from allocatable", bare: true},
 		{name: "log-text-info-buffer-size", none: waits},
 		{name: "log-json-info-buffer-size", none: waits},
-		{name: "application-metrics-count-limit", none: cadvisor},
-		{name: "boot-id-file", none: cadvisor},
-		{name: "container-hints", none: cadvisor},
-		{name: "containerd", none: "containerd is a part of islet's process"},
-		{name: "containerd-namespace", none: "containerd is a part of islet's process"},
-		{name: "enable-load-reader", none: cadvisor, bare: true},
-		{name: "event-storage-age-limit", none: cadvisor},
-		{name: "event-storage-event-limit", none: cadvisor},
-		{name: "global-housekeeping-interval", none: cadvisor},
 		{name: "housekeeping-interval", none: cadvisor},
-		{name: "log-cadvisor-usage", none: cadvisor, bare: true},
-		{name: "machine-id-file", none: cadvisor},
-		{name: "storage-driver-buffer-duration", none: cadvisor},
-		{name: "storage-driver-db", none: cadvisor},
-		{name: "storage-driver-host", none: cadvisor},
-		{name: "storage-driver-password", none: cadvisor},
-		{name: "storage-driver-secure", none: cadvisor, bare: true},
-		{name: "storage-driver-table", none: cadvisor},
-		{name: "storage-driver-user", none: cadvisor},
+	}
+}
+
+// removedFlags returns the flags that kubelet 1.37 removed together with most of cAdvisor's. Like a
+// kubelet, islet refuses them.
+func removedFlags() []string {
+	return []string{
+		"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace", "enable-load-reader",
+		"event-storage-age-limit", "event-storage-event-limit", "global-housekeeping-interval", "log-cadvisor-usage", "machine-id-file",
+		"storage-driver-buffer-duration", "storage-driver-db", "storage-driver-host", "storage-driver-password", "storage-driver-secure",
+		"storage-driver-table", "storage-driver-user",
 	}
 }
 

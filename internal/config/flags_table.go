@@ -8,7 +8,7 @@ type flagRow struct {
 	bare              bool
 }
 
-// flagTable returns every flag of kubelet 1.36, islet's own flags, and flags of older kubelets that
+// flagTable returns every flag of kubelet 1.37, islet's own flags, and flags of older kubelets that
 // guides still use.
 func flagTable() []flagRow {
 	rows := []flagRow{

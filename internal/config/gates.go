@@ -11,7 +11,7 @@ import (
 // gatesText has a line for each feature gate of a kubelet: its name, its stage, its default, and
 // whether it is locked to the default. test/cluster/upstream generates the file.
 //
-//go:embed gates-1.36.txt
+//go:embed gates-1.37.txt
 var gatesText string
 
 // A knownGate is a feature gate of a kubelet.
@@ -49,13 +49,13 @@ func (c *checker) featureGates() {
 		case gate.locked && on != gate.on:
 			c.invalid(path, on, "the feature gate is locked to %v in Kubernetes %s: leave it out", gate.on, KubernetesMinor)
 		case on && slices.Contains(unsupportedGates(), name):
-			c.forbidden(path.String(), "islet does not have this alpha feature of Kubernetes %s: leave the gate out", KubernetesMinor)
+			c.forbidden(path.String(), "islet does not have this feature of Kubernetes %s: leave the gate out", KubernetesMinor)
 		}
 	}
 }
 
 // gateIsOn reports whether a feature gate is on. A gate that is not configured has the default of kubelet
-// 1.36.
+// 1.37.
 func (c *checker) gateIsOn(gate string) bool { return gateOn(c.k.FeatureGates, gate) }
 
 func gateOn(given map[string]bool, gate string) bool {
@@ -68,23 +68,26 @@ func gateOn(given map[string]bool, gate string) bool {
 	return !slices.Contains(offGates(), gate) // all other gates are on by default
 }
 
-// offGates returns the supported alpha gates, which are off by default.
+// offGates returns the supported gates that are off by default.
 func offGates() []string {
-	return []string{gateMemoryQoS, gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging}
+	return []string{gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging,
+		gatePodSysctls}
 }
 
 // betaGates returns the supported beta gates, which are on by default.
 func betaGates() []string {
-	return []string{gateCPUBeta, gateTopologyBeta, gateShutdown, gateShutdownPriority, gateCrashLoop,
+	return []string{gateMemoryQoS, gateCPUBeta, gateTopologyBeta, gateShutdown, gateShutdownPriority, gateCrashLoop,
 		gatePulledImages, gateServingCert}
 }
 
-// unsupportedGates returns the alpha gates whose feature islet does not have.
+// unsupportedGates returns the gates that are off by default and whose feature islet does not have.
 func unsupportedGates() []string {
 	return []string{
-		gatePodLevelManagers, "CRIListStreaming", "DRAWorkloadResourceClaims", "ImageVolumeWithDigest",
+		gatePodLevelManagers, "AtomicWriteVolumeUserFields", "CRIListStreaming", "CSIVolumeHealth", "DRAOptionalNodeOperations",
+		"DRAWorkloadResourceClaims", "EmptyDirVolumeMode", "GRPCContainerProbeTLS", "H2CContainerProbe", "ImageVolumeWithDigest",
 		"InPlacePodVerticalScalingExclusiveCPUs",
-		"InPlacePodVerticalScalingExclusiveMemory", "KubeletInUserNamespace", "NativeHistograms", "PodAndContainerStatsFromCRI", "PodsAPI",
+		"InPlacePodVerticalScalingExclusiveMemory",
+		"InPlacePodVerticalScalingMemoryBackedVolumes", "KubeletAllocatedPodsEndpoint", "PodAndContainerStatsFromCRI",
 		"ReduceDefaultCrashLoopBackOffDecay", "TaintTolerationComparisonOperators",
 	}
 }
@@ -93,15 +96,12 @@ func unsupportedGates() []string {
 func gates() []string { return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod}) }
 
 // Features calls f for each feature gate with an effect in islet: its name, its stage in Kubernetes
-// 1.36 as in the metric kubernetes_feature_enabled, and whether it is on.
+// 1.37 as in the metric kubernetes_feature_enabled, and whether it is on.
 func (c *Config) Features(f func(name, stage string, on bool)) {
-	for _, name := range offGates() {
-		f(name, "ALPHA", c.Gate(name))
+	known := knownGates()
+	for _, name := range gates() {
+		f(name, strings.TrimPrefix(known[name].stage, "GA"), c.Gate(name))
 	}
-	for _, name := range betaGates() {
-		f(name, "BETA", c.Gate(name))
-	}
-	f(gateQuotaPeriod, "", c.Gate(gateQuotaPeriod))
 }
 
 // These are the feature gates with an effect in islet.
@@ -122,4 +122,5 @@ const (
 	gateServingCert      = "RotateKubeletServerCertificate"
 	gateQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
 	gateLogging          = "LoggingAlphaOptions"
+	gatePodSysctls       = "DefaultPodSysctls"
 )

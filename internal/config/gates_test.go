@@ -5,10 +5,14 @@ import "testing"
 // TestGatesOfTheKubelet: the table of feature gates agrees with a kubelet's.
 func TestGatesOfTheKubelet(t *testing.T) {
 	known := knownGates()
-	for stage, names := range map[string][]string{"ALPHA": append(offGates(), unsupportedGates()...), "BETA": betaGates(), "GA": {gateQuotaPeriod}} {
-		for _, name := range names {
-			if got := known[name]; got.stage != stage || got.on == (stage == "ALPHA") || got.locked {
-				t.Errorf("%s is %+v, not %s", name, got, stage)
+	for _, c := range []struct {
+		names []string
+		on    bool
+		stage string // empty: ALPHA, or BETA and off
+	}{{append(offGates(), unsupportedGates()...), false, ""}, {betaGates(), true, "BETA"}, {[]string{gateQuotaPeriod}, true, "GA"}} {
+		for _, name := range c.names {
+			if got, ok := known[name]; !ok || c.stage != "" && got.stage != c.stage || got.on != c.on || got.locked {
+				t.Errorf("%s is %+v, not %s and %v", name, got, c.stage, c.on)
 			}
 		}
 	}

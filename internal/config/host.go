@@ -73,7 +73,7 @@ func (c *Config) Concerns(host fs.FS) (out []string) {
 				"may become slow and wear out the flash card; turn it off with swapoff -a, "+
 				"or set failSwapOn: false to accept it, or true to refuse it", device))
 	}
-	if _, err := fs.Stat(host, unifiedControllers); err != nil && gateOn(c.Kubelet.FeatureGates, gateMemoryQoS) {
+	if _, err := fs.Stat(host, unifiedControllers); err != nil && c.Kubelet.FeatureGates[gateMemoryQoS] {
 		out = append(out, "the feature MemoryQoS has no effect on cgroup v1: boot with systemd.unified_cgroup_hierarchy=1")
 	}
 	if drivers := flexDrivers(host, c.Kubelet.VolumePluginDir); len(drivers) > 0 {

@@ -287,9 +287,9 @@ func TestCommandLineErrors(t *testing.T) {
 
 func TestVersionAndHelp(t *testing.T) {
 	for _, c := range []struct{ arg, want string }{
-		{"--version", "Kubernetes v1.36.3\n"},
-		{"--version=true", "Kubernetes v1.36.3\n"},
-		{"--version=raw", `GitVersion:"v1.36.3"`},
+		{"--version", "Kubernetes v1.37.2\n"},
+		{"--version=true", "Kubernetes v1.37.2\n"},
+		{"--version=raw", `GitVersion:"v1.37.2"`},
 		{"--help", "--pod-manifest-path"},
 		{"-h", "--state-dir"},
 	} {

@@ -33,7 +33,7 @@ func powers() []BoundField {
 		{"enableServer", powerListen}, {"address", powerListen}, {"port", powerListen}, {"readOnlyPort", powerListen},
 		{"healthzPort", powerListen}, {"healthzBindAddress", powerListen}, {"edge.statusPagePort", powerListen},
 		{"tlsCipherSuites", powerTLS}, {"tlsCurvePreferences", powerTLS}, {"tlsMinVersion", powerTLS}, {"rotateCertificates", powerExpire},
-		{"allowedUnsafeSysctls", powerPods}, {"seccompDefault", powerPods}, {"edge.devices", powerPods},
+		{"allowedUnsafeSysctls", powerPods}, {"defaultPodSysctls", powerPods}, {"seccompDefault", powerPods}, {"edge.devices", powerPods},
 		{"imagePullCredentialsVerificationPolicy", powerPods}, {"preloadedImagesVerificationAllowlist", powerPods},
 		{"clusterDNS", powerNames}, {"clusterDomain", powerNames},
 		{"enforceNodeAllocatable", powerProtect}, {"localStorageCapacityIsolation", powerProtect},

@@ -58,7 +58,8 @@ var samples = map[string]string{
 	"enableSystemLogHandler": "false", "enableSystemLogQuery": "", // true is refused of anybody
 	"enableServer": "false", "address": "192.0.2.1", "port": "10299", "readOnlyPort": "10255", "healthzPort": "10298", "healthzBindAddress": "0.0.0.0",
 	"edge.statusPagePort": "8099", "tlsCipherSuites": "[TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA]", "tlsCurvePreferences": "[23]", "tlsMinVersion": "VersionTLS10",
-	"rotateCertificates": "true", "allowedUnsafeSysctls": "['kernel.msg*']", "seccompDefault": "true",
+	"rotateCertificates": "true", "allowedUnsafeSysctls": "['kernel.msg*']",
+	"defaultPodSysctls": "{net.core.somaxconn: '64'}\nfeatureGates: {DefaultPodSysctls: true}", "seccompDefault": "true",
 	"edge.devices":                           "[{resource: islet.dev/disk, match: [{paths: [/dev/sda]}]}]",
 	"imagePullCredentialsVerificationPolicy": "NeverVerify", "preloadedImagesVerificationAllowlist": "[registry.example/x]\nimagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages",
 	"clusterDNS": "[192.0.2.1]", "clusterDomain": "example.org", "enforceNodeAllocatable": "[none]", "localStorageCapacityIsolation": "false",
@@ -106,7 +107,8 @@ func TestPowerNeedsConsent(t *testing.T) {
 		}) {
 			t.Errorf("%s: %s without consent: %v", b.Field, value, errs)
 		}
-		if errs := Withheld(n.own, next, n.own, []string{b.Field, "imagePullCredentialsVerificationPolicy"}); len(errs) > 0 {
+		also := map[string]string{"defaultPodSysctls": "featureGates"}[b.Field] // what its sample needs
+		if errs := Withheld(n.own, next, n.own, []string{b.Field, "imagePullCredentialsVerificationPolicy", also}); len(errs) > 0 {
 			t.Errorf("%s with consent: %v", b.Field, errs)
 		}
 		back, err := n.load(kubeletDocHead, edgeDocHead)

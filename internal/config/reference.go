@@ -22,7 +22,7 @@ New to islet? [Common settings](settings.md) is the shorter page.
 This page is generated from the tables in internal/config by
 ` + "`go test ./internal/config -run TestDocs -update`" + `; a test fails when it is stale.
 
-islet takes the flags and the KubeletConfiguration (` + kubeletAPIVersion + `) of kubelet 1.36, and an
+islet takes the flags and the KubeletConfiguration (` + kubeletAPIVersion + `) of kubelet 1.37, and an
 EdgeConfiguration (` + EdgeAPIVersion + `) for islet's own settings. In this list, earlier sources override later ones:
 
 1. flags; if a flag is given twice the last one counts, but lists and maps are merged,

@@ -16,7 +16,7 @@ const olderFlags = `container-runtime container-runtime-endpoint image-service-e
 	docker docker-endpoint docker-root docker-exec-handler docker-tls docker-tls-ca docker-tls-cert docker-tls-key docker-only
 	docker-env-metadata-whitelist docker-disable-shared-pid enable-cri experimental-dockershim redirect-container-streaming
 	rkt-path rkt-api-endpoint rkt-stage1-image containerized google-json-key experimental-mounter-rootfs
-	cadvisor-port enable-cadvisor-json-endpoints application-metrics-count-limit housekeeping-interval
+	cadvisor-port enable-cadvisor-json-endpoints housekeeping-interval
 	experimental-bootstrap-kubeconfig experimental-kernel-memcg-notification experimental-allocatable-ignore-eviction
 	experimental-check-node-capabilities-before-mount experimental-fail-swap-on experimental-mounter-path
 	keep-terminated-pod-volumes register-schedulable cloud-config cloud-provider azure-container-registry-config
@@ -26,9 +26,9 @@ const olderFlags = `container-runtime container-runtime-endpoint image-service-e
 	api-servers require-kubeconfig auth-path image-pull-progress-deadline streaming-connection-idle-timeout feature-gates
 	low-diskspace-threshold-mb outofdisk-transition-frequency resource-container system-container volume-plugin-dir runonce`
 
-// Every flag of kubelet 1.36 is accepted, and so are flags that kubelets had before.
+// Every flag of kubelet 1.37 is accepted, and so are flags that kubelets had before.
 func TestEveryFlagOfTheKubelet(t *testing.T) {
-	list, err := os.ReadFile("testdata/flags-1.36.txt") // as the kubelet registers them
+	list, err := os.ReadFile("testdata/flags-1.37.txt") // as the kubelet registers them
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +36,23 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 	for _, name := range append(strings.Fields(string(list)), strings.Fields(olderFlags)...) {
 		if fs.Lookup(name) == nil && name != "version" && name != "help" { // parse knows these two
 			t.Errorf("--%s is unknown", name)
+		}
+	}
+}
+
+// Flags that kubelet 1.37 removed are unknown, in a kubelet's words.
+func TestRemovedFlags(t *testing.T) {
+	list, err := os.ReadFile("testdata/flags-1.37.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range removedFlags() {
+		_, _, err := Load([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), "--" + name + "=x"})
+		if err == nil || !strings.HasPrefix(err.Error(), "unknown flag: --"+name+"; Kubernetes 1.37 removed it") {
+			t.Errorf("--%s: %v", name, err)
+		}
+		if slices.Contains(strings.Fields(string(list)), name) {
+			t.Errorf("--%s: a kubelet 1.37 has it", name)
 		}
 	}
 }
@@ -80,9 +97,9 @@ func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 	}
 }
 
-// defaults-1.36.json is an empty KubeletConfiguration after the kubelet's own defaulting.
+// defaults-1.37.json is an empty KubeletConfiguration after the kubelet's own defaulting.
 func TestDefaultsAreTheKubelets(t *testing.T) {
-	data, err := os.ReadFile("testdata/defaults-1.36.json")
+	data, err := os.ReadFile("testdata/defaults-1.37.json")
 	if err != nil {
 		t.Fatal(err)
 	}

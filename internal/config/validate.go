@@ -92,7 +92,7 @@ func (c *checker) server() {
 	if k.ServerTLSBootstrap && !c.gateIsOn(gateServingCert) {
 		c.forbidden("serverTLSBootstrap", "needs the feature gate %s", gateServingCert)
 	}
-	if *k.EnableSystemLogQuery {
+	if q := k.EnableSystemLogQuery; q != nil && *q {
 		c.forbidden("enableSystemLogQuery",
 			"islet does not have it: a kubelet runs journalctl for each query, which small devices may not have. "+
 				"Leave it out, and read the files at /logs/")

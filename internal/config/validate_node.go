@@ -1,12 +1,14 @@
 package config
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"net/url"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -116,20 +118,49 @@ func (c *checker) tracing() {
 // sysctlPattern matches a sysctl's name, or the beginning of one followed by a star.
 const sysctlPattern = `^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$`
 
+// longestSysctl is the maximum length of the name of a sysctl, in bytes.
+const longestSysctl = 253
+
 // sysctls accepts only sysctls that are namespaced, as a kubelet does.
 // https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/
 func (c *checker) sysctls() {
-	const longest = 253
 	pattern := regexp.MustCompile(sysctlPattern)
 	for i, s := range c.k.AllowedUnsafeSysctls {
 		at := field.NewPath("allowedUnsafeSysctls").Index(i)
-		if len(s) > longest || !pattern.MatchString(s) {
+		if len(s) > longestSysctl || !pattern.MatchString(s) {
 			c.invalid(at, s, "must be the name of a sysctl, or its beginning followed by a star")
 			continue
 		}
 		if namespace, _, _ := sysctl.GetNamespace(s); namespace == sysctl.UnknownNamespace {
 			c.invalid(at, s, "is not a known namespaced sysctl: a pod would change it for the whole host")
+		} else if namespace == sysctl.UserNamespace {
+			c.invalid(at, s, "is a sysctl of user namespaces, which islet does not set")
 		}
+	}
+	c.defaultPodSysctls(pattern)
+}
+
+// defaultPodSysctls accepts the names of sysctls that islet can set in a pod's own namespaces.
+func (c *checker) defaultPodSysctls(pattern *regexp.Regexp) {
+	given := c.k.DefaultPodSysctls
+	if len(given) > 0 && !c.on(gatePodSysctls) {
+		c.forbidden("defaultPodSysctls", "needs the feature gate %s", gatePodSysctls)
+	}
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		at, normal := field.NewPath("defaultPodSysctls").Key(name), sysctl.NormalizeName(name)
+		namespace, _, _ := sysctl.GetNamespace(name)
+		switch {
+		case len(name) > longestSysctl || strings.Contains(name, "*") || !pattern.MatchString(name):
+			c.invalid(at, given[name], "is not the name of a sysctl")
+		case namespace == sysctl.UnknownNamespace:
+			c.invalid(at, given[name], "is not a known namespaced sysctl: a pod would change it for the whole host")
+		case namespace == sysctl.UserNamespace:
+			c.invalid(at, given[name], "is a sysctl of user namespaces, which islet does not set")
+		case seen[normal]:
+			c.invalid(at, given[name], "the sysctl %s is in the list twice", normal)
+		}
+		seen[normal] = true
 	}
 }
 
@@ -160,6 +191,10 @@ func (c *checker) network() {
 	}
 }
 
+// formerThrottlingFactor was the default of kubelets before 1.37. Files that have it are valid without
+// the feature gate MemoryQoS.
+const formerThrottlingFactor = 0.9
+
 func (c *checker) cgroups() {
 	k := c.k
 	oneOf(c, "cgroupDriver", k.CgroupDriver, "cgroupfs", "systemd")
@@ -172,8 +207,10 @@ func (c *checker) cgroups() {
 	if k.CgroupRoot != "" && !filepath.IsAbs(k.CgroupRoot) {
 		c.invalid(field.NewPath("cgroupRoot"), k.CgroupRoot, "must begin with /")
 	}
-	if f := *k.MemoryThrottlingFactor; f <= 0 || f > 1 {
-		c.invalid(field.NewPath("memoryThrottlingFactor"), f, "must be greater than 0 and at most 1")
+	if f := k.MemoryThrottlingFactor; f != nil && (*f <= 0 || *f > 1) {
+		c.invalid(field.NewPath("memoryThrottlingFactor"), *f, "must be greater than 0 and at most 1")
+	} else if f != nil && *f != formerThrottlingFactor && !c.on(gateMemoryQoS) {
+		c.forbidden("memoryThrottlingFactor", "needs the feature gate %s", gateMemoryQoS)
 	}
 	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,
 		kubelet.NoneMemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)

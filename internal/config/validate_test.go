@@ -13,6 +13,9 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
+// withSysctls begins a configuration with defaultPodSysctls.
+const withSysctls = "featureGates: {DefaultPodSysctls: true}\ndefaultPodSysctls: {"
+
 func equalJSON(t *testing.T, a, b any) bool {
 	t.Helper()
 	x, err1 := json.Marshal(a)
@@ -46,6 +49,15 @@ func TestValidation(t *testing.T) {
 		{"allowedUnsafeSysctls: [net.*.foo]", "allowedUnsafeSysctls[0]: Invalid value: \"net.*.foo\": must be the name"},
 		{"allowedUnsafeSysctls: [net/../kernel/*]", "allowedUnsafeSysctls[0]: Invalid value: \"net/../kernel/*\": must be the name"},
 		{"allowedUnsafeSysctls: ['*']", "allowedUnsafeSysctls[0]: Invalid value: \"*\": is not a known"},
+		{"allowedUnsafeSysctls: [user.max_net_namespaces]", "allowedUnsafeSysctls[0]: Invalid value: \"user.max_net_namespaces\": is a sysctl of user namespaces"},
+		{"defaultPodSysctls: {net.core.somaxconn: '1'}", "defaultPodSysctls: Forbidden: needs the feature gate DefaultPodSysctls"},
+		{withSysctls + "vm.swappiness: '1'}", "defaultPodSysctls[vm.swappiness]: Invalid value: \"1\": is not a known namespaced sysctl"},
+		{withSysctls + "'net.*': '1'}", "defaultPodSysctls[net.*]: Invalid value: \"1\": is not the name of a sysctl"},
+		{withSysctls + "Net.core.x: '1'}", "defaultPodSysctls[Net.core.x]: Invalid value: \"1\": is not the name of a sysctl"},
+		{withSysctls + "user.max_net_namespaces: '1'}", "defaultPodSysctls[user.max_net_namespaces]: Invalid value: \"1\": is a sysctl of user namespaces"},
+		{withSysctls + "net.core.somaxconn: '1', net/core/somaxconn: '2'}", "defaultPodSysctls[net/core/somaxconn]: Invalid value: \"2\": the sysctl net.core.somaxconn is in the list twice"},
+		{"featureGates: {SidecarContainers: true}", "featureGates[SidecarContainers]: Invalid value: true: Kubernetes 1.37 has no such feature gate"},
+		{"featureGates: {JobSuccessPolicy: true}", "featureGates[JobSuccessPolicy]: Invalid value: true: Kubernetes 1.37 has no such feature gate"},
 		{"port: 70000", "port: Invalid value: 70000"},
 		{"readOnlyPort: -1", "readOnlyPort: Invalid value"},
 		{"healthzPort: 65536", "healthzPort: Invalid value"},
@@ -82,10 +94,10 @@ func TestValidation(t *testing.T) {
 		{"runOnce: true", "runOnce: Forbidden"},
 		{"serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}", "serverTLSBootstrap: Forbidden"},
 		{"enableSystemLogQuery: true", "enableSystemLogQuery: Forbidden"},
-		{"featureGates: {PodLevelResourceManagers: true}", "featureGates[PodLevelResourceManagers]: Forbidden: islet does not have this alpha feature"},
+		{"featureGates: {PodLevelResourceManagers: true}", "featureGates[PodLevelResourceManagers]: Forbidden: islet does not have this feature"},
 		{"featureGates: {AllAlpha: true}", "featureGates[AllAlpha]: Forbidden: islet does not have all alpha features"},
-		{"featureGates: {NoSuchGate: false}", "featureGates[NoSuchGate]: Invalid value: false: Kubernetes 1.36 has no such feature gate"},
-		{"featureGates: {APIServerTracing: false}", "featureGates[APIServerTracing]: Invalid value: false: the feature gate is locked to true"},
+		{"featureGates: {NoSuchGate: false}", "featureGates[NoSuchGate]: Invalid value: false: Kubernetes 1.37 has no such feature gate"},
+		{"featureGates: {NodeDeclaredFeatures: false}", "featureGates[NodeDeclaredFeatures]: Invalid value: false: the feature gate is locked to true"},
 		{"featureGates: {GitRepoVolumeDriver: true}", "featureGates[GitRepoVolumeDriver]: Invalid value: true: the feature gate is locked to false"},
 		{"featureGates: {AllBeta: false}\nshutdownGracePeriod: 10s", "shutdownGracePeriod: Forbidden"},
 		{"enableSystemLogQuery: true", "enableSystemLogQuery: Forbidden: islet does not have it"},
@@ -126,8 +138,9 @@ func TestValidation(t *testing.T) {
 		{"kubeReserved: {cpu: '-1'}", "kubeReserved[cpu]: Invalid value"},
 		{"qosReserved: {memory: '50'}", "qosReserved[memory]: Invalid value"},
 		{"userNamespaces: {idsPerPod: 65537}", "userNamespaces.idsPerPod: Invalid value"},
+		{"memoryThrottlingFactor: 0.5\nfeatureGates: {MemoryQoS: false}", "memoryThrottlingFactor: Forbidden: needs the feature gate MemoryQoS"},
 		{"memoryThrottlingFactor: 1.1", "memoryThrottlingFactor: Invalid value"},
-		{"memoryReservationPolicy: TieredReservation", "memoryReservationPolicy: Forbidden"},
+		{"memoryReservationPolicy: TieredReservation\nfeatureGates: {MemoryQoS: false}", "memoryReservationPolicy: Forbidden"},
 		{"memoryReservationPolicy: Some", "memoryReservationPolicy: Unsupported value"},
 		{"containerLogMaxFiles: 1", "containerLogMaxFiles: Invalid value"},
 		{"containerLogMaxSize: big", "containerLogMaxSize: Invalid value"},
@@ -170,7 +183,7 @@ func TestValidationAccepts(t *testing.T) {
 		"containerRuntimeEndpoint: unix:///run/containerd/containerd.sock",
 		"containerRuntimeEndpoint: /run/crio/crio.sock",
 		"featureGates: {KubeletCrashLoopBackOffMax: false, KubeletEnsureSecretPulledImages: false}",
-		"featureGates: {AllAlpha: false, AllBeta: true, GracefulNodeShutdown: true, PodsAPI: false, APIServerTracing: true}",
+		"featureGates: {AllAlpha: false, AllBeta: true, GracefulNodeShutdown: true, PodsAPI: false, NodeDeclaredFeatures: true}",
 		"tracing: {samplingRatePerMillion: 0, endpoint: a}",
 		"reservedSystemCPUs: 0,2-3",
 		"tlsMinVersion: VersionTLS13\ntlsCipherSuites: [TLS_AES_128_GCM_SHA256]",
@@ -179,7 +192,7 @@ func TestValidationAccepts(t *testing.T) {
 		"nodeStatusUpdateFrequency: 20s",
 		"mergeDefaultEvictionSettings: true\nevictionHard: {memory.available: 5%}",
 		"podPidsLimit: -5",
-		"showHiddenMetricsForVersion: '1.35'",
+		"showHiddenMetricsForVersion: '1.36'",
 	} {
 		dir := put(t, map[string]string{"c.yaml": kubeletHead + text})
 		if _, _, err := Load([]string{"--hostname-override=n", "--config=" + filepath.Join(dir, "c.yaml")}); err != nil {
@@ -310,7 +323,7 @@ func TestFeatures(t *testing.T) {
 		}
 		got[name] = fmt.Sprintf("%s %v", stage, on)
 	})
-	for name, want := range map[string]string{gateMemoryQoS: "ALPHA true", gatePodLevelManagers: "ALPHA false", gateShutdown: "BETA false", gateCrashLoop: "BETA true", gateQuotaPeriod: " true"} {
+	for name, want := range map[string]string{gateMemoryQoS: "BETA true", gatePodLevelManagers: "BETA false", gateShutdown: "BETA false", gateCrashLoop: "BETA true", gateQuotaPeriod: " true"} {
 		if got[name] != want {
 			t.Errorf("%s: %q, want %q", name, got[name], want)
 		}

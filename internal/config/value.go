@@ -24,8 +24,8 @@ type value struct {
 func fieldAt(v reflect.Value, path string) reflect.Value {
 	key, rest, more := strings.Cut(path, ".")
 	for i := range v.NumField() {
-		name, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if name == "" && strings.Contains(options, "inline") {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		if name == "" && v.Type().Field(i).Anonymous {
 			if f := fieldAt(v.Field(i), path); f.IsValid() {
 				return f
 			}

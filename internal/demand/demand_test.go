@@ -31,7 +31,7 @@ func TestPodLevel(t *testing.T) {
 		oom              string // memory of the free container in the eyes of the OOM killer
 	}{
 		{"none", nil, nil, v1.PodQOSBurstable, "100m", "10Mi", "", "", "0", "0", "0"},
-		{"empty", &v1.ResourceRequirements{}, nil, v1.PodQOSBestEffort, "100m", "10Mi", "", "", "0", "0", "0"}, // as the API server computes it
+		{"empty", &v1.ResourceRequirements{}, nil, v1.PodQOSBurstable, "100m", "10Mi", "", "", "0", "0", "0"}, // as the API server computes it
 		{"limits", &v1.ResourceRequirements{Limits: list("cpu", "1", "memory", "64Mi")}, nil, v1.PodQOSGuaranteed, "100m", "10Mi", "1", "64Mi", "1", "64Mi", "0"},
 		{"both equal", &v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "64Mi"), Limits: list("cpu", "1", "memory", "64Mi")}, nil,
 			v1.PodQOSGuaranteed, "1", "64Mi", "1", "64Mi", "1", "64Mi", "27Mi"},

@@ -37,13 +37,12 @@ func Limited(pod *v1.Pod, name v1.ResourceName) bool {
 	if podLevel(pod, name) {
 		return true
 	}
-	all := true
-	every := resource.PodResourcesOptions{ContainerFn: func(limits v1.ResourceList, _ resource.ContainerType) {
-		q := limits[name]
-		all = all && !q.IsZero()
-	}}
-	resource.AggregateContainerLimits(pod, every)
-	return all && len(pod.Spec.Containers) > 0
+	for kind, c := range podspec.Containers(&pod.Spec) {
+		if q := c.Resources.Limits[name]; kind != podspec.Ephemeral && q.IsZero() {
+			return false
+		}
+	}
+	return len(pod.Spec.Containers) > 0
 }
 
 func podLevel(pod *v1.Pod, name v1.ResourceName) bool {
@@ -55,7 +54,7 @@ func podLevel(pod *v1.Pod, name v1.ResourceName) bool {
 }
 
 // Class returns a pod's quality of service class. It is computed from the CPU and memory of
-// spec.resources, or of all containers if the pod has no spec.resources.
+// spec.resources, or of all containers if spec.resources has no request or limit.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
 func Class(pod *v1.Pod) v1.PodQOSClass {
 	any, guaranteed := false, true
@@ -69,7 +68,7 @@ func Class(pod *v1.Pod) v1.PodQOSClass {
 			}
 		}
 	}
-	if pod.Spec.Resources != nil {
+	if resource.IsPodLevelResourcesSet(pod) {
 		inspect(pod.Spec.Resources)
 	} else {
 		for kind, c := range podspec.Containers(&pod.Spec) {

@@ -298,12 +298,6 @@ func (o *object) volume(v *stats.VolumeStats) {
 			o.text("namespace", r.Namespace)
 		})
 	}
-	if h := v.VolumeHealthStats; h != nil {
-		o.member("volumeHealthStats", func() {
-			o.key("abnormal")
-			o.b = strconv.AppendBool(o.b, h.Abnormal)
-		})
-	}
 }
 
 func (o *object) swap(s *stats.SwapStats) {

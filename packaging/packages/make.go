@@ -36,7 +36,7 @@ const (
 	release    = "1"
 	homepage   = "https://github.com/islet-edge/islet"
 	maintainer = "islet maintainers <maintainers@islet.dev>"
-	kubernetes = "1.36.3" // the version of the kubelet that islet-kubelet replaces
+	kubernetes = "1.37.2" // the version of the kubelet that islet-kubelet replaces
 	cniPlugins = "1.9.1"  // the version of the plugins that islet-cni replaces
 )
 

@@ -192,7 +192,7 @@ func TestDocuments(t *testing.T) {
 // satisfied.
 func TestRelations(t *testing.T) {
 	to := made(t, archive(t), "amd64")
-	for name, want := range map[string]string{"islet-kubelet": "kubelet (= 1.36.3)|kubelet|kubelet|islet (= 0.1.0-1)", "islet-cni": "kubernetes-cni (= 1.9.1)|kubernetes-cni|kubernetes-cni|islet (= 0.1.0-1)"} {
+	for name, want := range map[string]string{"islet-kubelet": "kubelet (= 1.37.2)|kubelet|kubelet|islet (= 0.1.0-1)", "islet-cni": "kubernetes-cni (= 1.9.1)|kubernetes-cni|kubernetes-cni|islet (= 0.1.0-1)"} {
 		var got []string
 		for _, field := range []string{"Provides", "Conflicts", "Replaces", "Depends"} {
 			got = append(got, strings.TrimSpace(command(t, "dpkg-deb", "-f", filepath.Join(to, name+"_0.1.0-1_amd64.deb"), field)))

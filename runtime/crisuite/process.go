@@ -43,7 +43,7 @@ func testStop(t *testing.T, b *bench) {
 		log     string
 	}{
 		{"wait", "waiting", nil, 20, 0, "signal terminated"},
-		{"wait", "waiting", func(c *api.ContainerConfig) { c.StopSignal = api.Signal_SIGUSR1 }, 20, 0, "signal user defined signal 1"},
+		{"wait", "waiting", func(c *api.ContainerConfig) { c.StopSignal = api.Signal_SIGNAL_SIGUSR1 }, 20, 0, "signal user defined signal 1"},
 		{"ignore", "ignoring", nil, 1, 137, "ignoring"},
 		{"wait", "waiting", nil, 0, 137, ""},
 	} {
@@ -56,8 +56,8 @@ func testStop(t *testing.T, b *bench) {
 		b.awaitLog(cc, c.ready)
 		must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: c.timeout}))(b)
 		signal := cc.StopSignal
-		if signal == api.Signal_RUNTIME_DEFAULT {
-			signal = api.Signal_SIGTERM // the default, because the image names none
+		if signal == api.Signal_SIGNAL_RUNTIME_DEFAULT {
+			signal = api.Signal_SIGNAL_SIGTERM // the default, because the image names none
 		}
 		if st := b.status(id); st.ExitCode != c.code || !strings.Contains(b.log(cc), c.log) || st.StopSignal != signal {
 			t.Errorf("%s, %ds: %v, logged %q", c.verb, c.timeout, st, b.log(cc))

@@ -147,8 +147,8 @@ func (r *Runtime) signalOnce(
 // stopSignal returns the stop signal of the configuration. Without one it returns that of the
 // image, or SIGTERM. The caller holds Runtime.mu.
 func stopSignal(c *container) unix.Signal {
-	if s := c.config.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT {
-		if sig, ok := parseSignal(s.String()); ok {
+	if s := c.config.GetStopSignal(); s != api.Signal_SIGNAL_RUNTIME_DEFAULT {
+		if sig, ok := parseSignal(strings.TrimPrefix(s.String(), "SIGNAL_")); ok {
 			return sig
 		}
 	}
@@ -168,7 +168,7 @@ func criSignal(sig unix.Signal) api.Signal {
 		name = fmt.Sprintf("SIGRTMAXMINUS%d", 64-sig)
 	}
 	name = strings.TrimSuffix(strings.TrimSuffix(name, "PLUS0"), "MINUS0")
-	return api.Signal(api.Signal_value[name])
+	return api.Signal(api.Signal_value["SIGNAL_"+name])
 }
 
 // parseSignal parses the name or number of a signal: SIGTERM, TERM, 15, SIGRTMIN+3, or the CRI's

@@ -143,7 +143,7 @@ func bind(namespace, path string) error {
 func (c Config) check() error {
 	for k := range c.Sysctls {
 		ns, _, _ := sysctl.GetNamespace(k)
-		own := ns == sysctl.NetNamespace && c.Net || ns == sysctl.IPCNamespace && c.IPC
+		own := ns == sysctl.NetNamespace && c.Net || ns == sysctl.IPCNamespace && c.IPC || ns == sysctl.UTSNamespace && c.UTS
 		if parts := strings.Split(sysctlPath(k), "/"); !own || slices.Contains(parts, "..") || slices.Contains(parts, ".") {
 			return fmt.Errorf("sysctl %q is not in a namespace of the sandbox: it would be set for the host", k)
 		}

@@ -1,10 +1,17 @@
 #!/bin/sh
 # Builds the control plane that the end-to-end tests run against, from the Go
 # modules that go.mod here names, and prints the folder it lies in. Nothing is
-# built while the versions are those of the last time.
+# built while the versions are those of the last time. CONTROL_PLANE=1.36 builds
+# the one of control-plane-1.36.mod, in a folder of its own.
 set -eu
 cd "$(dirname "$0")"
-out=$(cd ../.. && pwd)/.cache/controlplane
+old=${CONTROL_PLANE:+-$CONTROL_PLANE}
+out=$(cd ../.. && pwd)/.cache/controlplane$old
+if [ -n "$old" ]; then
+	[ -f "control-plane$old.mod" ] || { echo "CONTROL_PLANE=$CONTROL_PLANE: there is no test/cluster/control-plane$old.mod" >&2; exit 2; }
+	GOFLAGS="$(go env GOFLAGS) -modfile=$PWD/control-plane$old.mod"
+	export GOFLAGS
+fi
 mkdir -p "$out"
 exec 9>"$out/lock"
 flock 9 # several test programs may ask at once

@@ -122,7 +122,7 @@ func TestHooks(t *testing.T) {
 	lines = noted(t, m)
 	expectOrder(t, lines, "c.preStop begins", "c.preStop is over", "c ends", "s ends")
 	expectOrder(t, lines, "s.preStop begins", "c ends", "s ends")
-	expectOrder(t, lines, "/bye by kube-lifecycle/1.36", "s ends")
+	expectOrder(t, lines, "/bye by kube-lifecycle/1.37", "s ends")
 }
 
 // What a postStart hook's failure, sidecars and restart rules lead to.

@@ -283,7 +283,7 @@ func TestKubelet(t *testing.T) {
 	s.Run("{ [ $(cat /proc/sys/net/ipv6/conf/wan0/forwarding) = 0 ] || " + hears + "; } && [ $(cat /proc/sys/net/ipv4/ip_forward) = 1 ]")
 	const waiting = "systemctl is-active islet-cri.service && ! systemctl is-active islet.service && ! systemctl is-enabled islet.service && systemctl is-enabled kubelet.service && test -S /run/islet/cri.sock"
 	s.Run(waiting)
-	s.Run(`[ "$(kubelet --version)" = "Kubernetes v1.36.3" ] && [ "$(stat -c %a /etc/crictl.yaml)" = 644 ] && [ "$(readlink /opt/cni/bin/bridge)" = /usr/bin/islet ]`)
+	s.Run(`[ "$(kubelet --version)" = "Kubernetes v1.37.2" ] && [ "$(stat -c %a /etc/crictl.yaml)" = 644 ] && [ "$(readlink /opt/cni/bin/bridge)" = /usr/bin/islet ]`)
 	s.Run(`[ "$(cat /proc/sys/net/ipv4/ip_forward)" = 1 ]`)
 	s.Run("dpkg -i " + strings.ReplaceAll(all, ".deb", "-next.deb"))
 	s.Run(waiting)

@@ -107,8 +107,13 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 		MemoryBytes: n.share.Capacity.Memory().Value(), Allocatable: n.share.Allocatable(), Throttles: throttlePaths("/"),
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && cfg.Gate("MemoryQoS") {
-		n.last.MemoryQoS = &translate.QoS{Throttle: *k.MemoryThrottlingFactor,
-			Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy}
+		n.last.MemoryQoS = &translate.QoS{Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy}
+		if f := k.MemoryThrottlingFactor; f != nil {
+			n.last.MemoryQoS.Throttle = *f
+		}
+	}
+	if cfg.Gate("DefaultPodSysctls") {
+		n.last.Sysctls = k.DefaultPodSysctls
 	}
 	if k.MemorySwap.SwapBehavior == "LimitedSwap" {
 		n.last.SwapBytes = has.swap

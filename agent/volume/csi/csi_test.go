@@ -336,7 +336,7 @@ func TestUsage(t *testing.T) {
 	must(t, w.mount(v, u))
 	got, err := w.Usage(t.Context(), v, u.Path)
 	if want := (storage.Usage{
-		Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1, Health: true,
+		Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1,
 		Abnormal: "it smells",
 	}); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)

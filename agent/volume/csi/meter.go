@@ -58,7 +58,7 @@ func (d *Drivers) Usage(ctx context.Context, v storage.Volume, path string) (sto
 		}
 	}
 	c := got.GetVolumeCondition()
-	if out.Health = c != nil && n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_CONDITION]; out.Health && c.GetAbnormal() {
+	if n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_CONDITION] && c.GetAbnormal() {
 		m := strings.ToValidUTF8(c.GetMessage(), "?")
 		out.Abnormal = cmp.Or(m[:min(len(m), maxCondition)], "the driver gives no reason")
 	}

@@ -98,8 +98,6 @@ type Meter interface {
 type Usage struct {
 	Capacity, Used, Available     int64
 	Inodes, InodesUsed, InodeFree int64
-	// Health is set if the driver reports the volume's health.
-	Health bool
 	// Abnormal describes a problem with the volume. It is empty if no problem is known.
 	Abnormal string
 }

@@ -66,17 +66,6 @@ var claimMetrics = []struct {
 		volumeDesc("kubelet_volume_stats_inodes_used", "Inodes that are used in the volume"),
 		func(s *stats.VolumeStats) *uint64 { return s.InodesUsed },
 	},
-	{volumeDesc("kubelet_volume_stats_health_status_abnormal",
-		"Whether the volume's driver says that something is wrong with it: 1 or 0"), func(s *stats.VolumeStats) *uint64 {
-		if s.VolumeHealthStats == nil {
-			return nil
-		}
-		abnormal := uint64(0)
-		if s.VolumeHealthStats.Abnormal {
-			abnormal = 1
-		}
-		return &abnormal
-	}},
 }
 
 func volumeDesc(name, help string) *prometheus.Desc {

@@ -197,15 +197,11 @@ func deviceSize(path string) (Usage, error) {
 }
 
 func (m *measure) stats(name string, ref *stats.PVCReference) stats.VolumeStats {
-	out := stats.VolumeStats{Name: name, PVCRef: ref, FsStats: stats.FsStats{
+	return stats.VolumeStats{Name: name, PVCRef: ref, FsStats: stats.FsStats{
 		Time: metav1.NewTime(m.at), CapacityBytes: nonNegative(m.Capacity),
 		AvailableBytes: nonNegative(m.Available), UsedBytes: nonNegative(m.Used),
 		Inodes: nonNegative(m.Inodes), InodesFree: nonNegative(m.InodeFree), InodesUsed: nonNegative(m.InodesUsed),
 	}}
-	if m.Health {
-		out.VolumeHealthStats = &stats.VolumeHealthStats{Abnormal: m.Abnormal != ""}
-	}
-	return out
 }
 
 func nonNegative(n int64) *uint64 {

@@ -56,7 +56,7 @@ func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, dir)
 		defer s.Close()
-		o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1, Health: true}}
+		o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1}}
 		o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 		k := keeper(t, root, s, o, m)
 		var events []string
@@ -79,8 +79,7 @@ func TestStats(t *testing.T) {
 		for range 3 {
 			got := k.Stats(t.Context(), pods)
 			if v := got[p.UID]; len(got) != 1 || len(v) != 1 || v[0].Name != "c" || v[0].PVCRef.Name != "c" || v[0].PVCRef.Namespace != "default" ||
-				*v[0].CapacityBytes != 100 || *v[0].UsedBytes != 30 || *v[0].AvailableBytes != 70 || v[0].Inodes != nil ||
-				v[0].VolumeHealthStats == nil || v[0].VolumeHealthStats.Abnormal {
+				*v[0].CapacityBytes != 100 || *v[0].UsedBytes != 30 || *v[0].AvailableBytes != 70 || v[0].Inodes != nil {
 				t.Errorf("%+v", got)
 			}
 		}
@@ -90,7 +89,7 @@ func TestStats(t *testing.T) {
 		m.set(func() { m.usage.Used, m.usage.Abnormal = 31, "it smells" })
 		for range 3 {
 			time.Sleep(time.Minute)
-			if v := k.Stats(t.Context(), pods)[p.UID]; *v[0].UsedBytes != 31 || !v[0].VolumeHealthStats.Abnormal {
+			if v := k.Stats(t.Context(), pods)[p.UID]; *v[0].UsedBytes != 31 {
 				t.Errorf("%+v", v)
 			}
 		}
@@ -143,7 +142,7 @@ func TestStatsOfFileSystem(t *testing.T) {
 	defer func() { must(t, k.TearDown(context.Background(), p.UID)) }()
 	v := k.Stats(t.Context(), []*v1.Pod{p})[p.UID]
 	if len(v) != 1 || *v[0].CapacityBytes == 0 || *v[0].UsedBytes > *v[0].CapacityBytes ||
-		*v[0].AvailableBytes > *v[0].CapacityBytes || v[0].VolumeHealthStats != nil {
+		*v[0].AvailableBytes > *v[0].CapacityBytes {
 		t.Errorf("%+v", v)
 	}
 }
@@ -152,7 +151,7 @@ func TestStatsOfFileSystem(t *testing.T) {
 func TestVolumeMetrics(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
-	o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: 9, InodesUsed: 4, InodeFree: 5, Health: true, Abnormal: "it smells"}}
+	o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: 9, InodesUsed: 4, InodeFree: 5, Abnormal: "it smells"}}
 	o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	k := keeper(t, root, s, o, m)
 	pods := []*v1.Pod{podWith("p", "c"), podWith("q", "c")}
@@ -182,7 +181,7 @@ func TestVolumeMetrics(t *testing.T) {
 	}
 	want := map[string]float64{
 		"kubelet_volume_stats_capacity_bytes default c": 100, "kubelet_volume_stats_used_bytes default c": 30, "kubelet_volume_stats_available_bytes default c": 70,
-		"kubelet_volume_stats_inodes default c": 9, "kubelet_volume_stats_inodes_used default c": 4, "kubelet_volume_stats_inodes_free default c": 5, "kubelet_volume_stats_health_status_abnormal default c": 1,
+		"kubelet_volume_stats_inodes default c": 9, "kubelet_volume_stats_inodes_used default c": 4, "kubelet_volume_stats_inodes_free default c": 5,
 		"storage_operation_duration_seconds false volume_mount success kubernetes.io/csi:d": 2, "storage_operation_duration_seconds false volume_unmount success kubernetes.io/csi:d": 1,
 	}
 	for name, n := range want {

@@ -95,7 +95,7 @@ func TestRegistration(t *testing.T) {
 	}
 	info := node.Status.NodeInfo
 	if info.MachineID == "" || info.BootID == "" || info.KernelVersion == "" || info.OSImage == "" || info.OperatingSystem != "linux" ||
-		!strings.HasPrefix(info.KubeletVersion, "v1.36.") || !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://") {
+		!strings.HasPrefix(info.KubeletVersion, "v1.37.") || !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://") {
 		t.Errorf("nodeInfo is %+v", info)
 	}
 	if node.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 {

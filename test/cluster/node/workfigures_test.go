@@ -25,7 +25,6 @@ var notDone = map[string]string{
 	`kubelet_image_garbage_collected_total`:                                 "an image that nobody needs, and a full disk",
 	`kubelet_container_aligned_compute_resources_failure_count`:             "CPUs that are on no one NUMA node",
 	`kubelet_pod_deferred_accepted_resizes_total`:                           "a resize that had to wait for room",
-	`kubelet_volume_stats_health_status_abnormal`:                           "a driver that says whether volumes are well",
 	`islet_network_repairs_total`:                                           "a pod network that another program damages",
 }
 

@@ -17,7 +17,7 @@ import (
 
 // gatesFile is where internal/config finds the feature gates that a kubelet knows: name, stage,
 // default and, if it is locked to that, the word. Written with -update.
-const gatesFile = "../../../internal/config/gates-1.36.txt"
+const gatesFile = "../../../internal/config/gates-1.37.txt"
 
 // TestFeatureGates: internal/config knows the feature gates that a kubelet does.
 func TestFeatureGates(t *testing.T) {

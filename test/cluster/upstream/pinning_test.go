@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	machine "github.com/google/cadvisor/info/v1"
+	machine "github.com/google/cadvisor/lib/model"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +22,7 @@ import (
 	memorystate "k8s.io/kubernetes/pkg/kubelet/cm/memorymanager/state"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager/bitmask"
+	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/utils/cpuset"
 )
 
@@ -82,7 +83,7 @@ type pinning struct {
 // affinity is a topology manager that has decided already.
 type affinity struct{ mask uint64 }
 
-func (a *affinity) GetAffinity(string, string) topologymanager.TopologyHint {
+func (a *affinity) GetAffinity(klog.Logger, string, string) topologymanager.TopologyHint {
 	if a.mask == 0 {
 		return topologymanager.TopologyHint{}
 	}
@@ -180,8 +181,8 @@ func cpuCase(t *testing.T, r *rand.Rand, log klog.Logger) (c CPUCase) {
 		}
 		step.Nodes = at.mask
 		pod := asking(i, int64(step.Asks), 1<<20)
-		step.Hints = hinted(p.GetTopologyHints(log, s, pod, &pod.Spec.Containers[0])["cpu"])
-		if err := p.Allocate(log, s, pod, &pod.Spec.Containers[0]); err != nil {
+		step.Hints = hinted(p.GetTopologyHints(log, s, pod, &pod.Spec.Containers[0], lifecycle.AddOperation)["cpu"])
+		if err := p.Allocate(log, s, pod, &pod.Spec.Containers[0], lifecycle.AddOperation); err != nil {
 			step.Got = "!" + err.Error()
 		} else {
 			set, _ := s.GetCPUSet(fmt.Sprint(i), "c")
@@ -267,13 +268,13 @@ func memoryCase(t *testing.T, r *rand.Rand, log klog.Logger) (c MemoryCase) {
 		}
 		step := MemoryStep{Asks: uint64(1+r.IntN(40)) << 28}
 		pod := asking(i, 1, step.Asks)
-		step.Hints = hinted(p.GetTopologyHints(log, s, pod, &pod.Spec.Containers[0])["memory"])
+		step.Hints = hinted(p.GetTopologyHints(log, s, pod, &pod.Spec.Containers[0], lifecycle.AddOperation)["memory"])
 		at.mask = 0
 		if choice := slices.Sorted(maps.Keys(step.Hints)); len(choice) > 0 && r.IntN(2) == 0 {
 			at.mask = choice[r.IntN(len(choice))] // as a policy would
 		}
 		step.Nodes = at.mask
-		if err := p.Allocate(log, s, pod, &pod.Spec.Containers[0]); err != nil {
+		if err := p.Allocate(t.Context(), s, pod, &pod.Spec.Containers[0], lifecycle.AddOperation); err != nil {
 			step.Error = err.Error()
 		} else {
 			for _, b := range s.GetMemoryBlocks(fmt.Sprint(i), "c") {

@@ -368,7 +368,7 @@ func TestFacts(t *testing.T) {
 	r := &table{}
 	pod := map[string]string{keys.PodUID: "u"}
 	r.containers = []*api.ContainerStatus{
-		{Id: "a", Metadata: &api.ContainerMetadata{Name: "a"}, Labels: pod, StopSignal: api.Signal_SIGRTMINPLUS3,
+		{Id: "a", Metadata: &api.ContainerMetadata{Name: "a"}, Labels: pod, StopSignal: api.Signal_SIGNAL_SIGRTMINPLUS3,
 			Annotations: map[string]string{keys.Streak: "2", keys.Round: "3", keys.PostStart: "true"}},
 		{Id: "b", Metadata: &api.ContainerMetadata{Name: "b"}, Labels: pod,
 			Annotations: map[string]string{keys.Streak: "-2", keys.Round: "99999999999"}},

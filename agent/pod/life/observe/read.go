@@ -190,8 +190,8 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &plan.User{UID: u.Uid, GID: u.Gid, Groups: u.SupplementalGroups}
 	}
-	if s := st.GetStopSignal(); s != api.Signal_RUNTIME_DEFAULT { // which a runtime sends that does not know the signal
-		out.StopSignal = strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s.String())
+	if s := st.GetStopSignal(); s != api.Signal_SIGNAL_RUNTIME_DEFAULT { // which a runtime sends that does not know the signal
+		out.StopSignal = strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-").Replace(s.String())
 	}
 	if out.State == plan.Exited {
 		if m := terminationMessage(st); m != "" {

@@ -147,7 +147,7 @@ func TestOff(t *testing.T) {
 }
 
 func TestAdmit(t *testing.T) {
-	n := Node{AppArmor: errors.New("off"), SELinux: errors.New("off"), Name: "n1", OS: "linux", Arch: "arm64", Labels: map[string]string{"disk": "ssd"}, Sysctls: []string{"net.core.*", "vm.*", "kernel.msg*"}, Allocatable: v1.ResourceList{
+	n := Node{AppArmor: errors.New("off"), SELinux: errors.New("off"), Name: "n1", OS: "linux", Arch: "arm64", Labels: map[string]string{"disk": "ssd"}, Sysctls: []string{"net.core.*", "vm.*", "kernel.msg*", "kernel.domainname", "user.*"}, Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("2"),
 		"example.com/foo": resource.MustParse("3"), "example.com/gone": {}, "hugepages-1Gi": resource.MustParse("1Gi")}}
 	for _, tt := range []struct {
@@ -170,6 +170,11 @@ func TestAdmit(t *testing.T) {
 		{"affinity to nonsense", pod("a", requires("disk", "Near", "ssd")), nil, "NodeAffinity"},
 		{"bound elsewhere", pod("a", func(p *v1.Pod) { p.Spec.NodeName = "n2" }), nil, "NodeName"},
 		{"safe sysctl", pod("a", sets("net/ipv4/tcp_syncookies", false)), nil, ""},
+		{"safe since 1.37", pod("a", sets("net.ipv4.tcp_slow_start_after_idle", false)), nil, ""},
+		{"safe since 1.37, too", pod("a", sets("net.ipv4.tcp_notsent_lowat", false)), nil, ""},
+		{"domain of the pod's own host name", pod("a", sets("kernel.domainname", false)), nil, ""},
+		{"domain of the host's name", pod("a", sets("kernel.domainname", true)), nil, "SysctlForbidden"},
+		{"sysctl of user namespaces", pod("a", sets("user.max_net_namespaces", false)), nil, "SysctlForbidden"},
 		{"allowed sysctl", pod("a", sets("net.core.somaxconn", false)), nil, ""},
 		{"unsafe sysctl", pod("a", sets("kernel.sem", false)), nil, "SysctlForbidden"},
 		{"allowed sysctl of the pod's IPC", pod("a", sets("kernel.msgmax", false)), nil, ""},

@@ -69,6 +69,7 @@ var fieldTypes = []fieldtest.Table{
 		{"resources", works, "of the pod as a whole"},
 		{"hostnameOverride", works, ""},
 		{"schedulingGroup", others, ""},
+		{"evictionResponders", others, ""},
 	}},
 	{Of: reflect.TypeFor[v1.PodSecurityContext](), Title: "spec.securityContext", Rows: []fieldtest.Row{
 		{"seLinuxOptions", works, "if SELinux is on; otherwise refused, except a level alone, which is reported and ignored"},
@@ -137,6 +138,7 @@ var fieldTypes = []fieldtest.Table{
 		{"subPath", works, ""},
 		{"mountPropagation", works, "`Bidirectional` requires that the path is in a shared mount of the host, and `HostToContainer` that it is in a shared or slave mount; otherwise the pod is refused"},
 		{"subPathExpr", works, ""},
+		{"bindMountOptions", refused, "alpha in Kubernetes 1.37: an API server drops it by default"},
 	}},
 	{Of: reflect.TypeFor[v1.EnvVarSource](), Title: "env[].valueFrom", Rows: []fieldtest.Row{
 		{"fieldRef", works, ""},

@@ -20,7 +20,9 @@ func safe() []string {
 		"net.ipv4.tcp_keepalive_intvl",
 		"net.ipv4.tcp_keepalive_probes",
 		"net.ipv4.tcp_keepalive_time",
+		"net.ipv4.tcp_notsent_lowat",
 		"net.ipv4.tcp_rmem",
+		"net.ipv4.tcp_slow_start_after_idle",
 		"net.ipv4.tcp_syncookies",
 		"net.ipv4.tcp_wmem",
 	}
@@ -46,7 +48,9 @@ func sysctls(h *Holder, _ []*Holder, n Node) *Rejection {
 		case namespace == sysctl.UnknownNamespace:
 			return reject("SysctlForbidden", "forbidden sysctl: %q is not known to be namespaced: it would be set for the whole host",
 				s.Name)
-		case namespace == sysctl.NetNamespace && pod.Spec.HostNetwork:
+		case namespace == sysctl.UserNamespace:
+			return reject("SysctlForbidden", "forbidden sysctl: %q is of user namespaces, which islet does not set", s.Name)
+		case (namespace == sysctl.NetNamespace || namespace == sysctl.UTSNamespace) && pod.Spec.HostNetwork:
 			return reject("SysctlForbidden", "forbidden sysctl: %q not allowed with host net enabled", s.Name)
 		case namespace == sysctl.IPCNamespace && pod.Spec.HostIPC:
 			return reject("SysctlForbidden", "forbidden sysctl: %q not allowed with host ipc enabled", s.Name)

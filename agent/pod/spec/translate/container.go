@@ -69,7 +69,7 @@ func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Object
 	}
 	cfg.Labels[keys.ContainerName] = ctr.Name
 	if l := ctr.Lifecycle; l != nil && l.StopSignal != nil {
-		s, ok := api.Signal_value[strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*l.StopSignal))]
+		s, ok := api.Signal_value["SIGNAL_"+strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*l.StopSignal))]
 		if !ok {
 			return nil, nil, fmt.Errorf("stop signal %q is not known", *l.StopSignal)
 		}

@@ -14,7 +14,7 @@ import (
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2570-memory-qos
 type QoS struct {
 	// Throttle is memoryThrottlingFactor: the fraction of the memory between request and limit (or the node's memory)
-	// that a container may use before it is throttled
+	// that a container may use before it is throttled. With 0, memory.high is not set.
 	Throttle float64
 	Tiered   bool // memoryReservationPolicy: TieredReservation
 }
@@ -33,7 +33,7 @@ func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, no
 	default:
 		unified["memory.low"] = strconv.FormatInt(request, 10)
 	}
-	if limit == request && limit != 0 {
+	if q.Throttle == 0 || limit == request && limit != 0 {
 		return
 	}
 	most := limit

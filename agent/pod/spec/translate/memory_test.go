@@ -42,6 +42,10 @@ func TestMemoryQoS(t *testing.T) {
 		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, tt.want) {
 			t.Errorf("%s: %v, not %v", name, got, tt.want)
 		}
+		n.MemoryQoS.Throttle = 0
+		if high, has := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; has {
+			t.Errorf("%s: without memoryThrottlingFactor memory.high is %s", name, high)
+		}
 		n.MemoryQoS = nil
 		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; len(got) > 0 {
 			t.Errorf("%s: without the feature %v", name, got)

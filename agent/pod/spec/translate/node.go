@@ -29,6 +29,7 @@ type Node struct {
 	SwapBytes      int64    // swap of the host that burstable containers share; 0 if they get none
 	MemoryQoS      *QoS     // nil: no memory protection and throttling
 	Allocatable    v1.ResourceList
+	Sysctls        map[string]string // defaultPodSysctls: the values of a pod that does not set them, if it has the namespace itself
 	// Exclusive reports whether a container has exclusive CPUs, which it uses without a CPU quota. It may be nil.
 	Exclusive func(uid types.UID, container string) bool
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/keys"
@@ -22,7 +23,7 @@ func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSa
 		DnsConfig:    PodDNS(pod, n),
 		Labels:       map[string]string{},
 		Annotations:  map[string]string{},
-		Linux:        &api.LinuxPodSandboxConfig{SecurityContext: sandboxSecurity(pod), Sysctls: map[string]string{}},
+		Linux:        &api.LinuxPodSandboxConfig{SecurityContext: sandboxSecurity(pod), Sysctls: defaultSysctls(pod, n.Sysctls)},
 	}
 	maps.Copy(cfg.Labels, pod.Labels)
 	maps.Copy(cfg.Labels, podLabels(pod))
@@ -42,6 +43,21 @@ func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSa
 		}
 	}
 	return cfg, nil
+}
+
+// defaultSysctls returns the sysctls of defaultPodSysctls whose namespace is the pod's own. A pod on
+// the host's network also has the host's UTS namespace.
+func defaultSysctls(pod *v1.Pod, defaults map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, value := range defaults {
+		namespace, _, _ := sysctl.GetNamespace(name)
+		own := namespace == sysctl.IPCNamespace && !pod.Spec.HostIPC ||
+			(namespace == sysctl.NetNamespace || namespace == sysctl.UTSNamespace) && !pod.Spec.HostNetwork
+		if own {
+			out[sysctl.NormalizeName(name)] = value
+		}
+	}
+	return out
 }
 
 func podLabels(pod *v1.Pod) map[string]string {

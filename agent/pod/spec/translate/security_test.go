@@ -174,7 +174,7 @@ func TestContainer(t *testing.T) {
 	}
 	a := cfg.Annotations
 	if cfg.LogPath != "c/4.log" || cfg.Metadata.Attempt != 4 || cfg.Image.Image != "sha256:1" ||
-		cfg.Image.UserSpecifiedImage != "app:1" || cfg.StopSignal != api.Signal_SIGUSR1 || !cfg.Tty || !cfg.Stdin ||
+		cfg.Image.UserSpecifiedImage != "app:1" || cfg.StopSignal != api.Signal_SIGNAL_SIGUSR1 || !cfg.Tty || !cfg.Stdin ||
 		a[keys.ContainerHash] != plan.Hash(ctr) || a[keys.RestartCount] != "4" || a[keys.Streak] != "2" || a[keys.MessagePath] != "/t" ||
 		a[keys.MessagePolicy] != "File" || a[keys.GracePeriod] != "5" || cfg.Labels[keys.ContainerName] != "c" {
 		t.Errorf("%+v", cfg)
@@ -233,7 +233,7 @@ func TestTarget(t *testing.T) {
 }
 
 func TestStopSignals(t *testing.T) {
-	for signal, want := range map[v1.Signal]api.Signal{v1.SIGTERM: api.Signal_SIGTERM, v1.SIGRTMIN: api.Signal_SIGRTMIN, v1.SIGRTMINPLUS3: api.Signal_SIGRTMINPLUS3, v1.SIGRTMAXMINUS14: api.Signal_SIGRTMAXMINUS14} {
+	for signal, want := range map[v1.Signal]api.Signal{v1.SIGTERM: api.Signal_SIGNAL_SIGTERM, v1.SIGRTMIN: api.Signal_SIGNAL_SIGRTMIN, v1.SIGRTMINPLUS3: api.Signal_SIGNAL_SIGRTMINPLUS3, v1.SIGRTMAXMINUS14: api.Signal_SIGNAL_SIGRTMAXMINUS14} {
 		cfg, _, err := Container(aPod(), &v1.Container{Name: "c", Lifecycle: &v1.Lifecycle{StopSignal: &signal}}, aNode(), Attempt{}, NoObjects{}, NoFiles{})
 		if err != nil || cfg.StopSignal != want {
 			t.Errorf("%s: %v, %v", signal, cfg.GetStopSignal(), err)

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -249,6 +250,32 @@ func TestSandbox(t *testing.T) {
 	if cfg, err = Sandbox(p, aNode(), 0, t0()); err != nil || cfg.Hostname != "" || cfg.PortMappings != nil ||
 		cfg.Linux.SecurityContext.NamespaceOptions.Network != api.NamespaceMode_NODE {
 		t.Errorf("host network: %+v, %v", cfg, err)
+	}
+}
+
+// TestDefaultSysctls: a pod gets the sysctls of defaultPodSysctls that it does not set itself and
+// whose namespace is its own.
+func TestDefaultSysctls(t *testing.T) {
+	n := aNode()
+	n.Sysctls = map[string]string{"net/ipv4/ip_forward": "1", "net.core.somaxconn": "64", "kernel.sem": "1 2 3 4", "fs.mqueue.msg_max": "9", "kernel.domainname": "d", "vm.x": "1"}
+	for name, tt := range map[string]struct {
+		change func(*v1.PodSpec)
+		want   map[string]string
+	}{
+		"all": {func(*v1.PodSpec) {}, map[string]string{"net.ipv4.ip_forward": "1", "net.core.somaxconn": "64", "kernel.sem": "1 2 3 4",
+			"fs.mqueue.msg_max": "9", "kernel.domainname": "d"}},
+		"the pod's own": {func(s *v1.PodSpec) {
+			s.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net/core/somaxconn", Value: "7"}}}
+			s.HostIPC = true
+		}, map[string]string{"net.ipv4.ip_forward": "1", "net.core.somaxconn": "7", "kernel.domainname": "d"}},
+		"host's network": {func(s *v1.PodSpec) { s.HostNetwork = true }, map[string]string{"kernel.sem": "1 2 3 4", "fs.mqueue.msg_max": "9"}},
+	} {
+		p := aPod()
+		tt.change(&p.Spec)
+		cfg, err := Sandbox(p, n, 0, t0())
+		if err != nil || !maps.Equal(cfg.Linux.Sysctls, tt.want) {
+			t.Errorf("%s: %v, %v", name, cfg.GetLinux().GetSysctls(), err)
+		}
 	}
 }
 
