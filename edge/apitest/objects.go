@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -260,9 +260,9 @@ func resourceOf(o runtime.Object) string {
 		return "volumeattachments"
 	case *v1.ServiceAccount:
 		return "serviceaccounts"
-	case *certificatesv1beta1.ClusterTrustBundle:
+	case *certificatesv1.ClusterTrustBundle:
 		return "clustertrustbundles"
-	case *certificatesv1beta1.PodCertificateRequest:
+	case *certificatesv1.PodCertificateRequest:
 		return "podcertificaterequests"
 	}
 	return ""
@@ -299,9 +299,9 @@ func kindOf(resource string) (object, schema.GroupVersionKind) {
 	case "serviceaccounts":
 		return &v1.ServiceAccount{}, v1.SchemeGroupVersion.WithKind("ServiceAccount")
 	case "clustertrustbundles":
-		return &certificatesv1beta1.ClusterTrustBundle{}, certificatesv1beta1.SchemeGroupVersion.WithKind("ClusterTrustBundle")
+		return &certificatesv1.ClusterTrustBundle{}, certificatesv1.SchemeGroupVersion.WithKind("ClusterTrustBundle")
 	case "podcertificaterequests":
-		return &certificatesv1beta1.PodCertificateRequest{}, certificatesv1beta1.SchemeGroupVersion.WithKind("PodCertificateRequest")
+		return &certificatesv1.PodCertificateRequest{}, certificatesv1.SchemeGroupVersion.WithKind("PodCertificateRequest")
 	}
 	return nil, schema.GroupVersionKind{}
 }
@@ -322,9 +322,9 @@ func listOf(resource string) runtime.Object {
 	case "csidrivers":
 		return &storagev1.CSIDriverList{}
 	case "clustertrustbundles":
-		return &certificatesv1beta1.ClusterTrustBundleList{}
+		return &certificatesv1.ClusterTrustBundleList{}
 	case "podcertificaterequests":
-		return &certificatesv1beta1.PodCertificateRequestList{}
+		return &certificatesv1.PodCertificateRequestList{}
 	}
 	return &v1.PodList{}
 }
@@ -337,11 +337,11 @@ func group(resource string) schema.GroupResource {
 func notFound(k key) error { return apierrors.NewNotFound(group(k.resource), k.name) }
 
 // CertificateRequests returns copies of all PodCertificateRequests.
-func (s *Server) CertificateRequests() (all []*certificatesv1beta1.PodCertificateRequest) {
+func (s *Server) CertificateRequests() (all []*certificatesv1.PodCertificateRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.objects {
-		if r, ok := o.(*certificatesv1beta1.PodCertificateRequest); ok {
+		if r, ok := o.(*certificatesv1.PodCertificateRequest); ok {
 			all = append(all, r.DeepCopy())
 		}
 	}

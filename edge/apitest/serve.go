@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -45,6 +45,13 @@ func parse(path string) (k key, sub string) {
 	return k, sub
 }
 
+// certificates returns the version of the group certificates.k8s.io that is asked for.
+func certificates(r *http.Request) (version string, asked bool) {
+	rest, asked := strings.CutPrefix(r.URL.Path, "/apis/"+certificatesv1.GroupName+"/")
+	version, _, _ = strings.Cut(rest, "/")
+	return version, asked
+}
+
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/readyz" {
 		if f := s.Fault.Load(); f == nil || !(*f)(w, r) {
@@ -53,6 +60,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k, sub := parse(r.URL.Path)
+	if v, asked := certificates(r); asked && k.resource != "certificatesigningrequests" && (v == "v1beta1") != s.Former.Load() {
+		http.NotFound(w, r)
+		return
+	}
 	verb := r.Method
 	watching := r.URL.Query().Get("watch") == "true"
 	if watching {
@@ -282,8 +293,8 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o run
 		gv = nodev1.SchemeGroupVersion
 	case *storagev1.CSIDriverList:
 		gv = storagev1.SchemeGroupVersion
-	case *certificatesv1beta1.ClusterTrustBundleList, *certificatesv1beta1.PodCertificateRequestList:
-		gv = certificatesv1beta1.SchemeGroupVersion
+	case *certificatesv1.ClusterTrustBundleList, *certificatesv1.PodCertificateRequestList:
+		gv = certificatesv1.SchemeGroupVersion
 	}
 	if stored, ok := o.(object); ok {
 		if _, kind := kindOf(resourceOf(stored)); kind != (schema.GroupVersionKind{}) {
@@ -297,6 +308,9 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, o run
 // encode encodes an object in the requested form.
 func (s *Server) encode(r *http.Request, as runtime.Serializer, gv schema.GroupVersion, o runtime.Object) ([]byte, error) {
 	shown := kubetest.Shown(r, o)
+	if v, asked := certificates(r); asked && gv.Group == certificatesv1.GroupName {
+		gv.Version = v
+	}
 	if shown != o {
 		gv = metav1.SchemeGroupVersion
 	}

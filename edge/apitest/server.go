@@ -12,13 +12,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
@@ -30,6 +31,10 @@ type Server struct {
 	// Fault, if set, is called before each request. If it returns true, it has answered the
 	// request.
 	Fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
+
+	// Former makes this the API server of Kubernetes 1.36, which serves ClusterTrustBundles and
+	// PodCertificateRequests as v1beta1, not as v1.
+	Former atomic.Bool
 
 	http     *http.Server
 	listener *listener
@@ -54,7 +59,7 @@ type Server struct {
 func New(t testing.TB) *Server {
 	scheme := runtime.NewScheme()
 	adders := []func(*runtime.Scheme) error{
-		v1.AddToScheme, coordinationv1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme, certificatesv1beta1.AddToScheme,
+		v1.AddToScheme, coordinationv1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme, certificatesv1.AddToScheme,
 		metav1.AddMetaToScheme,
 	}
 	for _, add := range adders {
@@ -63,6 +68,10 @@ func New(t testing.TB) *Server {
 		}
 	}
 	metav1.AddToGroupVersion(scheme, v1.SchemeGroupVersion)
+	former := schema.GroupVersion{Group: certificatesv1.GroupName, Version: "v1beta1"}
+	scheme.AddKnownTypes(former, &certificatesv1.ClusterTrustBundle{}, &certificatesv1.ClusterTrustBundleList{},
+		&certificatesv1.PodCertificateRequest{}, &certificatesv1.PodCertificateRequestList{})
+	metav1.AddToGroupVersion(scheme, former)
 	s := &Server{
 		listener: &listener{conns: make(chan net.Conn), closed: make(chan struct{})}, codecs: serializer.NewCodecFactory(scheme),
 		objects: map[key]object{}, index: map[topic]map[key]struct{}{}, log: map[topic][]change{}, changed: map[topic]chan struct{}{},

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -31,7 +31,7 @@ func topicsOf(o object) []topic {
 	if p, ok := o.(*v1.Pod); ok {
 		all = append(all, topic{resource, "spec.nodeName", p.Spec.NodeName})
 	}
-	if b, ok := o.(*certificatesv1beta1.ClusterTrustBundle); ok {
+	if b, ok := o.(*certificatesv1.ClusterTrustBundle); ok {
 		all = append(all, topic{resource, "spec.signerName", b.Spec.SignerName})
 	}
 	return all

@@ -7,7 +7,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -31,10 +30,10 @@ func newScheme() *runtime.Scheme {
 			&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{},
 		},
 		coordinationv1.SchemeGroupVersion: {&coordinationv1.Lease{}, &coordinationv1.LeaseList{}},
-		certificatesv1.SchemeGroupVersion: {&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
-		certificatesv1beta1.SchemeGroupVersion: {
-			&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{},
-			&certificatesv1beta1.PodCertificateRequest{}, &certificatesv1beta1.PodCertificateRequestList{},
+		certificatesv1.SchemeGroupVersion: {
+			&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{},
+			&certificatesv1.ClusterTrustBundle{}, &certificatesv1.ClusterTrustBundleList{},
+			&certificatesv1.PodCertificateRequest{}, &certificatesv1.PodCertificateRequestList{},
 		},
 		authenticationv1.SchemeGroupVersion: {&authenticationv1.TokenReview{}, &authenticationv1.TokenRequest{}},
 		authorizationv1.SchemeGroupVersion:  {&authorizationv1.SubjectAccessReview{}},
@@ -44,6 +43,10 @@ func newScheme() *runtime.Scheme {
 			&storagev1.CSINode{}, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{}, &storagev1.VolumeAttachment{},
 		},
 	} {
+		s.AddKnownTypes(gv, objects...)
+		metav1.AddToGroupVersion(s, gv)
+	}
+	for gv, objects := range formerVersions() { // after the newer ones: see resourcesOf
 		s.AddKnownTypes(gv, objects...)
 		metav1.AddToGroupVersion(s, gv)
 	}
@@ -57,16 +60,20 @@ type Object[T any] interface {
 	runtime.Object
 }
 
-// resourceOf returns the group, version and resource of a type, or of the items of a list type.
-func resourceOf(s *runtime.Scheme, obj runtime.Object) (schema.GroupVersionResource, error) {
+// resourcesOf returns the group, version and resource of a type, or of the items of a list type: one
+// for each version of the type, the newest first.
+func resourcesOf(s *runtime.Scheme, obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	kinds, _, err := s.ObjectKinds(obj)
 	if err != nil {
-		return schema.GroupVersionResource{}, fmt.Errorf("this client does not support the type %v: %w", reflect.TypeOf(obj), err)
+		return nil, fmt.Errorf("this client does not support the type %v: %w", reflect.TypeOf(obj), err)
 	}
-	kind := kinds[0]
-	if meta.IsListType(obj) {
-		kind.Kind = kind.Kind[:len(kind.Kind)-len("List")]
+	var out []schema.GroupVersionResource
+	for _, kind := range kinds {
+		if meta.IsListType(obj) {
+			kind.Kind = kind.Kind[:len(kind.Kind)-len("List")]
+		}
+		plural, _ := meta.UnsafeGuessKindToResource(kind)
+		out = append(out, plural)
 	}
-	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	return plural, nil
+	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
@@ -94,11 +95,7 @@ func Patch[T any, P Object[T]](
 
 // Delete deletes an object.
 func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string, o metav1.DeleteOptions) error {
-	return c.repeat(ctx, "DELETE", func(ctx context.Context) error {
-		r, err := request(c, P(new(T)), "DELETE")
-		if err != nil {
-			return err
-		}
+	return c.each(ctx, P(new(T)), "DELETE", func(ctx context.Context, r *rest.Request) error {
 		return inNamespace(r, namespace).Name(name).SetHeader("Accept", c.accepts(metadataOnly)).Body(&o).Do(ctx).Error()
 	})
 }
@@ -106,11 +103,7 @@ func Delete[T any, P Object[T]](ctx context.Context, c *Client, namespace, name 
 // DeleteAll deletes all objects that match the selectors of the options, in one request. T is the type of
 // the objects.
 func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) error {
-	return c.repeat(ctx, "DELETE", func(ctx context.Context) error {
-		r, err := request(c, P(new(T)), "DELETE")
-		if err != nil {
-			return err
-		}
+	return c.each(ctx, P(new(T)), "DELETE", func(ctx context.Context, r *rest.Request) error {
 		r = inNamespace(r, namespace).VersionedParams(&o, c.params).SetHeader("Accept", c.accepts(metadataLists))
 		return r.Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 	})
@@ -122,11 +115,8 @@ func change(
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*metav1.ObjectMeta, error) {
 	var out runtime.Object
-	err := c.repeat(ctx, verb, func(ctx context.Context) error {
-		r, err := request(c, like, verb)
-		if err == nil {
-			out, err = build(r).SetHeader("Accept", c.accepts(metadataOnly)).Do(ctx).Get()
-		}
+	err := c.each(ctx, like, verb, func(ctx context.Context, r *rest.Request) (err error) {
+		out, err = build(r).SetHeader("Accept", c.accepts(metadataOnly)).Do(ctx).Get()
 		return err
 	})
 	if err != nil {
@@ -144,13 +134,9 @@ func do[T any, P Object[T]](
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*T, error) {
 	var out P
-	err := c.repeat(ctx, verb, func(ctx context.Context) error {
-		r, err := request(c, like, verb)
-		if err == nil {
-			out = P(new(T))
-			err = build(r).Do(ctx).Into(out)
-		}
-		return err
+	err := c.each(ctx, like, verb, func(ctx context.Context, r *rest.Request) error {
+		out = P(new(T))
+		return build(r).Do(ctx).Into(out)
 	})
 	if err != nil {
 		return nil, err
@@ -158,11 +144,21 @@ func do[T any, P Object[T]](
 	return out, nil
 }
 
-func request(c *Client, like runtime.Object, verb string) (*rest.Request, error) {
-	gvr, err := resourceOf(c.scheme, like)
-	if err != nil {
-		return nil, err
-	}
+// each calls send for a resource, again after errors that are worth a retry, in the version that the API server
+// serves. like is an object of the type of the resource.
+func (c *Client) each(ctx context.Context, like runtime.Object, verb string, send func(context.Context, *rest.Request) error) error {
+	return c.inVersion(like, func(gvr schema.GroupVersionResource) error {
+		return c.repeat(ctx, verb, func(ctx context.Context) error {
+			r, err := request(c, gvr, verb)
+			if err != nil {
+				return err
+			}
+			return send(ctx, r)
+		})
+	})
+}
+
+func request(c *Client, gvr schema.GroupVersionResource, verb string) (*rest.Request, error) {
 	rc, err := c.restClient(gvr.GroupVersion())
 	if err != nil {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"context"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -16,24 +18,32 @@ import (
 // event of type watch.Error. apierrors.FromObject converts its object to an error with code 410. The caller
 // must list again then.
 func Watch[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
-	r, err := request(c, P(new(T)), "GET")
-	if err != nil {
-		return nil, err
-	}
-	return begin(ctx, c, inNamespace(r, namespace), o)
+	return begin(ctx, c, P(new(T)), o, func(r *rest.Request) *rest.Request { return inNamespace(r, namespace) })
 }
 
 // WatchMetadata is like Watch, but it requests only the metadata of objects. Use meta.Accessor to read the
 // object of an event.
 func WatchMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
-	r, err := request(c, P(new(T)), "GET")
-	if err != nil {
-		return nil, err
-	}
-	return begin(ctx, c, inNamespace(r, namespace).SetHeader("Accept", c.accepts(metadataOnly)), o)
+	return begin(ctx, c, P(new(T)), o, func(r *rest.Request) *rest.Request {
+		return inNamespace(r, namespace).SetHeader("Accept", c.accepts(metadataOnly))
+	})
 }
 
-func begin(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions) (watch.Interface, error) {
+// begin starts a watch for a type, in the version that the server serves.
+func begin(
+	ctx context.Context, c *Client, of runtime.Object, o metav1.ListOptions, build func(*rest.Request) *rest.Request,
+) (w watch.Interface, err error) {
+	err = c.inVersion(of, func(gvr schema.GroupVersionResource) error {
+		r, err := request(c, gvr, "GET")
+		if err == nil {
+			w, err = start(ctx, c, build(r), o)
+		}
+		return err
+	})
+	return w, err
+}
+
+func start(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
 	var unanswered error
 	p := c.patient(context.WithValue(ctx, noAnswerKey{}, &unanswered))

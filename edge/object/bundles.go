@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"slices"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,9 +36,9 @@ var errNoBundle = errors.New("no ClusterTrustBundle has this signerName and thes
 // signer's name. See
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/3257-cluster-trust-bundles.
 func bundles() *kind {
-	k := kindOf(func(l *certificatesv1beta1.ClusterTrustBundleList) *[]certificatesv1beta1.ClusterTrustBundle {
+	k := kindOf(func(l *certificatesv1.ClusterTrustBundleList) *[]certificatesv1.ClusterTrustBundle {
 		return &l.Items
-	}, func(b *certificatesv1beta1.ClusterTrustBundle) bool {
+	}, func(b *certificatesv1.ClusterTrustBundle) bool {
 		b.ObjectMeta = metav1.ObjectMeta{Name: b.Name, Labels: b.Labels}
 		return true
 	})
@@ -104,7 +104,7 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 		return nil, err
 	}
 	var bundles []string
-	for _, b := range got.(*certificatesv1beta1.ClusterTrustBundleList).Items {
+	for _, b := range got.(*certificatesv1.ClusterTrustBundleList).Items {
 		if k.Name != "" || b.Spec.SignerName == k.Namespace && selector.Matches(labels.Set(b.Labels)) {
 			bundles = append(bundles, b.Spec.TrustBundle)
 		}

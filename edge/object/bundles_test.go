@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +20,8 @@ import (
 )
 
 // bundleOf returns a bundle with one certificate per word, whose name is the word.
-func bundleOf(name, signer, label string, words ...string) *certificatesv1beta1.ClusterTrustBundle {
-	b := &certificatesv1beta1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"env": label}}}
+func bundleOf(name, signer, label string, words ...string) *certificatesv1.ClusterTrustBundle {
+	b := &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"env": label}}}
 	b.Spec.SignerName = signer
 	for _, w := range words {
 		b.Spec.TrustBundle += "comment\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
@@ -151,6 +153,68 @@ func TestTrustBundles(t *testing.T) {
 		if all, err := w.store.Objects(w.Context()); err != nil || len(all) != 0 {
 			t.Errorf("left of pods that are gone: %+v, %v", all, err)
 		}
+	})
+}
+
+// TestTrustBundlesOfFormerServers: bundles of an API server that serves v1beta1 are read and watched.
+// They stay, and changes arrive, when the server is updated to one that serves only v1.
+func TestTrustBundlesOfFormerServers(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		w.server.Former.Store(true)
+		w.server.Put(bundleOf("one", "", "", "a"))
+		w.server.Put(bundleOf("s.x:live", "s.x/y", "live", "c"))
+		p := trusting("p", v1.ClusterTrustBundleProjection{Name: ptr("one")},
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}})
+		w.prepare(p)
+		w.wantsTrust(p, "a", "c")
+		w.server.Put(bundleOf("one", "", "", "b"))
+		w.pokes()
+		w.wantsTrust(p, "b", "c")
+		for former, want := range map[bool]string{false: "d", true: "e"} {
+			w.server.Former.Store(former)
+			w.server.Cut()
+			w.server.Put(bundleOf("s.x:live", "s.x/y", "live", want))
+			time.Sleep(time.Hour)
+			w.wantsTrust(p, "b", want)
+		}
+		w.server.Down()
+		w.restart()
+		w.wantsTrust(p, "b", w.trusts(p)[1])
+	})
+}
+
+// TestStoredTrustBundles: bundles that were stored as v1beta1 are read.
+func TestStoredTrustBundles(t *testing.T) {
+	former := &certificatesv1beta1.ClusterTrustBundleList{Items: []certificatesv1beta1.ClusterTrustBundle{{
+		ObjectMeta: metav1.ObjectMeta{Name: "s.x:live", Labels: map[string]string{"env": "live"}},
+		Spec:       certificatesv1beta1.ClusterTrustBundleSpec{SignerName: "s.x/y", TrustBundle: "pem"},
+	}}}
+	data, err := former.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := bundles().empty().(*certificatesv1.ClusterTrustBundleList)
+	if err := got.Unmarshal(data); err != nil || len(got.Items) != 1 || got.Items[0].Name != "s.x:live" ||
+		got.Items[0].Labels["env"] != "live" || got.Items[0].Spec.SignerName != "s.x/y" || got.Items[0].Spec.TrustBundle != "pem" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestManyTrustBundles: a pod can have more than a hundred bundles.
+func TestManyTrustBundles(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		var sources []v1.ClusterTrustBundleProjection
+		var want []string
+		for i := range 130 {
+			name := fmt.Sprintf("bundle-%d", i)
+			w.server.Put(bundleOf(name, "", "", name))
+			sources, want = append(sources, v1.ClusterTrustBundleProjection{Name: &name}), append(want, name)
+		}
+		p := trusting("p", sources...)
+		if d := w.prepare(p); d > time.Minute {
+			t.Error("waited", d)
+		}
+		w.wantsTrust(p, want...)
 	})
 }
 

@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -137,17 +138,17 @@ func TestWithoutLink(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		condition string
-		chain     func(w *world, r *certificatesv1beta1.PodCertificateRequest) string
+		chain     func(w *world, r *certificatesv1.PodCertificateRequest) string
 		state     string
 		wants     string
 	}{
 		{"Denied", nil, "denied", "was denied (Because): of this"},
 		{"Failed", nil, "failed", "failed (Because): of this"},
-		{"Issued", func(*world, *certificatesv1beta1.PodCertificateRequest) string { return "garbage" }, "failed", "has no certificate"},
-		{"Issued", func(*world, *certificatesv1beta1.PodCertificateRequest) string {
+		{"Issued", func(*world, *certificatesv1.PodCertificateRequest) string { return "garbage" }, "failed", "has no certificate"},
+		{"Issued", func(*world, *certificatesv1.PodCertificateRequest) string {
 			return "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
 		}, "failed", `PEM block "PRIVATE KEY"`},
-		{"Issued", func(w *world, r *certificatesv1beta1.PodCertificateRequest) string {
+		{"Issued", func(w *world, r *certificatesv1.PodCertificateRequest) string {
 			other, _ := newKey("ED25519")
 			r = r.DeepCopy()
 			r.Spec.StubPKCS10Request, _ = proofOf(other)
@@ -305,4 +306,26 @@ func TestChainBombs(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestFormerServers checks that a pod gets a certificate from an API server that serves v1beta1, and that it is
+// renewed after the server was updated to a version that serves only v1.
+func TestFormerServers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.server.Former.Store(true)
+		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
+		w.prepare(p)
+		w.issue(2 * time.Hour)
+		first := w.has(p)
+		if _, err := strconv.ParseUint(first, 10, 64); err != nil {
+			t.Fatal(first)
+		}
+		w.server.Former.Store(false)
+		w.server.Cut()
+		time.Sleep(time.Hour + 2*spread)
+		w.issue(2 * time.Hour)
+		if again := w.has(p); again == first || strings.HasPrefix(again, "error") {
+			t.Errorf("not renewed: %s", again)
+		}
+	})
 }

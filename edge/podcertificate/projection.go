@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/edge/kube"
@@ -156,17 +156,17 @@ func (c *Certificates) step(ctx context.Context, p *projection) error {
 }
 
 // settle applies the result of an open request. It returns false if there is no result yet.
-func (c *Certificates) settle(ctx context.Context, p *projection, r *certificatesv1beta1.PodCertificateRequest) (done bool) {
+func (c *Certificates) settle(ctx context.Context, p *projection, r *certificatesv1.PodCertificateRequest) (done bool) {
 	for _, cond := range r.Status.Conditions {
 		switch cond.Type {
-		case certificatesv1beta1.PodCertificateRequestConditionTypeDenied:
+		case certificatesv1.PodCertificateRequestConditionTypeDenied:
 			c.end(p, "Denied", fmt.Sprintf("PodCertificateRequest %s/%s was denied (%s): %s",
 				r.Namespace, r.Name, cond.Reason, cond.Message))
 			return true
-		case certificatesv1beta1.PodCertificateRequestConditionTypeFailed:
+		case certificatesv1.PodCertificateRequestConditionTypeFailed:
 			c.end(p, "Failed", fmt.Sprintf("PodCertificateRequest %s/%s failed (%s): %s", r.Namespace, r.Name, cond.Reason, cond.Message))
 			return true
-		case certificatesv1beta1.PodCertificateRequestConditionTypeIssued:
+		case certificatesv1.PodCertificateRequestConditionTypeIssued:
 			next := state{Key: p.RequestKey}
 			var err error
 			next.Chain, err = chainOf(r.Status.CertificateChain, p.RequestKey)

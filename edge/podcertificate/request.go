@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,12 +54,12 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 	if err != nil {
 		return err
 	}
-	_, err = kube.Create(ctx, c.cfg.Client, &certificatesv1beta1.PodCertificateRequest{
+	_, err = kube.Create(ctx, c.cfg.Client, &certificatesv1.PodCertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.pod.Namespace, Name: p.Request,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.pod.Name, UID: p.pod.UID}},
 		},
-		Spec: certificatesv1beta1.PodCertificateRequestSpec{
+		Spec: certificatesv1.PodCertificateRequestSpec{
 			SignerName: p.want.SignerName, PodName: p.pod.Name, PodUID: p.pod.UID, ServiceAccountName: account, ServiceAccountUID: sa.UID,
 			NodeName: types.NodeName(c.cfg.Node), NodeUID: node, MaxExpirationSeconds: p.want.MaxExpirationSeconds,
 			StubPKCS10Request: proof, UnverifiedUserAnnotations: p.want.UserAnnotations,
@@ -74,11 +74,11 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 // read returns the open request, or nil if the API server does not have it. It selects by the name of the
 // request and this node, because the node authorizer requires that. The result does not come from the
 // server's cache.
-func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1beta1.PodCertificateRequest, metav1.ListOptions, error) {
+func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1.PodCertificateRequest, metav1.ListOptions, error) {
 	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("metadata.name", p.Request), fields.OneTermEqualSelector("spec.nodeName", c.cfg.Node),
 	).String()}
-	list, err := kube.List[certificatesv1beta1.PodCertificateRequestList](ctx, c.cfg.Client, p.pod.Namespace, o)
+	list, err := kube.List[certificatesv1.PodCertificateRequestList](ctx, c.cfg.Client, p.pod.Namespace, o)
 	if err != nil {
 		return nil, o, fmt.Errorf("read PodCertificateRequest %s/%s: %w", p.pod.Namespace, p.Request, err)
 	}
@@ -109,14 +109,14 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 	}
 	soon, stop := context.WithTimeout(ctx, checkEvery) // follow checks the expiry after this time
 	defer stop()
-	w, err := kube.Watch[certificatesv1beta1.PodCertificateRequest](soon, c.cfg.Client, p.pod.Namespace, o)
+	w, err := kube.Watch[certificatesv1.PodCertificateRequest](soon, c.cfg.Client, p.pod.Namespace, o)
 	if err != nil {
 		return fmt.Errorf("watch PodCertificateRequest %s/%s: %w", p.pod.Namespace, p.Request, err)
 	}
 	defer w.Stop()
 	began := time.Now()
 	for e := range w.ResultChan() {
-		switch r, is := e.Object.(*certificatesv1beta1.PodCertificateRequest); {
+		switch r, is := e.Object.(*certificatesv1.PodCertificateRequest); {
 		case e.Type == watch.Error:
 			return apierrors.FromObject(e.Object)
 		case !is || r.Name != p.Request:

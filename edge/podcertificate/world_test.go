@@ -20,7 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -156,11 +156,11 @@ func certified(name string, c v1.PodCertificateProjection) *v1.Pod {
 }
 
 // open returns the only request that the signer has not answered.
-func (w *world) open() *certificatesv1beta1.PodCertificateRequest {
+func (w *world) open() *certificatesv1.PodCertificateRequest {
 	w.Helper()
 	synctest.Wait()
 	all := slices.DeleteFunc(w.server.CertificateRequests(),
-		func(r *certificatesv1beta1.PodCertificateRequest) bool { return len(r.Status.Conditions) > 0 })
+		func(r *certificatesv1.PodCertificateRequest) bool { return len(r.Status.Conditions) > 0 })
 	if len(all) != 1 {
 		w.Fatalf("%d requests are open", len(all))
 	}
@@ -168,7 +168,7 @@ func (w *world) open() *certificatesv1beta1.PodCertificateRequest {
 }
 
 // chain returns a certificate for a request's key.
-func (w *world) chain(r *certificatesv1beta1.PodCertificateRequest, life time.Duration) string {
+func (w *world) chain(r *certificatesv1.PodCertificateRequest, life time.Duration) string {
 	w.Helper()
 	proof, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
 	if err == nil {
@@ -186,7 +186,7 @@ func (w *world) chain(r *certificatesv1beta1.PodCertificateRequest, life time.Du
 }
 
 // answer sets the signer's answer.
-func (w *world) answer(r *certificatesv1beta1.PodCertificateRequest, condition, chain string, life time.Duration) {
+func (w *world) answer(r *certificatesv1.PodCertificateRequest, condition, chain string, life time.Duration) {
 	r.Status.Conditions = []metav1.Condition{{Type: condition, Status: "True", Reason: "Because", Message: "of this"}}
 	r.Status.CertificateChain = chain
 	begin, end := metav1.NewTime(time.Now().Add(life/2)), metav1.NewTime(time.Now().Add(life))

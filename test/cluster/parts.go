@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -18,19 +19,24 @@ func (c *Cluster) startEtcd() error {
 		"--initial-cluster=default=http://127.0.0.1:2380", "--quota-backend-bytes=268435456")
 }
 
+// Former reports whether the control plane is that of Kubernetes 1.36 (see build.sh).
+func Former() bool { return os.Getenv("CONTROL_PLANE") == "1.36" }
+
 // startAPIServer starts the API server with the flags of kubeadm's manifest.
 func (c *Cluster) startAPIServer() error {
 	pki := dir + "/pki/"
-	return c.launch("kube-apiserver",
+	var former []string // beta in 1.36, and off
+	if Former() {
+		former = []string{"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
+			"--runtime-config=certificates.k8s.io/v1beta1=true"}
+	}
+	return c.launch("kube-apiserver", append(former,
 		"--advertise-address="+gateway,
 		"--secure-port=6443",
 		"--allow-privileged=true",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction,PodNodeSelector",
 		"--enable-bootstrap-token-auth=true",
-		// These gates belong to beta features, which are off by default.
-		"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
-		"--runtime-config=certificates.k8s.io/v1beta1=true",
 		"--etcd-servers=http://127.0.0.1:2379",
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--client-ca-file="+pki+"ca.crt",
@@ -49,7 +55,7 @@ func (c *Cluster) startAPIServer() error {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file="+pki+"sa.pub",
 		"--service-account-signing-key-file="+pki+"sa.key",
-	)
+	)...)
 }
 
 // connect waits for the API server and creates the tests' client.

@@ -16,9 +16,11 @@ import (
 	"testing"
 	"time"
 
-	certificates "k8s.io/api/certificates/v1beta1"
+	certificates "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/islet-edge/islet/test/cluster"
@@ -52,10 +54,54 @@ func newSigner(t *testing.T, name string) *signer {
 	return &signer{name, cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 }
 
+// served is the version in which the control plane serves bundles and requests.
+func served() string {
+	if cluster.Former() {
+		return "v1beta1"
+	}
+	return "v1"
+}
+
+// requests returns the calls for the requests of a namespace, in the version that is served.
+func requests(c *cluster.Cluster, ns string) (
+	watches func(context.Context, metav1.ListOptions) (watch.Interface, error), update func(context.Context, *certificates.PodCertificateRequest) error,
+) {
+	if !cluster.Former() {
+		api := c.Admin().CertificatesV1().PodCertificateRequests(ns)
+		return api.Watch, func(ctx context.Context, r *certificates.PodCertificateRequest) error {
+			_, err := api.UpdateStatus(ctx, r, metav1.UpdateOptions{})
+			return err
+		}
+	}
+	api := c.Admin().CertificatesV1beta1().PodCertificateRequests(ns)
+	return api.Watch, func(ctx context.Context, r *certificates.PodCertificateRequest) error {
+		former, err := api.Get(ctx, r.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		former.Status = certificatesv1beta1.PodCertificateRequestStatus(r.Status)
+		_, err = api.UpdateStatus(ctx, former, metav1.UpdateOptions{})
+		return err
+	}
+}
+
+// requestOf returns the request of an event, in either version; nil: it is none.
+func requestOf(o runtime.Object) *certificates.PodCertificateRequest {
+	switch r := o.(type) {
+	case *certificates.PodCertificateRequest:
+		return r
+	case *certificatesv1beta1.PodCertificateRequest:
+		return &certificates.PodCertificateRequest{ObjectMeta: r.ObjectMeta, Spec: certificates.PodCertificateRequestSpec{
+			PodName: r.Spec.PodName, ServiceAccountName: r.Spec.ServiceAccountName, StubPKCS10Request: r.Spec.StubPKCS10Request,
+		}, Status: certificates.PodCertificateRequestStatus(r.Status)}
+	}
+	return nil
+}
+
 // bundle is a ClusterTrustBundle with the signer's certificate and those of others.
 func (s *signer) bundle(version, stage string, pems ...string) string {
-	return fmt.Sprintf("apiVersion: certificates.k8s.io/v1beta1\nkind: ClusterTrustBundle\nmetadata: {name: %q, labels: {stage: %s}}\nspec:\n  signerName: %s\n  trustBundle: |\n%s---\n",
-		strings.ReplaceAll(s.name, "/", ":")+":"+version, stage, s.name, indent("    ", strings.TrimSpace(strings.Join(pems, ""))))
+	return fmt.Sprintf("apiVersion: certificates.k8s.io/%s\nkind: ClusterTrustBundle\nmetadata: {name: %q, labels: {stage: %s}}\nspec:\n  signerName: %s\n  trustBundle: |\n%s---\n",
+		served(), strings.ReplaceAll(s.name, "/", ":")+":"+version, stage, s.name, indent("    ", strings.TrimSpace(strings.Join(pems, ""))))
 }
 
 // answer waits for requests of a pod, and issues a certificate for each.
@@ -63,15 +109,15 @@ func (s *signer) answer(t *testing.T, c *cluster.Cluster, ns, pod string, reques
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	api := c.Admin().CertificatesV1beta1().PodCertificateRequests(ns)
-	w, err := api.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.podName", pod).String()})
+	watches, update := requests(c, ns)
+	w, err := watches(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.podName", pod).String()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Stop()
 	for e := range w.ResultChan() {
-		r, ok := e.Object.(*certificates.PodCertificateRequest)
-		if !ok || e.Type != watch.Added || len(r.Status.Conditions) > 0 {
+		r := requestOf(e.Object)
+		if r == nil || e.Type != watch.Added || len(r.Status.Conditions) > 0 {
 			continue
 		}
 		proof, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
@@ -91,7 +137,7 @@ func (s *signer) answer(t *testing.T, c *cluster.Cluster, ns, pod string, reques
 			Conditions:       []metav1.Condition{{Type: certificates.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue, Reason: "Test", Message: "of a test", LastTransitionTime: from}},
 			CertificateChain: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), NotBefore: &from, BeginRefreshAt: &refresh, NotAfter: &to,
 		}
-		if _, err := api.UpdateStatus(ctx, r, metav1.UpdateOptions{}); err != nil {
+		if err := update(ctx, r); err != nil {
 			t.Fatal(err)
 		}
 		if requests--; requests == 0 {
