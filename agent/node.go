@@ -89,7 +89,8 @@ func (n *node) openDevices(ctx context.Context) (err error) {
 func (n *node) newEvents() (*outbox.Events, error) {
 	k := &n.cfg.Kubelet
 	c := outbox.EventsConfig{
-		Node: n.cfg.Node.Name, QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: n.link.Now, Store: n.store,
+		Node: n.cfg.Node.Name, NodeUID: n.late.nodeUID,
+		QPS: float64(*k.EventRecordQPS), Burst: int(k.EventBurst), Now: n.link.Now, Store: n.store,
 		Spare: n.late.flashExceeded, Log: n.log,
 	}
 	if !n.cfg.Alone() {

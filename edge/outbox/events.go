@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,11 +39,13 @@ const (
 type EventsConfig struct {
 	Client *kube.Client // nil if events are not sent
 	Node   string
-	QPS    float64 // eventRecordQPS, separate from the client's limit; 0 means unlimited
-	Burst  int     // eventBurst
-	Retry  <-chan struct{}
-	Now    func() time.Time // wall clock of the events' times; the default is time.Now
-	Store  EventStore       // nil if the events are lost when the agent ends
+	// NodeUID returns the UID of the Node, or an empty string if it is not known. It may be nil.
+	NodeUID func() types.UID
+	QPS     float64 // eventRecordQPS, separate from the client's limit; 0 means unlimited
+	Burst   int     // eventBurst
+	Retry   <-chan struct{}
+	Now     func() time.Time // wall clock of the events' times; the default is time.Now
+	Store   EventStore       // nil if the events are lost when the agent ends
 	// Spare reports whether to avoid writes to the disk: events are then stored less often. Nil means
 	// never.
 	Spare func() bool
@@ -108,9 +111,13 @@ func podReference(p *v1.Pod) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// Node records an event of the node. The UID in the event is the node's name, as with a kubelet.
+// Node records an event of the node. As with a kubelet, the UID in the event is the UID of the Node, or the node's
+// name if the Node is not known yet.
 func (e *Events) Node(eventType, reason, message string) {
 	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}
+	if f := e.EventsConfig.NodeUID; f != nil {
+		about.UID = cmp.Or(f(), about.UID)
+	}
 	e.add(about, nil, eventType, reason, message)
 }
 
@@ -233,6 +240,12 @@ func (e *Events) All() (all []v1.Event) {
 		all = append(all, *e.event(r))
 	}
 	return all
+}
+
+// RecentNode returns the last events of the node, also those from before its UID was known.
+func (e *Events) RecentNode() []v1.Event {
+	all := slices.DeleteFunc(e.All(), func(ev v1.Event) bool { return ev.InvolvedObject.Kind != "Node" })
+	return all[max(0, len(all)-recentEvents):]
 }
 
 // Run sends and stores events until ctx ends.

@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/apitest"
 )
@@ -64,6 +65,28 @@ func TestEventsAreAKubelets(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNodeUID: an event of the node carries the Node's UID, or the node's name while it is not known.
+func TestNodeUID(t *testing.T) {
+	known := types.UID("")
+	e, err := NewEvents(EventsConfig{Node: "n", NodeUID: func() types.UID { return known }, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Node(v1.EventTypeNormal, "Starting", "soon")
+	known = "uid-of-node"
+	e.Node(v1.EventTypeNormal, "NodeReady", "ready")
+	got := map[string]types.UID{}
+	for _, ev := range e.All() {
+		got[ev.Reason] = ev.InvolvedObject.UID
+	}
+	if n := len(e.RecentNode()); n != 2 {
+		t.Errorf("%d events of the node", n)
+	}
+	if got["Starting"] != "n" || got["NodeReady"] != "uid-of-node" || len(got) != 2 {
+		t.Errorf("%v", got)
+	}
 }
 
 func TestRepeatedEventsAreCounted(t *testing.T) {

@@ -82,7 +82,7 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	a.explain(s.Troubles)
 	s.Sources = a.describeSources()
 	s.NotReady = a.c.NotReady(ctx)
-	s.Events = eventsOf(a.c.Events.Recent(types.UID(a.c.Node.Name)))
+	s.Events = eventsOf(a.c.Events.RecentNode())
 	s.Addresses = a.c.Addresses()
 	s.Imports = append(a.c.Runtime.Going(), a.c.Runtime.FailedArchives()...)
 	s.Network.Config = a.c.Network.Config()

@@ -44,7 +44,7 @@ func inspect(ctx context.Context, cfg *config.Config) (f hardware, err error) {
 		if err != nil {
 			return f, err
 		}
-		f.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Total), resource.BinarySI)
+		f.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(disk.Total), resource.DecimalSI)
 	}
 	pages, err := machine.HugePages()
 	if err != nil {

@@ -24,6 +24,9 @@ func TestAllocatable(t *testing.T) {
 		if room.Pods().Value() != want || room.Cpu().Value() < 1 || room.Memory().Value() < 1<<20 || room.StorageEphemeral().Value() < 1<<20 {
 			t.Errorf("%s: got %v", args, room)
 		}
+		if f := room.StorageEphemeral().Format; f != resource.DecimalSI { // as the allocatable
+			t.Errorf("ephemeral storage is in %s", f)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -94,6 +95,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			"RestartAllContainersOnContainerExits",
 		},
 	}
+	f.Info.RunningInUserNamespace = inUserNamespace(os.DirFS("/proc"))
 	f.Capacity, f.Allocatable = a.c.Machine.resources()
 	if swap := a.c.Machine.swap; swap > 0 {
 		f.Info.Swap = &v1.NodeSwapStatus{Capacity: &swap}

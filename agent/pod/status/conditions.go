@@ -89,10 +89,19 @@ func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCon
 	return v1.PodCondition{Type: t, Status: v1.ConditionFalse, Reason: reason, Message: message}
 }
 
+// readyToStart has a kubelet's reason and messages. Why there is no sandbox is in the state of the
+// containers that wait for it.
+// https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-has-network
 func (m *maker) readyToStart() v1.PodCondition {
 	up := m.sandbox.Ready && (m.pod.Spec.HostNetwork || len(m.sandbox.IPs) > 0)
-	f := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
-	return condition(v1.PodReadyToStartContainers, up, notIf(up, f.Reason), f.Message)
+	message := "pod sandbox has no IP address"
+	switch {
+	case m.sandbox.ID == "":
+		message = "no pod sandbox exists"
+	case !m.sandbox.Ready:
+		message = "pod sandbox is not ready"
+	}
+	return condition(v1.PodReadyToStartContainers, up, notIf(up, "PodSandboxNotReady"), message)
 }
 
 // restarting returns the condition that tells whether all containers are about to restart (KEP-5532).

@@ -51,7 +51,7 @@ var statusTypes = []fieldtest.Table{
 		{"lastProbeTime", fillsW, "the pod is being resized"},
 		{"lastTransitionTime", fills, ""},
 		{"reason", fills, ""},
-		{"message", fills, "PodReadyToStartContainers gives the reason for a missing sandbox, for which a kubelet sends only an event"},
+		{"message", fills, "PodReadyToStartContainers has the message of a kubelet 1.37; the reason for a missing sandbox is in the states of the containers"},
 	}},
 	{Of: reflect.TypeFor[v1.ContainerStatus](), Title: "containerStatuses[], initContainerStatuses[], ephemeralContainerStatuses[]", Rows: []fieldtest.Row{
 		{"name", fills, ""},

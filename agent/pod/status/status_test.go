@@ -168,6 +168,29 @@ func TestAddressesAndTimes(t *testing.T) {
 	}
 }
 
+// TestReadyToStart: the condition says in a kubelet's words why containers cannot start.
+func TestReadyToStart(t *testing.T) {
+	for message, s := range map[string]plan.Sandbox{
+		"no pod sandbox exists":         {},
+		"pod sandbox is not ready":      {ID: "s", IPs: []string{"10.0.0.1"}},
+		"pod sandbox has no IP address": {ID: "s", Ready: true},
+		"":                              {ID: "s", Ready: true, IPs: []string{"10.0.0.1"}},
+	} {
+		in := plan.Input{Want: wanted("Always"), Now: t0}
+		if s.ID != "" {
+			in.Seen.Sandboxes = []plan.Sandbox{s}
+		}
+		c := Make(in, v1.PodStatus{}, Host{}).Conditions[0]
+		want := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse, Reason: "PodSandboxNotReady", Message: message}
+		if message == "" {
+			want.Status, want.Reason = v1.ConditionTrue, ""
+		}
+		if c.Status != want.Status || c.Reason != want.Reason || c.Message != want.Message {
+			t.Errorf("%q: %+v", message, c)
+		}
+	}
+}
+
 // What a kubelet tells by events only can be read off the status.
 func TestTrouble(t *testing.T) {
 	trouble := func(op plan.Op) map[plan.Key]plan.Failure {
@@ -177,7 +200,7 @@ func TestTrouble(t *testing.T) {
 	if w := st.ContainerStatuses[0].State.Waiting; w.Reason != plan.ContainerCreating || w.Message != "FailedMount: no space left on device" {
 		t.Errorf("%+v", w)
 	}
-	if c := st.Conditions[0]; c.Type != v1.PodReadyToStartContainers || c.Reason != plan.FailedMount || c.Message == "" {
+	if c := st.Conditions[0]; c.Type != v1.PodReadyToStartContainers || c.Reason != "PodSandboxNotReady" || c.Message != "no pod sandbox exists" {
 		t.Errorf("%+v", c)
 	}
 	st = Make(plan.Input{Want: wanted("Always"), Now: t0, Deleting: true, Failed: trouble(plan.RemoveSandbox)}, v1.PodStatus{}, Host{})
