@@ -68,6 +68,9 @@ func (s *Start) Load() (*config.Config, []config.Notice, error) {
 	}
 }
 
+// SkipReason returns why Load skipped the best configuration. It is nil if Load did not.
+func (s *Start) SkipReason() error { return s.fell }
+
 // fallBack returns the role of a process that skips the current configuration, because this process cannot run with
 // it on this host. That process uses the next configuration of record.Kept(). The cause may be temporary, so the
 // Keeper restarts the agent later to try again. fallBack returns false if there is no other configuration.

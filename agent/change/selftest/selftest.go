@@ -14,7 +14,8 @@ import (
 )
 
 // Main checks that the database can be opened and written, and that the shim can be unpacked, in a
-// temporary directory. It returns the exit code.
+// temporary directory, and that the configuration of the agent that runs it is valid. It returns the
+// exit code.
 func Main(version string, stdout, stderr io.Writer) int {
 	if err := run(); err != nil {
 		fmt.Fprintln(stderr, "islet:", err)
@@ -41,6 +42,12 @@ func run() error {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	_, err = shim.Unpack(dir)
-	return err
+	if _, err = shim.Unpack(dir); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return checkConfiguration(self, fmt.Sprintf("/proc/%d", os.Getppid()))
 }

@@ -62,8 +62,8 @@ func served() string {
 	return "v1"
 }
 
-// requests returns the calls for the requests of a namespace, in the version that is served.
-func requests(c *cluster.Cluster, ns string) (
+// signing returns the calls for the requests of a namespace, in the version that is served.
+func signing(c *cluster.Cluster, ns string) (
 	watches func(context.Context, metav1.ListOptions) (watch.Interface, error), update func(context.Context, *certificates.PodCertificateRequest) error,
 ) {
 	if !cluster.Former() {
@@ -109,7 +109,7 @@ func (s *signer) answer(t *testing.T, c *cluster.Cluster, ns, pod string, reques
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	watches, update := requests(c, ns)
+	watches, update := signing(c, ns)
 	w, err := watches(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.podName", pod).String()})
 	if err != nil {
 		t.Fatal(err)

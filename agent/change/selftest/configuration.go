@@ -1,0 +1,45 @@
+package selftest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/islet-edge/islet/agent/change/configure"
+	"github.com/islet-edge/islet/agent/change/guard"
+	"github.com/islet-edge/islet/internal/release"
+)
+
+// checkConfiguration loads the configuration of the agent that runs this self-test, as this program would load it at
+// its start. The error names the field or the flag. So an update to a version without a feature gate or flag that the
+// node uses fails before the trial.
+//
+// agent is the agent's directory in /proc. checkConfiguration returns nil if this program was not staged by an agent
+// in the folder of the agent. It reads the command line of the agent in /proc, because agents of earlier versions do
+// not pass it.
+func checkConfiguration(self, agent string) error {
+	staged, err := filepath.Match(release.Program+"-*.new", filepath.Base(self))
+	exe, missing := os.Readlink(filepath.Join(agent, "exe"))
+	if err != nil || missing != nil || !staged || filepath.Dir(exe) != filepath.Dir(self) {
+		return err
+	}
+	line, err := os.ReadFile(filepath.Join(agent, "cmdline"))
+	if err != nil {
+		return err
+	}
+	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")[1:]
+	if len(args) > 0 && args[0] == "agent" {
+		args = args[1:]
+	}
+	if err := os.Chdir(filepath.Join(agent, "cwd")); err != nil { // paths in flags may be relative
+		return err
+	}
+	start := configure.Begin(guard.Role{}, args)
+	_, _, err = start.Load()
+	if err = errors.Join(err, start.SkipReason()); err != nil {
+		return fmt.Errorf("this version does not accept the node's configuration: %w", err)
+	}
+	return nil
+}
