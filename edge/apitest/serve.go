@@ -45,7 +45,8 @@ func parse(path string) (k key, sub string) {
 	return k, sub
 }
 
-// certificates returns the version of the group certificates.k8s.io that is asked for.
+// certificates returns the version of certificates.k8s.io in the path of a request. It returns false if the path
+// belongs to another group.
 func certificates(r *http.Request) (version string, asked bool) {
 	rest, asked := strings.CutPrefix(r.URL.Path, "/apis/"+certificatesv1.GroupName+"/")
 	version, _, _ = strings.Cut(rest, "/")

@@ -32,8 +32,8 @@ type Server struct {
 	// request.
 	Fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
 
-	// Former makes this the API server of Kubernetes 1.36, which serves ClusterTrustBundles and
-	// PodCertificateRequests as v1beta1, not as v1.
+	// Former makes the server serve ClusterTrustBundles and PodCertificateRequests as v1beta1 and not as v1, like the API
+	// server of Kubernetes 1.36.
 	Former atomic.Bool
 
 	http     *http.Server

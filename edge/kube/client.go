@@ -71,7 +71,7 @@ type Client struct {
 	conn   *connection           // nil before the first request
 	open   map[net.Conn]struct{} // includes connections with former credentials
 	counts map[Outcome]uint64
-	served map[schema.GroupResource]schema.GroupVersionResource // where it is not the newest version
+	served map[schema.GroupResource]schema.GroupVersionResource // the version that the API server serves, if it is not the newest
 
 	took atomic.Pointer[func(method string, took time.Duration)]
 }

@@ -60,8 +60,8 @@ type Object[T any] interface {
 	runtime.Object
 }
 
-// resourcesOf returns the group, version and resource of a type, or of the items of a list type: one
-// for each version of the type, the newest first.
+// resourcesOf returns the resources of a type, or of the items of a list type: one for each version of the type, the
+// newest first.
 func resourcesOf(s *runtime.Scheme, obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	kinds, _, err := s.ObjectKinds(obj)
 	if err != nil {

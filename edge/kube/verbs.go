@@ -144,8 +144,8 @@ func do[T any, P Object[T]](
 	return out, nil
 }
 
-// each calls send for a resource, again after errors that are worth a retry, in the version that the API server
-// serves. like is an object of the type of the resource.
+// each calls send with a request for the version of a resource that the API server serves, and calls it again after
+// temporary errors. like is an object of the resource's type.
 func (c *Client) each(ctx context.Context, like runtime.Object, verb string, send func(context.Context, *rest.Request) error) error {
 	return c.inVersion(like, func(gvr schema.GroupVersionResource) error {
 		return c.repeat(ctx, verb, func(ctx context.Context) error {

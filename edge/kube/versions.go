@@ -7,10 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// formerVersions are the versions in which older API servers serve types of the scheme. Each has the
-// fields of the newer version under the same names and numbers, so that one Go type serves both.
-// Kubernetes 1.36 serves ClusterTrustBundle and PodCertificateRequest as v1beta1 only, 1.37 by
-// default as v1 only.
+// formerVersions returns the types of the scheme that older API servers serve in another version. Their fields have the
+// same names and numbers in both versions, so one Go type is enough. Kubernetes 1.36 serves ClusterTrustBundle and
+// PodCertificateRequest as v1beta1 only; Kubernetes 1.37 serves them as v1 only by default.
 func formerVersions() map[schema.GroupVersion][]runtime.Object {
 	return map[schema.GroupVersion][]runtime.Object{
 		{Group: certificatesv1.GroupName, Version: "v1beta1"}: {
@@ -20,12 +19,12 @@ func formerVersions() map[schema.GroupVersion][]runtime.Object {
 	}
 }
 
-// inVersion calls send with the version of a type that the API server serves. A server answers a
-// request for another version with "not found"; then send is called with the other version, and the
-// client remembers which of them was found. It takes no request of its own to discover the version,
-// and follows a server that is updated or set back.
-func (c *Client) inVersion(of runtime.Object, send func(schema.GroupVersionResource) error) error {
-	all, err := resourcesOf(c.scheme, of)
+// inVersion calls send with the version of a resource that the API server serves. If the API server answers "not
+// found", inVersion calls send with the other version, and the client uses the version that was found from then on. So
+// the version is found without additional requests, also after an upgrade or downgrade of the API server. like is an
+// object of the resource's type.
+func (c *Client) inVersion(like runtime.Object, send func(schema.GroupVersionResource) error) error {
+	all, err := resourcesOf(c.scheme, like)
 	if err != nil {
 		return err
 	}

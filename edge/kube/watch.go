@@ -29,7 +29,7 @@ func WatchMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace
 	})
 }
 
-// begin starts a watch for a type, in the version that the server serves.
+// begin starts a watch in the version of the resource that the API server serves.
 func begin(
 	ctx context.Context, c *Client, of runtime.Object, o metav1.ListOptions, build func(*rest.Request) *rest.Request,
 ) (w watch.Interface, err error) {

@@ -156,8 +156,8 @@ func TestTrustBundles(t *testing.T) {
 	})
 }
 
-// TestTrustBundlesOfFormerServers: bundles of an API server that serves v1beta1 are read and watched.
-// They stay, and changes arrive, when the server is updated to one that serves only v1.
+// TestTrustBundlesOfFormerServers checks that bundles of an API server that serves v1beta1 are read and watched, and
+// that pods keep them and get changes after an upgrade to an API server that serves only v1.
 func TestTrustBundlesOfFormerServers(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Former.Store(true)
@@ -183,7 +183,7 @@ func TestTrustBundlesOfFormerServers(t *testing.T) {
 	})
 }
 
-// TestStoredTrustBundles: bundles that were stored as v1beta1 are read.
+// TestStoredTrustBundles checks that bundles that were stored as v1beta1 can be read.
 func TestStoredTrustBundles(t *testing.T) {
 	former := &certificatesv1beta1.ClusterTrustBundleList{Items: []certificatesv1beta1.ClusterTrustBundle{{
 		ObjectMeta: metav1.ObjectMeta{Name: "s.x:live", Labels: map[string]string{"env": "live"}},
@@ -200,7 +200,7 @@ func TestStoredTrustBundles(t *testing.T) {
 	}
 }
 
-// TestManyTrustBundles: a pod can have more than a hundred bundles.
+// TestManyTrustBundles checks that a pod can use more than 100 bundles.
 func TestManyTrustBundles(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		var sources []v1.ClusterTrustBundleProjection

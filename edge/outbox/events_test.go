@@ -67,7 +67,7 @@ func TestEventsAreAKubelets(t *testing.T) {
 	})
 }
 
-// TestNodeUID: an event of the node carries the Node's UID, or the node's name while it is not known.
+// TestNodeUID checks that an event of the node has the UID of the Node, or the node's name until the UID is known.
 func TestNodeUID(t *testing.T) {
 	known := types.UID("")
 	e, err := NewEvents(EventsConfig{Node: "n", NodeUID: func() types.UID { return known }, Log: slog.New(slog.DiscardHandler)})

@@ -143,7 +143,7 @@ func (c *checker) sysctls() {
 // defaultPodSysctls accepts the names of sysctls that islet can set in a pod's own namespaces.
 func (c *checker) defaultPodSysctls(pattern *regexp.Regexp) {
 	given := c.k.DefaultPodSysctls
-	if len(given) > 0 && !c.on(gatePodSysctls) {
+	if len(given) > 0 && !c.gateIsOn(gatePodSysctls) {
 		c.forbidden("defaultPodSysctls", "needs the feature gate %s", gatePodSysctls)
 	}
 	seen := map[string]bool{}
@@ -209,7 +209,7 @@ func (c *checker) cgroups() {
 	}
 	if f := k.MemoryThrottlingFactor; f != nil && (*f <= 0 || *f > 1) {
 		c.invalid(field.NewPath("memoryThrottlingFactor"), *f, "must be greater than 0 and at most 1")
-	} else if f != nil && *f != formerThrottlingFactor && !c.on(gateMemoryQoS) {
+	} else if f != nil && *f != formerThrottlingFactor && !c.gateIsOn(gateMemoryQoS) {
 		c.forbidden("memoryThrottlingFactor", "needs the feature gate %s", gateMemoryQoS)
 	}
 	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestConfiguration: a program does not pass for an agent with a feature gate or a flag that it does
-// not know. The error names it. A program that no agent has staged has nothing to check.
+// TestConfiguration checks that the self-test fails if the agent uses a feature gate or flag that this program does not
+// know, that the error names it, and that a program that no agent staged passes.
 func TestConfiguration(t *testing.T) {
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	for name, c := range map[string]struct {

@@ -5,7 +5,7 @@ import (
 	"testing/fstest"
 )
 
-// TestInUserNamespace: the Node says whether the node runs in a user namespace.
+// TestInUserNamespace tests runningInUserNamespace in the status of the Node.
 func TestInUserNamespace(t *testing.T) {
 	for text, want := range map[string]bool{
 		"         0          0 4294967295\n":                false,

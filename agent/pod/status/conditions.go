@@ -89,8 +89,8 @@ func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCon
 	return v1.PodCondition{Type: t, Status: v1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// readyToStart has a kubelet's reason and messages. Why there is no sandbox is in the state of the
-// containers that wait for it.
+// readyToStart returns the condition PodReadyToStartContainers with the reason and messages of a kubelet. The cause of a
+// missing sandbox is in the states of the containers, which wait for it.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-has-network
 func (m *maker) readyToStart() v1.PodCondition {
 	up := m.sandbox.Ready && (m.pod.Spec.HostNetwork || len(m.sandbox.IPs) > 0)

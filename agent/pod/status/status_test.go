@@ -168,7 +168,7 @@ func TestAddressesAndTimes(t *testing.T) {
 	}
 }
 
-// TestReadyToStart: the condition says in a kubelet's words why containers cannot start.
+// TestReadyToStart checks that the condition has the messages of a kubelet.
 func TestReadyToStart(t *testing.T) {
 	for message, s := range map[string]plan.Sandbox{
 		"no pod sandbox exists":         {},

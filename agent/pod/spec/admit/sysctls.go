@@ -49,7 +49,7 @@ func sysctls(h *Holder, _ []*Holder, n Node) *Rejection {
 			return reject("SysctlForbidden", "forbidden sysctl: %q is not known to be namespaced: it would be set for the whole host",
 				s.Name)
 		case namespace == sysctl.UserNamespace:
-			return reject("SysctlForbidden", "forbidden sysctl: %q is of user namespaces, which islet does not set", s.Name)
+			return reject("SysctlForbidden", "forbidden sysctl: %q belongs to user namespaces, and islet does not set those", s.Name)
 		case (namespace == sysctl.NetNamespace || namespace == sysctl.UTSNamespace) && pod.Spec.HostNetwork:
 			return reject("SysctlForbidden", "forbidden sysctl: %q not allowed with host net enabled", s.Name)
 		case namespace == sysctl.IPCNamespace && pod.Spec.HostIPC:

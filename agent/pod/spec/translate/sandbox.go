@@ -45,8 +45,8 @@ func Sandbox(pod *v1.Pod, n Node, attempt uint32, started time.Time) (*api.PodSa
 	return cfg, nil
 }
 
-// defaultSysctls returns the sysctls of defaultPodSysctls whose namespace is the pod's own. A pod on
-// the host's network also has the host's UTS namespace.
+// defaultSysctls returns the sysctls of defaultPodSysctls that belong to the pod's own namespaces. A pod in the host's
+// network also uses the host's UTS namespace.
 func defaultSysctls(pod *v1.Pod, defaults map[string]string) map[string]string {
 	out := map[string]string{}
 	for name, value := range defaults {

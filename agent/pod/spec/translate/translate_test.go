@@ -253,8 +253,8 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// TestDefaultSysctls: a pod gets the sysctls of defaultPodSysctls that it does not set itself and
-// whose namespace is its own.
+// TestDefaultSysctls checks that a pod gets the sysctls of defaultPodSysctls that it does not set and that belong to
+// its own namespaces.
 func TestDefaultSysctls(t *testing.T) {
 	n := aNode()
 	n.Sysctls = map[string]string{"net/ipv4/ip_forward": "1", "net.core.somaxconn": "64", "kernel.sem": "1 2 3 4", "fs.mqueue.msg_max": "9", "kernel.domainname": "d", "vm.x": "1"}
