@@ -43,6 +43,7 @@ var statusTypes = []fieldtest.Table{
 		{"allocatedResources", fillsW, "the pod has requests; the value is what the node has allocated"},
 		{"resources", fills, "the resources of the pod as a whole"},
 		{"nodeAllocatableResourceClaimStatuses", others, "the scheduler's"},
+		{"volumeHealth", none, "alpha in Kubernetes 1.37; the feature gate CSIVolumeHealth is rejected"},
 	}},
 	{Of: reflect.TypeFor[v1.PodCondition](), Title: "conditions[]", Rows: []fieldtest.Row{
 		{"type", fills, ""},
