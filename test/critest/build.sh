@@ -3,7 +3,7 @@
 # prints the folder they lie in. Nothing is built while the version is that of the
 # last time.
 set -eu
-version=v1.36.0
+version=v1.37.0
 cd "$(dirname "$0")"
 out=$(cd ../.. && pwd)/.cache/critest
 mkdir -p "$out"

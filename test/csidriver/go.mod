@@ -4,14 +4,14 @@ go 1.26.3
 
 require (
 	github.com/container-storage-interface/spec v1.12.0
-	golang.org/x/sys v0.46.0
-	google.golang.org/grpc v1.80.0
+	golang.org/x/sys v0.47.0
+	google.golang.org/grpc v1.82.1
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
-	k8s.io/kubelet v0.36.3
+	k8s.io/kubelet v0.37.2
 )
 
 require (
-	golang.org/x/net v0.49.0 // indirect
-	golang.org/x/text v0.33.0 // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260128011058-8636f8732409 // indirect
+	golang.org/x/net v0.57.0 // indirect
+	golang.org/x/text v0.40.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 )

@@ -9,7 +9,7 @@ out=$(cd ../../../.. && pwd)/.cache/conformance
 mkdir -p "$out"
 exec 9>"$out/lock"
 flock 9 # several test programs may ask at once
-packages="k8s.io/kubernetes/test/images/agnhost k8s.io/sample-apiserver k8s.io/kubernetes/cmd/kube-proxy github.com/onsi/ginkgo/v2/ginkgo"
+packages="k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/sample-device-plugin k8s.io/sample-apiserver k8s.io/kubernetes/cmd/kube-proxy github.com/onsi/ginkgo/v2/ginkgo"
 suites="k8s.io/kubernetes/test/e2e k8s.io/kubernetes/test/e2e_node"
 want="$suites $packages: kubernetes $(go list -m -f '{{.Version}}' k8s.io/kubernetes), coredns $(cd ../dns && go list -m -f '{{.Version}}' github.com/coredns/coredns), $(go env GOVERSION)"
 if [ "$(cat "$out/versions" 2>/dev/null)" != "$want" ]; then

@@ -33,23 +33,24 @@ func images() map[string]image {
 	agnhost := image{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
 	web := image{Cmd: []string{"busybox", "httpd", "-f", "-p", "80", "-h", htdocs}}
 	return map[string]image{
-		e2e + "agnhost:2.63.0":          agnhost,
-		e2e + "agnhost:2.55":            agnhost,
-		e2e + "busybox:1.37.0-1":        {Cmd: []string{"sh"}},
-		e2e + "nginx:1.15-4":            web,
-		e2e + "nginx:1.27-0":            web,
-		e2e + "httpd:2.4.38-4":          web,
-		e2e + "httpd:2.4.39-4":          web,
-		e2e + "nonewprivs:1.4":          {Cmd: []string{"/nnp"}},
-		e2e + "nonroot:1.5":             {User: "1234", Cmd: []string{"sleep", "360000"}},
-		e2e + "ipc-utils:1.4":           {Cmd: []string{"sh"}},
-		e2e + "perl:5.26":               {Cmd: []string{"sh"}},
-		e2e + "glibc-dns-testing:2.0.0": {Cmd: []string{"sleep", "360000"}},
-		e2e + "kitten:1.8":              web,
+		e2e + "sample-device-plugin:1.8.0": {Entrypoint: []string{"/sampledeviceplugin", "-alsologtostderr"}, more: "devices"},
+		e2e + "agnhost:2.66.1":             agnhost,
+		e2e + "agnhost:2.55":               agnhost,
+		e2e + "busybox:1.37.0-2":           {Cmd: []string{"sh"}},
+		e2e + "nginx:1.27.0-2":             web,
+		e2e + "nginx:1.28.0-2":             web,
+		e2e + "httpd:2.4.38-4":             web,
+		e2e + "httpd:2.4.39-4":             web,
+		e2e + "nonewprivs:1.4":             {Cmd: []string{"/nnp"}},
+		e2e + "nonroot:1.5":                {User: "1234", Cmd: []string{"sleep", "360000"}},
+		e2e + "ipc-utils:1.4":              {Cmd: []string{"sh"}},
+		e2e + "perl:5.26":                  {Cmd: []string{"sh"}},
+		e2e + "glibc-dns-testing:2.1.1":    {Cmd: []string{"sleep", "360000"}},
+		e2e + "kitten:1.8":                 web,
 		e2e + "nautilus:1.8": {Cmd: []string{"sh", "-c",
 			`mkdir /tmp/www && echo '{"image": "nautilus.jpg"}' >/tmp/www/data.json && exec busybox httpd -f -p 80 -h /tmp/www`}},
 		e2e + "sample-apiserver:1.29.2": {Entrypoint: []string{"/sample-apiserver"}, more: "servers"},
-		"registry.k8s.io/etcd:3.6.8-0":  {Cmd: []string{"/usr/local/bin/etcd"}, more: "servers"},
+		"registry.k8s.io/etcd:3.7.0-0":  {Cmd: []string{"/usr/local/bin/etcd"}, more: "servers"},
 		"registry.k8s.io/pause:3.10.2":  {Entrypoint: []string{"/agnhost", "pause"}},
 	}
 }
@@ -60,10 +61,10 @@ func driverImages() map[string]image {
 	return map[string]image{
 		"registry.k8s.io/e2e-test-images/busybox:1.36.1-1": {Cmd: []string{"sh"}},
 		storage + "hostpathplugin:v1.17.1":                 {Entrypoint: []string{"/hostpathplugin"}, more: "drivers"},
-		storage + "csi-node-driver-registrar:v2.16.0":      {Entrypoint: []string{"/registrar"}, more: "drivers"},
-		storage + "csi-attacher:v4.11.0":                   {Entrypoint: []string{"/csi-attacher"}, more: "drivers"},
-		storage + "csi-provisioner:v6.1.1":                 {Entrypoint: []string{"/csi-provisioner"}, more: "drivers"},
-		storage + "csi-resizer:v2.1.0":                     {Entrypoint: []string{"/csi-resizer"}, more: "drivers"},
+		storage + "csi-node-driver-registrar:v2.17.0":      {Entrypoint: []string{"/registrar"}, more: "drivers"},
+		storage + "csi-attacher:v4.12.0":                   {Entrypoint: []string{"/csi-attacher"}, more: "drivers"},
+		storage + "csi-provisioner:v6.3.0":                 {Entrypoint: []string{"/csi-provisioner"}, more: "drivers"},
+		storage + "csi-resizer:v2.2.0":                     {Entrypoint: []string{"/csi-resizer"}, more: "drivers"},
 	}
 }
 
@@ -85,6 +86,7 @@ var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent
 // the folder of the suites.
 var programsOf = map[string]map[string]string{
 	"servers": {"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"},
+	"devices": {"sampledeviceplugin": "sample-device-plugin"},
 	"drivers": {"hostpathplugin": "hostpathplugin", "registrar": "registrar", "csi-attacher": "csi-attacher",
 		"csi-provisioner": "csi-provisioner", "csi-resizer": "csi-resizer"},
 }
