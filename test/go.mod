@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/test
 
 go 1.26.8
 
+toolchain go1.26.11
+
 require (
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.50.0

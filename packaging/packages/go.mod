@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/packaging/packages
 
 go 1.26.4
 
+toolchain go1.26.11
+
 require github.com/goreleaser/nfpm/v2 v2.47.0
 
 require (

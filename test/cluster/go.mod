@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/test/cluster
 
 go 1.26.8
 
+toolchain go1.26.11
+
 tool (
 	go.etcd.io/etcd/server/v3
 	k8s.io/kubernetes/cmd/kube-apiserver

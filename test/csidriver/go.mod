@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/test/csidriver
 
 go 1.26.3
 
+toolchain go1.26.11
+
 require (
 	github.com/container-storage-interface/spec v1.12.0
 	golang.org/x/sys v0.47.0

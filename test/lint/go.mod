@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/test/lint
 
 go 1.26.0
 
+toolchain go1.26.11
+
 tool github.com/mgechev/revive
 
 require (

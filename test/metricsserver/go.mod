@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/test/metricsserver
 
 go 1.26.4
 
+toolchain go1.26.11
+
 require sigs.k8s.io/metrics-server v0.9.0
 
 require (

@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/test/prometheus
 
 go 1.26.7
 
+toolchain go1.26.11
+
 require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.72.1

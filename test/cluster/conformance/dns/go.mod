@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/test/cluster/conformance/dns
 
 go 1.26.3
 
+toolchain go1.26.11
+
 tool github.com/coredns/coredns
 
 require (

@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/test/cluster/conformance/sidecars
 
 go 1.26.3
 
+toolchain go1.26.11
+
 require (
 	github.com/kubernetes-csi/external-attacher/v4 v4.12.0
 	github.com/kubernetes-csi/external-provisioner/v6 v6.3.0

@@ -2,6 +2,8 @@ module github.com/islet-edge/islet/test/cluster/conformance/suite
 
 go 1.26.3
 
+toolchain go1.26.11
+
 require (
 	github.com/onsi/ginkgo/v2 v2.32.0
 	k8s.io/kubernetes v1.37.2
