@@ -276,20 +276,20 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Ass
 	if n == 0 {
 		return nil
 	}
-	_, has := g[pod.UID][ctr.Name]
+	// Assigned CPUs are kept even if full-pcpus-only was set since then, as in a kubelet from 1.37 on.
+	if _, has := g[pod.UID][ctr.Name]; has {
+		return nil
+	}
 	if s.options.FullCores {
 		per := max(s.cpus.PerCore(), 1)
 		free := s.Shared(g).Difference(s.reservedCores).Size()
 		if n%per != 0 {
 			return &AlignmentError{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, per)}
 		}
-		if !has && n > free {
+		if n > free {
 			return &AlignmentError{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: "+
 				"available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, per)}
 		}
-	}
-	if has {
-		return nil
 	}
 	from := s.available(g).Union(reusable(pod, ctr.Name, g))
 	out := cpuset.New()

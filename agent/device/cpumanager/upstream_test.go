@@ -2,6 +2,7 @@ package cpumanager
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/islet-edge/islet/agent/device/topology"
 	"github.com/islet-edge/islet/internal/podtest"
@@ -102,5 +104,23 @@ func TestAsUpstream(t *testing.T) {
 				t.Fatalf("%s: %v", where, err)
 			}
 		}
+	}
+}
+
+// TestTakeKeepsAssigned checks that a container keeps its CPUs after full-pcpus-only was set, even if they are not whole
+// cores, and that a new container does not get such CPUs.
+func TestTakeKeepsAssigned(t *testing.T) {
+	s, err := New(Config{Machine: machine(1, 1, 1, 4, 2), Options: Options{FullCores: true}, Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := asking("a", 1)
+	given := Assignments{"a": {"c0": cpuset.New(2)}}
+	if err := s.Take(pod, &pod.Spec.Containers[0], 0, given); err != nil || given["a"]["c0"].String() != "2" {
+		t.Errorf("assigned: %v, %v", given, err)
+	}
+	var refused *AlignmentError
+	if other := asking("b", 1); !errors.As(s.Take(other, &other.Spec.Containers[0], 0, given), &refused) {
+		t.Error("a new container gets a part of a core")
 	}
 }
