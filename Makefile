@@ -21,8 +21,11 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 
 
 # All shipped binaries are static. Only tests with -race need cgo.
 export CGO_ENABLED ?= 0
-# Programs for this machine are compiled with the same settings as the shipped ones.
-GO_HERE = GOARCH= GOARM= go run -trimpath -tags grpcnotrace .
+# Programs, tests and vet are compiled with the settings of the shipped program. Go's cache keeps a
+# package once for each set of settings.
+GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace
+export GOFLAGS := $(filter-out $(GOFLAGS_OF_ALL),$(shell go env GOFLAGS 2>/dev/null)) $(GOFLAGS_OF_ALL)
+GO_HERE = GOARCH= GOARM= go run .
 GO_BUILD = go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
 
 # go.mod names the toolchain for shipped programs. An older one on this machine has known
@@ -103,7 +106,7 @@ check: ## check: formatting, vet, import rules, modules, known vulnerabilities, 
 	@files=$$(git ls-files '*.go') ; bad=$$(gofmt -l $$files); [ -z "$$bad" ] || { echo "not formatted: $$bad"; exit 1; }
 	go mod tidy -diff
 	CGO_ENABLED=1 go vet -race ./...
-	cd test && go vet -trimpath ./...
+	cd test && go vet ./...
 	@$(MAKE) --no-print-directory lint
 	CGO_ENABLED=1 go test -race -vet=off -count=1 -run 'TestLayers|TestWiring|TestDependencies|TestHomes|TestBinary|TestDocs|TestLinks|TestLogKeys' . ./internal/config
 	@go run ./packaging/advisories check . ./runtime/shim/cmd
@@ -145,11 +148,18 @@ test: ## check: what CI runs, up to an hour; prints the seconds of each stage (r
 	@test/stage.sh begin
 	@test/stage.sh dependencies packaging/deps.sh run test
 	@test/stage.sh build $(MAKE) build demo-image
-	@test/stage.sh check $(MAKE) check
-	@test/stage.sh unit $(MAKE) test-unit
+	@code=0; test/stage.sh lanes lane-computing lane-waiting || code=$$?; test/stage.sh end; exit $$code
+
+# The lanes of make test run at the same time. The tests of nodes mostly wait. They come before compilers and
+# unit tests, which take the time that the nodes leave.
+.PHONY: lane-computing lane-waiting
+lane-computing:
+	@nice test/stage.sh check $(MAKE) check
+	@nice test/stage.sh unit $(MAKE) test-unit
+lane-waiting:
 	@test/stage.sh node $(MAKE) test-node
-	@test/stage.sh cluster $(MAKE) test-cluster
-	@test/stage.sh end
+	@nice test/stage.sh control-plane test/cluster/build.sh
+	@test/stage.sh cluster $(MAKE) cluster
 
 # These are the stages of make test and make test-long. They use the results of earlier stages. The contract of
 # container runtimes mostly waits, so it starts first and runs at the same time as packages that compute.
@@ -163,7 +173,7 @@ test-programs:
 	test/remote/programs.sh >/dev/null
 test-node:
 	cd test && CGO_ENABLED=$(if $(RACE),1,0) ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(wildcard $(CURDIR)/$(DIST).tar.gz) \
-		go test -trimpath $(RACE) -vet=off -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote)
+		go test $(RACE) -vet=off -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote)
 test-installed:
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 test-containerd:
@@ -173,8 +183,12 @@ test-containerd:
 test-cluster: build ## check: the end-to-end tests with a real control plane, built from its Go modules: 15 minutes (root needed)
 	@packaging/deps.sh run test
 	test/cluster/build.sh
+	$(MAKE) cluster
+
+.PHONY: cluster
+cluster:
 	cd test/csidriver && go vet ./... && go test -count=1 ./...
-	cd test/cluster && go vet -trimpath ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -vet=off -count=1 -parallel 4 -timeout 30m ./...
+	cd test/cluster && go vet ./... && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -vet=off -count=1 -parallel 4 -timeout 30m ./...
 
 .PHONY: test-long
 test-long: ## check: all tests in their long forms, in virtual machines and with other programs: hours (root needed)
@@ -203,7 +217,7 @@ soak: build ## measure: run a node for SOAK (20m) and check that its memory and 
 	@packaging/deps.sh run test
 	test/cluster/build.sh
 	@mkdir -p $(CACHE)/soak
-	cd test/cluster && ISLET_SOAK=$(SOAK) ISLET_SOAK_DIR=$(CURDIR)/$(CACHE)/soak ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 0 -run TestSoak ./soak
+	cd test/cluster && ISLET_SOAK=$(SOAK) ISLET_SOAK_DIR=$(CURDIR)/$(CACHE)/soak ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 0 -run TestSoak ./soak
 
 TIME ?= 30s
 .PHONY: fuzz
@@ -227,14 +241,14 @@ test-prometheus: build ## one subject: a real Prometheus scrapes nodes and evalu
 	$(MAKE) prometheus
 	cd test && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -run TestPrometheus ./node -v
 	test/cluster/build.sh >/dev/null
-	cd test/cluster && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -run 'TestPrometheus$$' ./node
+	cd test/cluster && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -run 'TestPrometheus$$' ./node
 
 .PHONY: test-metrics-server
 test-metrics-server: build ## one subject: metrics-server on a node: kubectl top and an autoscaler (root needed)
 	@packaging/deps.sh run test
 	test/cluster/build.sh >/dev/null
 	test/metricsserver/build.sh >/dev/null
-	cd test/cluster && ISLET_METRICS_SERVER=$(CURDIR)/$(CACHE)/metricsserver ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 20m -run TestMetricsServer ./node
+	cd test/cluster && ISLET_METRICS_SERVER=$(CURDIR)/$(CACHE)/metricsserver ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 20m -run TestMetricsServer ./node
 
 .PHONY: critest
 critest: build ## suites: the CRI validation suite and crictl against the CRI socket (root needed)
@@ -250,21 +264,21 @@ conformance: build ## suites: Kubernetes' end-to-end suite against two nodes: 20
 	@packaging/deps.sh run test conformance
 	test/cluster/build.sh >/dev/null
 	test/cluster/conformance/build.sh >/dev/null
-	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestSuite$$' ./conformance
+	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 240m -run 'TestSuite$$' ./conformance
 
 .PHONY: conformance-storage
 conformance-storage: build ## suites: Kubernetes' specs of CSI drivers and dynamic resources against two nodes: 20 to 30 minutes (root needed)
 	@packaging/deps.sh run test conformance
 	test/cluster/build.sh >/dev/null
 	test/cluster/conformance/build.sh drivers >/dev/null
-	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestStorageSuite$$' ./conformance
+	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 240m -run 'TestStorageSuite$$' ./conformance
 
 .PHONY: conformance-node
 conformance-node: build ## suites: Kubernetes' node suite on a node: 15 to 30 minutes (root needed)
 	@packaging/deps.sh run test conformance
 	test/cluster/build.sh >/dev/null
 	test/cluster/conformance/build.sh >/dev/null
-	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 240m -run 'TestNodeSuite$$' ./conformance
+	cd test/cluster && ISLET_CONFORMANCE=$(CURDIR)/$(CACHE)/conformance ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 240m -run 'TestNodeSuite$$' ./conformance
 
 .PHONY: test-remote
 test-remote: build ## one subject: nodes whose containers run in containerd: Debian's, and a current one (root needed)
@@ -273,7 +287,7 @@ test-remote: build ## one subject: nodes whose containers run in containerd: Deb
 	ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m -run TestContainerdSuite ./runtime/remote
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
 	test/cluster/build.sh >/dev/null
-	cd test/cluster && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestRemote ./node
+	cd test/cluster && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m -run TestRemote ./node
 
 .PHONY: test-vm
 test-vm: ## one subject: virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, OpenRC, boards: 2 hours (root needed)
@@ -290,7 +304,7 @@ test-kubeadm: ## one subject: kubeadm in virtual machines: join, reboot, upgrade
 	@packaging/deps.sh run test vm
 	$(MAKE) build packages-two
 	test/cluster/build.sh >/dev/null
-	cd test/cluster && ISLET_VM_KUBEADM=1 ISLET_VM_CUTS=$(CUTS) ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_BIN=$(CURDIR)/bin/islet go test -trimpath -v -count=1 -timeout 180m -run TestKubeadmBoot ./node
+	cd test/cluster && ISLET_VM_KUBEADM=1 ISLET_VM_CUTS=$(CUTS) ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 180m -run TestKubeadmBoot ./node
 
 .PHONY: test-memory
 test-memory: ## one subject: memory limits of cgroup v2, and machines of 256 and 128 MiB: 15 minutes (root needed)
@@ -357,8 +371,8 @@ bench: installed ## measure: measure memory, CPU, latency, disk and wire: 30 min
 	ISLET_FLEET=$(FLEET) go test -count=1 -timeout 60m -run TestReturnOfAFleet -v ./edge/link
 	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestScrape' ./bench -v
 	test/cluster/build.sh
-	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -trimpath -count=1 -timeout 90m -run 'TestFigures|TestFleet' ./bench -v
-	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -trimpath -count=1 -timeout 20m -run TestThirtyCSI ./node -v
+	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 90m -run 'TestFigures|TestFleet' ./bench -v
+	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 20m -run TestThirtyCSI ./node -v
 
 .PHONY: dist
 dist: ## ship: build archives for amd64, arm64, armv7 and riscv64 in dist/

@@ -53,7 +53,7 @@ for i in "${!keys[@]}"; do keys[i]=$(realpath -e "${keys[i]}"); done
 if [ ${#keys[@]} -gt 0 ]; then
 	for archive in "$new"/*.tar.gz; do
 		arch=${archive##*-linux-}
-		(cd "$top" && GOARCH='' GOFLAGS='' go run ./packaging/sign release "$version" "${arch%.tar.gz}" "$archive" "${keys[@]}")
+		(cd "$top" && GOARCH='' GOFLAGS=-trimpath go run ./packaging/sign release "$version" "${arch%.tar.gz}" "$archive" "${keys[@]}")
 	done
 else
 	say "ISLET_RELEASE_KEYS is not set: no node takes these archives by islet update"

@@ -17,6 +17,7 @@ func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inspect")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "../mkimage")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

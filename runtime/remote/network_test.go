@@ -51,6 +51,7 @@ func image(t *testing.T, ref string) string {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("go", "run", "github.com/islet-edge/islet/packaging/mkimage", "-ref", ref, "-entrypoint", "/pause", "-o", out, pause)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
