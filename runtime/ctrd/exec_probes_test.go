@@ -19,7 +19,7 @@ import (
 
 // Number of probes, in total and concurrently.
 const (
-	probes, longProbes = 192, 10_000
+	probes, longProbes = 96, 10_000
 	probesAtOnce       = 32
 )
 

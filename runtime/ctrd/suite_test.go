@@ -23,23 +23,26 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }
 
-// slow returns the names of the slowest tests. TestContract always runs them; the other subjects
-// only with ISLET_TEST_LONG.
-func slow(names ...string) []string {
+// short returns the names of the tests that a subject runs without ISLET_TEST_LONG: those whose
+// code differs from the code for TestContract, which always runs all tests.
+func short(names ...string) []string {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return nil
 	}
-	return append(names, "Escape", "Order", "OOM")
+	return names
 }
 
 // TestContractUsers runs the same tests with pods that have a user namespace.
 func TestContractUsers(t *testing.T) {
 	n := newUsersNode(t, 16)
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.Range(3 << 16),
-		Without: slow("LeftBehind", "SlowAttach", "SlowReader", "SlowForward")})
+		Only: short("ContainerLife", "StartError", "Image", "Users", "Mounts", "ImageMounts", "Devices", "UserNamespaces",
+			"NoUserNamespaces", "ReadonlyTrees", "ReadonlyRoot", "Security", "Privileged", "Namespaces", "SharedProcesses",
+			"HostProcesses", "Files", "Exec", "Terminal", "Stats")})
 }
 
-// TestContractOverSocket runs the same tests through a CRI socket.
+// TestContractOverSocket runs the same tests through a CRI socket. Without ISLET_TEST_LONG each call
+// of the CRI is in one of them.
 func TestContractOverSocket(t *testing.T) {
 	n := newNode(t, 16)
 	socket := filepath.Join(n.run, "cri.sock")
@@ -62,5 +65,7 @@ func TestContractOverSocket(t *testing.T) {
 		}
 	})
 	crisuite.Run(t, crisuite.Subject{Runtime: c, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup,
-		Without: slow("Users", "Security", "Namespaces", "Target", "SharedProcesses", "SharedProcessesRoot", "Mounts", "ImageMounts")})
+		Only: short("Status", "SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "Ambiguous", "NotFound", "WrongState",
+			"Events", "UpdatePod", "Checkpoint", "Verbose", "Refused", "LogRotation", "Exec", "ExecTimeout", "Terminal", "Attach",
+			"Forward", "Update", "Stats", "Metrics")})
 }

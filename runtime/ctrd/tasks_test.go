@@ -99,7 +99,10 @@ func (n *node) killTaskShim(t testing.TB, sandbox string) {
 // TestTaskContract: pods run by a containerd shim satisfy the contract of the CRI.
 func TestTaskContract(t *testing.T) {
 	n := newTaskNode(t)
-	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, Handler: n.handler, CgroupParent: n.cgroup, Without: slow()})
+	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, Handler: n.handler, CgroupParent: n.cgroup,
+		Only: short("SandboxLife", "ContainerLife", "WrongState", "Events", "RemoveRunning", "ExitCodes", "Stop", "StopAgain", "StartError",
+			"Logs", "LogRotation", "Mounts", "Target", "Exec", "ExecTimeout", "ClosingReader", "Terminal", "Attach", "Forward",
+			"Update", "Stats", "Metrics")})
 }
 
 // TestTaskRestart: containers of a containerd shim survive a restart of the agent, with their logs,
@@ -158,6 +161,9 @@ func TestTaskRestart(t *testing.T) {
 // TestTaskShimSilent: shims that do not respond affect no other container's figures, and cost the
 // timeout only once.
 func TestTaskShimSilent(t *testing.T) {
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		t.Skip("as TestShimSilent, by a containerd shim: ISLET_TEST_LONG=1")
+	}
 	n := newTaskNode(t)
 	_, bystander := n.runPod(t, 0, "wait")
 	for i := range 4 {
@@ -246,6 +252,9 @@ func TestTaskStreamsLost(t *testing.T) {
 
 // TestTaskReboot: after a reboot nothing of a containerd shim is left, and the pod is recreated.
 func TestTaskReboot(t *testing.T) {
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		t.Skip("as TestReboot, by a containerd shim: ISLET_TEST_LONG=1")
+	}
 	n := newTaskNode(t)
 	pod, id := n.runPod(t, 1, "wait")
 	n.stop(t)
@@ -263,7 +272,12 @@ func TestTaskReboot(t *testing.T) {
 }
 
 // TestTaskKilledAgain: like TestKilledAgain, with containerd shims.
-func TestTaskKilledAgain(t *testing.T) { testKilledAgain(t, newTaskNode(t), 4) }
+func TestTaskKilledAgain(t *testing.T) {
+	if os.Getenv("ISLET_TEST_LONG") == "" {
+		t.Skip("as TestKilledAgain, by a containerd shim: ISLET_TEST_LONG=1")
+	}
+	testKilledAgain(t, newTaskNode(t), 4)
+}
 
 // TestTaskShimRefused: a program that is not a containerd shim fails the sandbox, and leaves
 // nothing.
