@@ -205,8 +205,7 @@ func (b *bombRegistry) addImage(t *testing.T, config []byte) {
 
 // TestDocumentBombs: any index, manifest or config of a registry uses little memory, also when
 // several images are pulled at once, and when images are loaded at the next start. One kind is
-// pulled four times at once; with ISLET_TEST_LONG, every kind. An index of indexes is pulled only
-// with it.
+// pulled four times at once; with ISLET_TEST_LONG, every kind.
 func TestDocumentBombs(t *testing.T) {
 	for name, bomb := range documentBombs {
 		together := 1
@@ -214,9 +213,6 @@ func TestDocumentBombs(t *testing.T) {
 			together = 4
 		}
 		t.Run(name, func(t *testing.T) {
-			if name == "indexes in an index" && os.Getenv("ISLET_TEST_LONG") == "" {
-				t.Skip("as annotations: ISLET_TEST_LONG=1")
-			}
 			hub := newBombRegistry(t)
 			bomb.add(t, hub)
 			s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
