@@ -36,9 +36,9 @@ type runner func(
 //	           +--- restart: a new role --+
 func start(args []string, version string, run runner, stdout, stderr io.Writer) int {
 	stays := inherit.Agent()
-	began := configure.Begin(guard.Take(), args)
+	began := configure.Begin(guard.TakeRole(), args)
 	if began.Role.Kind == guard.Guard {
-		return began.Role.Watch(slog.New(slog.NewTextHandler(stderr, nil)))
+		return began.Role.Supervise(slog.New(slog.NewTextHandler(stderr, nil)))
 	}
 	cfg, notices, err := began.Load()
 	if asked := (*config.Asked)(nil); errors.As(err, &asked) {
@@ -49,7 +49,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 		return 0
 	}
 	if err != nil {
-		began.Role.Report(err.Error())
+		began.Role.ReportResult(err.Error())
 		fmt.Fprintln(stderr, "islet:", err)
 		return 2
 	}
@@ -84,7 +84,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	case errors.As(err, new(ports.ListenError)):
 		return began.HandleUnfit(err, log)
 	case err != nil:
-		began.Role.Report(err.Error())
+		began.Role.ReportResult(err.Error())
 		log.Error("the agent ends", "error", err)
 		return 1
 	default:

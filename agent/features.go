@@ -41,7 +41,7 @@ type featured struct {
 	*joined
 	cgroups  *cgroup.Pods
 	keys     *credentials.Credentials
-	guard    *pulls.Guard // nil if every pod may use every image
+	guard    *pulls.Verifier // nil if every pod may use every image
 	claims   *volume.Claims
 	volumes  *podvolumes.Volumes
 	plugins  *plugins.Registry
@@ -114,7 +114,7 @@ func (f *featured) openImageKeys() (err error) {
 	}
 	f.closing(f.keys.Close)
 	if f.guard, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{Store: f.store, Images: f.rt.Images, Log: f.log}); f.guard != nil {
-		set(&f.late, &f.late.guard, f.guard)
+		set(&f.late, &f.late.verifier, f.guard)
 	}
 	return err
 }
@@ -182,7 +182,7 @@ func (f *featured) look(ctx context.Context) error {
 	if err := f.rt.Reconcile(ctx); err != nil {
 		f.log.Warn("some leftovers of removed pods could not be cleaned up", "error", err)
 	}
-	if err := f.guard.Settle(ctx); err != nil {
+	if err := f.guard.Reconcile(ctx); err != nil {
 		f.log.Error("the records of image pulls could not be updated", "error", err)
 	}
 	if err := f.handlers.Keep(f.observer.Has); err != nil {

@@ -29,7 +29,7 @@ type late struct {
 	pods     *pods.Pods
 	cluster  *cluster.Cluster // stays nil if the node stands alone
 	objects  *objects.Objects // stays nil if the node stands alone
-	guard    *pulls.Guard     // stays nil if every pod may use every image
+	verifier *pulls.Verifier  // stays nil if every pod may use every image
 	claims   *volume.Claims
 	volumes  *podvolumes.Volumes
 	upkeep   *resource.Upkeep

@@ -25,7 +25,7 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 	r = &containers{node: n}
 	if r.rt, err = engine.Open(ctx, engine.Config{
 		Config: r.cfg, Store: r.store, ImagesChanged: r.late.imagesChanged,
-		ImagesRemoved:  func() { get(&r.late, &r.late.guard).Removed(ctx) },
+		ImagesRemoved:  func() { get(&r.late, &r.late.verifier).PruneRecords(ctx) },
 		NetworkChanged: r.networkChanged, Leaving: r.keepEnds, Tell: r.heldChanged, Hold: r.started.OnTrial(), Link: r.link, Log: r.log,
 	}); err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func openWorkers(f *featured) (w *working, err error) {
 		Hooking: w.handlers, Events: w.events, Log: w.log,
 	}
 	if w.guard != nil {
-		executor.Guard = w.guard
+		executor.Verifier = w.guard
 	}
 	w.executor = worker.NewExecutor(executor)
 	w.probes = probe.New(probe.Config{

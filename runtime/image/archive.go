@@ -208,7 +208,7 @@ func (a *archive) ingest(ctx context.Context, r io.Reader, name string, size int
 	if err := w.Truncate(0); err != nil { // the archive may contain a name twice
 		return "", err
 	}
-	if _, err := content.CopyReader(w, newGuard(r, a.dir)); err != nil {
+	if _, err := content.CopyReader(w, newSpaceReader(r, a.dir)); err != nil {
 		return "", err
 	}
 	sum := w.Digest()

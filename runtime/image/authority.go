@@ -49,8 +49,8 @@ type authority struct {
 	known map[origin]docker.Authorizer
 }
 
-// guardHosts sets an authority of its own for each registry host.
-func guardHosts(
+// restrictHosts sets an authority of its own for each registry host.
+func restrictHosts(
 	hosts docker.RegistryHosts, secrets func(string) (string, string, error), token func(host string) string,
 ) docker.RegistryHosts {
 	return func(name string) ([]docker.RegistryHost, error) {
@@ -138,10 +138,10 @@ func asking(ctx context.Context, registry origin) context.Context {
 	return context.WithValue(ctx, askingKey{}, registry)
 }
 
-// guardToken checks a request to a token server. It rejects a request that would send a secret
+// checkTokenRequest checks a request to a token server. It rejects a request that would send a secret
 // without TLS although the registry uses TLS, or that would send it to another host because of a
 // redirect. If a redirected request can work without secrets, it removes them instead.
-func guardToken(req *http.Request) (*http.Request, error) {
+func checkTokenRequest(req *http.Request) (*http.Request, error) {
 	registry, ok := req.Context().Value(askingKey{}).(origin)
 	if !ok {
 		return req, nil

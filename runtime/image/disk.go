@@ -38,10 +38,10 @@ func (e *inodesUsed) Error() string {
 func (e *inodesUsed) Is(target error) bool { return target == syscall.ENOSPC }
 
 const (
-	// guardStep and guardFiles are the numbers of bytes and of files that are written between two
+	// checkBytes and checkFiles are the numbers of bytes and of files that are written between two
 	// checks of the disk.
-	guardStep  = 8 << 20
-	guardFiles = 256
+	checkBytes = 8 << 20
+	checkFiles = 256
 	// reserveInodes is the number of inodes that imports and pulls leave free. On a small file
 	// system it is 1/reserveShare of all inodes.
 	reserveInodes = 4096
@@ -75,9 +75,9 @@ func freeBytes(dir string) int64 {
 	return int64(st.Bavail) * int64(st.Bsize)
 }
 
-// A guard is a reader of data that is written to dir. It fails before the file system of dir is
+// A spaceReader is a reader of data that is written to dir. It fails before the file system of dir is
 // full. So it also stops decompression bombs.
-type guard struct {
+type spaceReader struct {
 	io.Reader
 	dir  string
 	left int64 // number of bytes until the next check
@@ -85,23 +85,23 @@ type guard struct {
 	wrote *atomic.Uint64
 }
 
-func newGuard(r io.Reader, dir string) *guard { return &guard{Reader: r, dir: dir} }
+func newSpaceReader(r io.Reader, dir string) *spaceReader { return &spaceReader{Reader: r, dir: dir} }
 
-// newCountingGuard returns a guard whose bytes are included in Wrote.
-func (s *Service) newCountingGuard(r io.Reader) *guard {
-	return &guard{Reader: r, dir: s.c.Root, wrote: &s.wrote}
+// newCountingReader returns a spaceReader whose bytes are included in Wrote.
+func (s *Service) newCountingReader(r io.Reader) *spaceReader {
+	return &spaceReader{Reader: r, dir: s.c.Root, wrote: &s.wrote}
 }
 
 // Wrote returns the number of bytes of downloads and unpacked layers that pulls and imports have
 // written since this process started.
 func (s *Service) Wrote() uint64 { return s.wrote.Load() }
 
-func (g *guard) Read(p []byte) (int, error) {
+func (g *spaceReader) Read(p []byte) (int, error) {
 	if g.left <= 0 {
 		if err := checkSpace(g.dir, 0, 0); err != nil {
 			return 0, err
 		}
-		g.left = guardStep
+		g.left = checkBytes
 	}
 	n, err := g.Reader.Read(p)
 	g.left -= int64(n)
@@ -111,12 +111,12 @@ func (g *guard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A filesGuard stops the unpacking of a layer before the file system of dir is full. It is for data
+// A spaceFilter stops the unpacking of a layer before the file system of dir is full. It is for data
 // that needs more disk space than the length of the stream shows. A sparse file is short in the
 // stream, but as large on disk as its header says. An empty file needs an inode, and so does each
 // directory in its name. Several layers are unpacked at the same time, so promised is the total
 // size of all files that are about to be written.
-type filesGuard struct {
+type spaceFilter struct {
 	dir      string
 	promised *atomic.Int64
 	own      int64 // the part of promised that is for this layer
@@ -126,14 +126,14 @@ type filesGuard struct {
 
 // next is called with the header of each file before it is unpacked. It implements containerd's
 // archive.Filter.
-func (g *filesGuard) next(h *tar.Header) (bool, error) {
+func (g *spaceFilter) next(h *tar.Header) (bool, error) {
 	g.done()
 	g.files += 1 + int64(strings.Count(h.Name, "/"))
 	if h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse {
 		g.own = max(h.Size, 0)
 	}
 	all := g.promised.Add(g.own)
-	if g.small += g.own; g.small < guardStep && g.files < guardFiles {
+	if g.small += g.own; g.small < checkBytes && g.files < checkFiles {
 		return true, nil
 	}
 	if err := checkSpace(g.dir, all, g.files); err != nil {
@@ -144,7 +144,7 @@ func (g *filesGuard) next(h *tar.Header) (bool, error) {
 }
 
 // done subtracts the size of a written file from promised.
-func (g *filesGuard) done() {
+func (g *spaceFilter) done() {
 	g.promised.Add(-g.own)
 	g.own = 0
 }

@@ -82,7 +82,7 @@ type download struct {
 	to    *transfer
 	stall time.Duration
 	idle  *time.Timer // runs only during a Read, so that a slow disk does not count as a stalled download
-	limit *guard
+	limit *spaceReader
 	at    int64
 }
 

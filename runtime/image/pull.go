@@ -293,7 +293,7 @@ func (w watchedFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.
 	if err != nil {
 		return nil, err
 	}
-	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: w.of.newCountingGuard(body)}, nil
+	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: w.of.newCountingReader(body)}, nil
 }
 
 // A blobFetcher reads indexes, manifests and configs from the content store or, if they are not

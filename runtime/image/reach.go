@@ -94,7 +94,7 @@ func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := r.hosts.check(host); err != nil {
 		return nil, err
 	}
-	req, err := guardToken(withoutZstd(req))
+	req, err := checkTokenRequest(withoutZstd(req))
 	if err != nil {
 		return nil, err
 	}

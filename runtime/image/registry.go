@@ -47,7 +47,7 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 	if s.c.CertsDir != "" {
 		o.HostDir = config.HostDirFromRoot(s.c.CertsDir)
 	}
-	hosts := guardHosts(config.ConfigureHosts(ctx, o),
+	hosts := restrictHosts(config.ConfigureHosts(ctx, o),
 		func(host string) (string, string, error) { return credentials(auth, host) },
 		func(host string) string {
 			if isAddressOf(auth.GetServerAddress(), host) {

@@ -168,9 +168,9 @@ func (s *Service) extract(
 	}
 	defer plain.Close()
 	sum := digest.Canonical.Digester()
-	in := &position{Reader: io.TeeReader(s.newCountingGuard(plain), sum.Hash())}
+	in := &position{Reader: io.TeeReader(s.newCountingReader(plain), sum.Hash())}
 	in.allow(0)
-	files := &filesGuard{dir: s.c.Root, promised: &s.promised}
+	files := &spaceFilter{dir: s.c.Root, promised: &s.promised}
 	defer files.done()
 	names := &layerNames{in: in, root: dir, disk: s.c.Root, need: func(n int64) error { return at.needNames(ctx, n) }}
 	opts = append(opts, layers.WithFilter(func(h *tar.Header) (bool, error) {

@@ -285,7 +285,7 @@ func (k *Keeper) begin(ctx context.Context) bool {
 	k.ending = true
 	k.c.Log.Info("a trial begins: the agent restarts, the pods keep running", "tried", c.Name(), "from",
 		c.Source.String(), "attempt", k.record.Attempts)
-	k.c.End(&Restart{k.guard(c)})
+	k.c.End(&Restart{k.guardRole(c)})
 	return true
 }
 
@@ -295,7 +295,7 @@ func (k *Keeper) judge(ctx context.Context) {
 	t := k.record.Trial
 	k.mu.Unlock()
 	if t == nil {
-		k.c.Start.Role.Report("nothing is on trial")
+		k.c.Start.Role.ReportResult("nothing is on trial")
 		return
 	}
 	j := k.record.Judge(k.healthyFor(), !k.record.Tries() && !k.c.Start.samePressure(k.c.Config))
@@ -306,21 +306,21 @@ func (k *Keeper) judge(ctx context.Context) {
 		facts := k.c.Node.facts(ctx)
 		v, why := j.Look(time.Now(), facts)
 		if blame := j.Blame(facts); v != trial.Good && !slices.Equal(blame, blamed) {
-			k.c.Start.Role.Blame(blame)
+			k.c.Start.Role.ReportBlamed(blame)
 			blamed = blame
 		}
 		k.mu.Lock()
 		if why != k.waiting && v == trial.Waiting {
-			k.c.Start.Role.Waits(why, j.Outage(facts))
+			k.c.Start.Role.ReportWait(why, j.Outage(facts))
 		}
 		k.waiting = why
 		k.mu.Unlock()
 		switch v {
 		case trial.Good:
-			k.c.Start.Role.Report(k.accept())
+			k.c.Start.Role.ReportResult(k.accept())
 			return
 		case trial.Bad:
-			k.c.Start.Role.Report(why)
+			k.c.Start.Role.ReportResult(why)
 			return
 		}
 		select {

@@ -86,8 +86,8 @@ func (k *Keeper) Staged() string {
 	return ""
 }
 
-// guard returns the role of the process that supervises a trial.
-func (k *Keeper) guard(c *trial.Configuration) guard.Role {
+// guardRole returns the role of the process that supervises a trial.
+func (k *Keeper) guardRole(c *trial.Configuration) guard.Role {
 	r := guard.Role{Kind: guard.Guard, Deadline: k.c.Edge.Configuration.Deadline.Duration}
 	if p := c.Program; p != nil {
 		r.Program, r.Installed, r.Deadline = p.Path, p.Installed, min(r.Deadline, programDeadline)

@@ -93,7 +93,7 @@ func (s *Start) fallBack(why error) (next guard.Role, other bool) {
 // previous good configuration, because an operator may not be able to reach the node. It does not do so for the
 // node's own files, which the operator has to correct, and on trial, where the guard reverts the change.
 func (s *Start) HandleUnfit(err error, log *slog.Logger) int {
-	s.Role.Report(err.Error())
+	s.Role.ReportResult(err.Error())
 	log.Error("this host does not meet the requirements of the configuration; islet doctor reports more", "error", err)
 	if next, other := s.fallBack(err); other {
 		log.Error("cannot restart the agent", "error", s.Role.Become(next))

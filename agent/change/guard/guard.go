@@ -61,9 +61,9 @@ type Role struct {
 	signals chan os.Signal // of a Guard: requests to end
 }
 
-// Take reads the role of this process from its environment. It is called once, before anything
+// TakeRole reads the role of this process from its environment. It is called once, before anything
 // else is started.
-func Take() Role {
+func TakeRole() Role {
 	r := Role{}
 	text := os.Getenv(variable)
 	os.Unsetenv(variable)
@@ -78,9 +78,9 @@ func Take() Role {
 	return r
 }
 
-// Waits reports to the guard the condition for which the trial waits. It becomes the reason of the failure if no
+// ReportWait reports to the guard the condition for which the trial waits. It becomes the reason of the failure if no
 // other is reported. outage means that the configuration or program on trial may not be the cause.
-func (r *Role) Waits(why string, outage bool) {
+func (r *Role) ReportWait(why string, outage bool) {
 	if r.reports == nil {
 		return
 	}
@@ -91,10 +91,10 @@ func (r *Role) Waits(why string, outage bool) {
 	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
 }
 
-// Blame reports to the guard that only these pods, and pressures that pods cause, keep the trial from succeeding. An
+// ReportBlamed reports to the guard that only these pods, and pressures that pods cause, keep the trial from succeeding. An
 // empty list means that there are other reasons. Each call replaces the list of the previous one. The guard of an
 // older version ignores it.
-func (r *Role) Blame(pods []string) {
+func (r *Role) ReportBlamed(pods []string) {
 	if r.reports != nil {
 		io.WriteString(r.reports, blame+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
 	}
@@ -108,9 +108,9 @@ const (
 // pipe is the file descriptor through which a child reports.
 const pipe = 3
 
-// Report reports the result of the trial to the guard. An empty why means that the trial has succeeded and that the
+// ReportResult reports the result of the trial to the guard. An empty why means that the trial has succeeded and that the
 // success is stored. Report does nothing in a process that is not on trial.
-func (r *Role) Report(why string) {
+func (r *Role) ReportResult(why string) {
 	if r.reports == nil {
 		return
 	}
@@ -160,9 +160,9 @@ const (
 	endStopped = 12 * time.Second // less than a service manager's timeout, more than an agent needs
 )
 
-// Watch is the main function of a guard. It starts an agent on trial, and replaces itself by an agent after the
+// Supervise is the main function of a guard. It starts an agent on trial, and replaces itself by an agent after the
 // trial. It returns an exit code if it received a signal or has failed. The service manager then starts an agent.
-func (r *Role) Watch(log *slog.Logger) int {
+func (r *Role) Supervise(log *slog.Logger) int {
 	runtime.LockOSThread() // main has locked it already
 	r.signals = make(chan os.Signal, 4)
 	signal.Notify(r.signals, syscall.SIGTERM, os.Interrupt)
@@ -171,7 +171,7 @@ func (r *Role) Watch(log *slog.Logger) int {
 	reap(ctx)
 	c, err := start(cmp.Or(r.Program, program))
 	if err != nil {
-		return r.back(log, fmt.Sprintf("the agent on trial could not be started: %v", err))
+		return r.rollBack(log, fmt.Sprintf("the agent on trial could not be started: %v", err))
 	}
 	log.Info("an agent is on trial", "pid", c.cmd.Process.Pid, "deadline", r.Deadline, "program", r.Program)
 	late := time.NewTimer(r.Deadline)
@@ -183,7 +183,7 @@ func (r *Role) Watch(log *slog.Logger) int {
 		return max(0, c.cmd.ProcessState.ExitCode())
 	case said, ok := <-c.said:
 		if !ok {
-			return r.back(log, fmt.Sprintf("the agent ended: %v; its log says more", c.cmd.ProcessState))
+			return r.rollBack(log, fmt.Sprintf("the agent ended: %v; its log says more", c.cmd.ProcessState))
 		}
 		return r.handleVerdict(log, c, said)
 	case <-late.C:
@@ -197,7 +197,7 @@ func (r *Role) Watch(log *slog.Logger) int {
 			why += ": " + waits
 		}
 		r.Outage, r.Pods = outage, c.blamed()
-		return r.back(log, why)
+		return r.rollBack(log, why)
 	}
 }
 
@@ -206,7 +206,7 @@ func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
 	if why, bad := strings.CutPrefix(said, "bad: "); bad {
 		c.end(endBad)
 		r.Pods = c.blamed()
-		return r.back(log, why)
+		return r.rollBack(log, why)
 	}
 	c.end(endGood)
 	log.Info("the trial has succeeded")
@@ -216,12 +216,12 @@ func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
 	if r.Installed != "" {
 		log.Error("the new program cannot be started; the previous one continues", "error", r.become(r.Installed, Role{}))
 	}
-	return r.back(log, "")
+	return r.rollBack(log, "")
 }
 
-// back replaces the guard by an agent. The agent runs the guard's own program, or the program on trial if that was
-// installed. back returns an exit code if that fails.
-func (r *Role) back(log *slog.Logger, why string) int {
+// rollBack replaces the guard by an agent. The agent runs the guard's own program, or the program on trial if that was
+// installed. rollBack returns an exit code if that fails.
+func (r *Role) rollBack(log *slog.Logger, why string) int {
 	next := Role{Why: why, Outage: r.Outage, Pods: r.Pods}
 	if r.stopped(log) {
 		return 0 // the result is lost, so the trial counts as interrupted
@@ -271,8 +271,8 @@ type child struct {
 	ended chan struct{} // closed when the child has ended and ProcessState is set
 
 	mu   sync.Mutex
-	last string   // the last report of Waits
-	pods []string // the last report of Blame
+	last string   // the last report of ReportWait
+	pods []string // the last report of ReportBlamed
 }
 
 // waits returns the condition for which the child waits, as it was last reported.
@@ -285,7 +285,7 @@ func (c *child) waits() (why string, outage bool) {
 	return strings.TrimPrefix(c.last, "waits: "), false
 }
 
-// blamed returns the pods and pressures that the child last reported with Blame.
+// blamed returns the pods and pressures that the child last reported with ReportBlamed.
 func (c *child) blamed() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,13 +27,13 @@ func TestMain(m *testing.M) {
 
 // actor is an agent that is tried at once, and behaves on trial as it is told to.
 func actor(how string) int {
-	role := Take()
+	role := TakeRole()
 	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "",
 		role.Outage, role.Pods, role.Why)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	switch {
 	case role.Kind == Guard:
-		return role.Watch(log)
+		return role.Supervise(log)
 	case role.Kind == Trial:
 		return trial(&role, how)
 	case role.After:
@@ -60,9 +60,9 @@ func kind(r Role) string {
 func trial(role *Role, how string) int {
 	switch how {
 	case "good", "orphan":
-		role.Report("")
+		role.ReportResult("")
 	case "bad":
-		role.Report("the port\nis in use")
+		role.ReportResult("the port\nis in use")
 	case "crash":
 		panic("on purpose")
 	case "exit":
@@ -75,37 +75,37 @@ func trial(role *Role, how string) int {
 		}
 		return 3
 	case "waits":
-		role.Waits("the network", false)
+		role.ReportWait("the network", false)
 	case "pods":
-		role.Blame([]string{"x"})
-		role.Blame([]string{"a", "b"})
-		role.Waits("2 pods", false)
+		role.ReportBlamed([]string{"x"})
+		role.ReportBlamed([]string{"a", "b"})
+		role.ReportWait("2 pods", false)
 	case "no pods":
-		role.Blame([]string{"a"})
-		role.Blame(nil)
-		role.Waits("the network", false)
+		role.ReportBlamed([]string{"a"})
+		role.ReportBlamed(nil)
+		role.ReportWait("the network", false)
 	case "pods and bad":
-		role.Blame([]string{"DiskPressure"})
-		role.Report("the disk")
+		role.ReportBlamed([]string{"DiskPressure"})
+		role.ReportResult("the disk")
 	case "outage":
-		role.Waits("the network", false)
-		role.Waits("the\nserver", true)
+		role.ReportWait("the network", false)
+		role.ReportWait("the\nserver", true)
 	case "closes": // all it has, as daemons do
 		role.reports.Close()
 	case "long":
-		role.Waits(strings.Repeat("the network", 10_000), false)
+		role.ReportWait(strings.Repeat("the network", 10_000), false)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
 	case "last": // when it is ended because its time is over
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM)
 		<-stop
-		role.Report("")
+		role.ReportResult("")
 		return 0
 	case "asks": // its guard to end, while that ends it
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM)
-		role.Report("it is no good")
+		role.ReportResult("it is no good")
 		<-stop
 		syscall.Kill(os.Getppid(), syscall.SIGTERM)
 		return 0
@@ -265,11 +265,11 @@ func readAll(r interface{ Read([]byte) (int, error) }) (string, error) {
 func TestTakeOfNothing(t *testing.T) {
 	for _, text := range []string{"", "{", `{"kind":7}`} {
 		t.Setenv(variable, text)
-		r := Take()
+		r := TakeRole()
 		if r.Kind != Agent || r.After || os.Getenv(variable) != "" {
 			t.Errorf("%q: %+v", text, r)
 		}
-		r.Report("nobody listens")
+		r.ReportResult("nobody listens")
 	}
 	data, err := json.Marshal(Role{})
 	if err != nil || string(data) != "{}" {

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// A Keeper tries programs. *configure.Keeper implements it.
-type Keeper interface {
+// Trials starts trials of programs. *configure.Keeper implements it.
+type Trials interface {
 	// OfferProgram offers a program for a trial. It returns whether the program will be tried.
 	OfferProgram(p trial.Program, from string, anew, despitePods bool) (id string, tried bool, err error)
 	// Refused reports whether only an operator may have a program tried, because it has failed or an operator has
@@ -29,7 +29,7 @@ type Keeper interface {
 // Open returns an Updater for the program of this process, which has the given version. It removes the files of
 // earlier trials. now returns the best known time. While wait returns true, the followed archive is not fetched, to
 // spare the disk.
-func Open(c *config.Config, version string, k Keeper, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
+func Open(c *config.Config, version string, k Trials, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
 	edge := c.Edge.Update
 	var keys []release.Key
 	for _, text := range edge.Keys {

@@ -114,8 +114,8 @@ func TestOpen(t *testing.T) {
 	if g != nil || err != nil {
 		t.Fatalf("without a policy: %v, %v", g, err)
 	}
-	g.Removed(t.Context())
-	if err := g.Settle(t.Context()); err != nil {
+	g.PruneRecords(t.Context())
+	if err := g.Reconcile(t.Context()); err != nil {
 		t.Error(err)
 	}
 	k.ImagePullCredentialsVerificationPolicy = "Sometimes"

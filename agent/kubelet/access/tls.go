@@ -4,7 +4,7 @@ import "crypto/tls"
 
 // TLS derives a listener's configuration from base. A client certificate is requested but not
 // required, so an invalid one is answered with 401 instead of a failed handshake.
-func (g *Guard) TLS(base *tls.Config) *tls.Config {
+func (g *Filter) TLS(base *tls.Config) *tls.Config {
 	c := base.Clone()
 	if g.ClientCAFile == "" {
 		return c

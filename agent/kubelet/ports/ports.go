@@ -99,8 +99,8 @@ func (a Config) kubeletPorts() (ports []port, err error) {
 	if !*k.EnableServer || k.Port == 0 {
 		return ports, nil
 	}
-	guard := a.guard()
-	if why := guard.Nobody(); why != "" {
+	guard := a.accessFilter()
+	if why := guard.WhyNobody(); why != "" {
 		a.Log.Info("the kubelet API is on the local socket only: nobody could use its port", "port", k.Port, "because", why)
 		return ports, nil
 	}
@@ -115,9 +115,9 @@ func (a Config) kubeletPorts() (ports []port, err error) {
 		}}), nil
 }
 
-// guard returns the access rules of port 10250. Without a control plane it rejects tokens and has
+// accessFilter returns the access rules of port 10250. Without a control plane it rejects tokens and has
 // no authorizer.
-func (a Config) guard() *access.Guard {
+func (a Config) accessFilter() *access.Filter {
 	authn, authz := &a.Kubelet.Authentication, &a.Kubelet.Authorization
 	c := access.Config{
 		NodeName: a.Node.Name, ClientCAFile: authn.X509.ClientCAFile, Anonymous: *authn.Anonymous.Enabled,

@@ -2,7 +2,7 @@
 // a kubelet's ports, and on the local unix socket islet's own as well (/islet/v1/..., package api).
 //
 //	islet <command> --unix socket, peer checked--> local mux ---+--> pods, logs, streams
-//	API server -----TLS, access.Guard--> 10250 --> kubelet mux -+       |       |
+//	API server -----TLS, access.Filter--> 10250 --> kubelet mux -+       |       |
 //	anybody ---------------------------> 10255 --> what only reports   Pods   cri.Runtime
 //	anybody on this host --------------> 10248 --> healthz
 //

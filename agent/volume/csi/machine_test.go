@@ -43,10 +43,10 @@ func (w *world) Renew(context.Context, *v1.Pod) error { return nil }
 // A node is a world with an account of what is mounted.
 type node struct {
 	*world
-	db     *store.Store
-	keeper *storage.Mounter
-	kill   context.CancelFunc // ends what goes on
-	life   context.Context
+	db      *store.Store
+	mounter *storage.Mounter
+	kill    context.CancelFunc // ends what goes on
+	life    context.Context
 }
 
 // start is a new start of the agent, to which the driver has not registered.
@@ -61,7 +61,7 @@ func (n *node) start() {
 	log := slog.New(slog.DiscardHandler)
 	n.Drivers, err = New(Config{Root: n.root, Node: "n", Objects: n.world, Log: log})
 	must(n.T, err)
-	n.keeper, err = storage.New(n.life, storage.Config{
+	n.mounter, err = storage.New(n.life, storage.Config{
 		Root: n.root, Drivers: []storage.Driver{n.Drivers}, Ledger: n.db, Objects: n.world, Log: log,
 	})
 	must(n.T, err)
@@ -106,10 +106,10 @@ func TestMachine(t *testing.T) {
 			n.calm()
 			n.start()
 			n.register()
-			for _, uid := range n.keeper.Pods() {
-				must(t, n.keeper.TearDown(n.life, uid))
+			for _, uid := range n.mounter.Pods() {
+				must(t, n.mounter.TearDown(n.life, uid))
 			}
-			must(t, n.keeper.Sweep(n.life))
+			must(t, n.mounter.Sweep(n.life))
 			rows, err := db.Volumes(context.Background())
 			if m := n.mounted(); err != nil || len(m) > 0 || len(rows) > 0 {
 				t.Errorf("left: %v, %v, %v", m, rows, err)
@@ -168,7 +168,7 @@ func (m *machine) run(steps int) {
 		case step < 4:
 			what += "set up " + pod.Name
 			var path string
-			if path, err = m.keeper.SetUp(ctx, pod, &pod.Spec.Volumes[0], ""); err == nil {
+			if path, err = m.mounter.SetUp(ctx, pod, &pod.Spec.Volumes[0], ""); err == nil {
 				_, err = os.Stat(filepath.Join(path, "kept"))
 				if errors.Is(err, os.ErrNotExist) && strings.Contains(what, "lies") {
 					err = nil
@@ -178,7 +178,7 @@ func (m *machine) run(steps int) {
 			}
 		case step < 7:
 			what += "tear down " + pod.Name
-			err = m.keeper.TearDown(ctx, pod.UID)
+			err = m.mounter.TearDown(ctx, pod.UID)
 		case step == 7:
 			what = "the agent is killed"
 			m.start()
@@ -192,7 +192,7 @@ func (m *machine) run(steps int) {
 			m.start()
 			must(m.T, mounts.DetachBelow(m.root))
 			if m.rand.IntN(2) == 0 { // pods come before the driver
-				if _, err := m.keeper.SetUp(ctx, pod, &pod.Spec.Volumes[0], ""); err == nil {
+				if _, err := m.mounter.SetUp(ctx, pod, &pod.Spec.Volumes[0], ""); err == nil {
 					m.Fatal("a volume without its driver")
 				}
 			}

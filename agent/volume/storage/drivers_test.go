@@ -32,7 +32,7 @@ func TestLocalVolumes(t *testing.T) {
 	defer s.Close()
 	o.bound("dir", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: disk}})
 	o.bound("path", v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: disk + "/made"}})
-	k := keeper(t, root, s, o)
+	k := newMounter(t, root, s, o)
 	p := podWith("p", "dir", "path")
 	gid := int64(4321)
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
@@ -68,7 +68,7 @@ func TestLocalVolumes(t *testing.T) {
 	if got, ro, _, err := k.Where(p, &p.Spec.Volumes[0]); err != nil || ro || !strings.HasSuffix(got, "pv-dir") {
 		t.Error(got, ro, err)
 	}
-	k = keeper(t, root, s, nil) // the agent restarts, and knows nothing of the API
+	k = newMounter(t, root, s, nil) // the agent restarts, and knows nothing of the API
 	if !k.Has(p.UID) {
 		t.Error("the ledger does not know")
 	}
@@ -109,7 +109,7 @@ func TestLocalDisk(t *testing.T) {
 	_, pv := o.bound("raw", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: raw}})
 	mode := v1.PersistentVolumeBlock
 	pv.Spec.VolumeMode = &mode
-	k := keeper(t, root, s, o)
+	k := newMounter(t, root, s, o)
 	staged := root + "/plugins/kubernetes.io/local-volume/mounts/pv-disk"
 	up := func(name string) string {
 		p := podWith(name, "disk")
@@ -144,7 +144,7 @@ func TestLocalDisk(t *testing.T) {
 	must(t, os.WriteFile(up("d")+"/file", []byte("y"), 0o600))
 	lost := openStore(t, t.TempDir()) // the database is broken and made anew
 	defer lost.Close()
-	k = keeper(t, root, lost, o)
+	k = newMounter(t, root, lost, o)
 	must(t, k.Sweep(t.Context()))
 	if m, err := mounts.On(staged); err != nil || m == nil {
 		t.Errorf("unmounted under a pod: %v", err)
@@ -200,7 +200,7 @@ func TestRefusals(t *testing.T) {
 		pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{Cinder: &v1.CinderPersistentVolumeSource{}}
 	})
 	set("p-e", func(*v1.PersistentVolumeClaim, *v1.PersistentVolume) {})
-	k := keeper(t, root, s, o)
+	k := newMounter(t, root, s, o)
 	for name, want := range map[string]string{
 		"pending": "error processing PVC default/pending: PVC is not bound", "lost": "its PersistentVolume is lost", "unnamed": "PVC has empty pvc.Spec.VolumeName",
 		"ending": "error processing PVC default/ending: PVC is being deleted", "gone": `failed to fetch PVC from API server: persistentvolumeclaims "gone" not found`,
@@ -270,7 +270,7 @@ func TestHungServer(t *testing.T) {
 			return nil
 		}, unmount: func(context.Context, string) error { return nil }}
 		o.volumes["pv-nfs"].Spec.MountOptions = []string{"soft"}
-		k := keeper(t, root, s, o)
+		k := newMounter(t, root, s, o)
 		k.cfg.Drivers = []Driver{n, local{root}}
 		p := podWith("p", "nfs")
 		for range 2 {
@@ -335,7 +335,7 @@ func TestVolumeThatStopsToAnswer(t *testing.T) {
 		o, gone, hang := &objects{}, &atomic.Bool{}, make(chan struct{})
 		defer close(hang)
 		o.bound("nfs", v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "10.0.0.1", Path: "/export"}})
-		k := keeper(t, root, s, o)
+		k := newMounter(t, root, s, o)
 		k.cfg.Drivers = []Driver{remote{newNFS(), gone, hang}}
 		p := podWith("p", "nfs")
 		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
@@ -343,7 +343,7 @@ func TestVolumeThatStopsToAnswer(t *testing.T) {
 		gone.Store(true)
 		for i := range 3 {
 			if i == 2 {
-				k = keeper(t, root, s, o)
+				k = newMounter(t, root, s, o)
 				k.cfg.Drivers = []Driver{remote{newNFS(), gone, hang}}
 			}
 			began := time.Now()

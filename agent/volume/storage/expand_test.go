@@ -102,7 +102,7 @@ func TestExpansion(t *testing.T) {
 	c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("2Gi")
-	k := keeper(t, root, s, o, g)
+	k := newMounter(t, root, s, o, g)
 	k.cfg.Resizer = o
 	events := make(chan string, 9)
 	k.cfg.Node, k.cfg.Event = "n", noting(events)
@@ -130,7 +130,7 @@ func TestExpansion(t *testing.T) {
 	must(t, os.MkdirAll(path, 0o755))
 	must(t, syscall.Mount("none", path, "tmpfs", 0, ""))
 	defer func() { must(t, syscall.Unmount(path, 0)) }()
-	k = keeper(t, root, s, o, g)
+	k = newMounter(t, root, s, o, g)
 	k.cfg.Event = noting(events)
 	k.Adopt([]*v1.Pod{p, podWith("other", "c"), podWith("none", "unknown")})
 	if len(g.adopted) != 1 || g.adopted[0] != path+" c" {
@@ -157,7 +157,7 @@ func TestExpansionReadOnly(t *testing.T) {
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 	c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("2Gi")
-	k := keeper(t, t.TempDir(), s, o, g)
+	k := newMounter(t, t.TempDir(), s, o, g)
 	events := make(chan string, 9)
 	k.cfg.Event = noting(events)
 	p := podWith("p", "c")
@@ -184,7 +184,7 @@ func TestExpansionFails(t *testing.T) {
 		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 		c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 		c.Status.Capacity, pv.Spec.Capacity, c.Spec.Resources.Requests = size("1Gi"), size("2Gi"), size("2Gi")
-		k := keeper(t, t.TempDir(), s, o, g)
+		k := newMounter(t, t.TempDir(), s, o, g)
 		k.cfg.Resizer = o
 		p := podWith("p", "c")
 		state := func(now v1.ClaimResourceStatus) {

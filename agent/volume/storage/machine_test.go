@@ -48,7 +48,7 @@ type machine struct {
 	objects *objects
 	kernel  *kernel
 	life    *life
-	keeper  *Mounter
+	mounter *Mounter
 }
 
 func (m *machine) start() {
@@ -63,7 +63,7 @@ func (m *machine) start() {
 	if err != nil {
 		m.Fatal(err)
 	}
-	m.keeper = k
+	m.mounter = k
 }
 
 // dead says that the agent has died meanwhile.
@@ -117,7 +117,7 @@ func (m *machine) step() {
 	case n == 18:
 		m.kill(true)
 	default:
-		_ = m.keeper.Sweep(ctx)
+		_ = m.mounter.Sweep(ctx)
 	}
 	if m.dead() {
 		m.kill(false)
@@ -128,7 +128,7 @@ func (m *machine) step() {
 func (m *machine) setUp(ctx context.Context, p *v1.Pod) {
 	life := m.life
 	for i := range p.Spec.Volumes {
-		path, err := m.keeper.SetUp(ctx, p, &p.Spec.Volumes[i], "")
+		path, err := m.mounter.SetUp(ctx, p, &p.Spec.Volumes[i], "")
 		if err != nil {
 			return // the worker tries again, or gives up
 		}
@@ -150,7 +150,7 @@ func (m *machine) tearDown(ctx context.Context, uid types.UID) {
 	m.kernel.mu.Lock()
 	delete(m.kernel.running, string(uid))
 	m.kernel.mu.Unlock()
-	if m.keeper.TearDown(ctx, uid) == nil && m.keeper.Has(uid) {
+	if m.mounter.TearDown(ctx, uid) == nil && m.mounter.Has(uid) {
 		m.Errorf("%s has volumes after it was torn down", uid)
 	}
 }
@@ -160,14 +160,14 @@ func (m *machine) finish() {
 	m.kernel.faults = 0
 	m.kernel.mu.Unlock()
 	m.kill(false)
-	for _, uid := range m.keeper.Pods() {
+	for _, uid := range m.mounter.Pods() {
 		m.tearDown(context.Background(), uid)
 	}
-	if err := m.keeper.Sweep(context.Background()); err != nil {
+	if err := m.mounter.Sweep(context.Background()); err != nil {
 		m.Error(err)
 	}
 	rows, err := m.kernel.ledger.Volumes(context.Background())
-	if err != nil || len(rows) != 0 || len(m.kernel.mounted) != 0 || len(m.keeper.InUse()) != 0 {
-		m.Errorf("left in the ledger: %v, mounted: %v, in use: %q, error: %v", rows, m.kernel.mounted, m.keeper.InUse(), err)
+	if err != nil || len(rows) != 0 || len(m.kernel.mounted) != 0 || len(m.mounter.InUse()) != 0 {
+		m.Errorf("left in the ledger: %v, mounted: %v, in use: %q, error: %v", rows, m.kernel.mounted, m.mounter.InUse(), err)
 	}
 }

@@ -58,7 +58,7 @@ func TestStats(t *testing.T) {
 		defer s.Close()
 		o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: -1, InodesUsed: -1, InodeFree: -1}}
 		o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
-		k := keeper(t, root, s, o, m)
+		k := newMounter(t, root, s, o, m)
 		var events []string
 		k.cfg.Period, k.cfg.Event = time.Minute, func(p *v1.Pod, kind, reason, message string) {
 			eventtest.Note(kind, reason, message)
@@ -135,7 +135,7 @@ func TestStatsOfFileSystem(t *testing.T) {
 	defer s.Close()
 	o := &objects{}
 	o.bound("c", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: t.TempDir()}})
-	k := keeper(t, root, s, o)
+	k := newMounter(t, root, s, o)
 	p := podWith("p", "c")
 	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 	must(t, err)
@@ -153,7 +153,7 @@ func TestVolumeMetrics(t *testing.T) {
 	defer s.Close()
 	o, m := &objects{}, &metered{usage: Usage{Capacity: 100, Used: 30, Available: 70, Inodes: 9, InodesUsed: 4, InodeFree: 5, Abnormal: "it smells"}}
 	o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
-	k := keeper(t, root, s, o, m)
+	k := newMounter(t, root, s, o, m)
 	pods := []*v1.Pod{podWith("p", "c"), podWith("q", "c")}
 	for _, p := range pods {
 		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")

@@ -100,7 +100,7 @@ func openStore(t testing.TB, dir string) *store.Store {
 
 func ephemeral(p *v1.Pod, volume string) string { return p.Name + "-" + volume }
 
-func keeper(t testing.TB, root string, l Ledger, o Objects, drivers ...Driver) *Mounter {
+func newMounter(t testing.TB, root string, l Ledger, o Objects, drivers ...Driver) *Mounter {
 	t.Helper()
 	k, err := New(t.Context(), Config{Root: root, Drivers: drivers, Ledger: l, Objects: o, Claim: ephemeral})
 	must(t, err)

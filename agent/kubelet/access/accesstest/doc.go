@@ -1,2 +1,2 @@
-// Package accesstest makes certificates for the tests of what is behind a Guard.
+// Package accesstest makes certificates for the tests of handlers behind a Filter.
 package accesstest

@@ -93,12 +93,12 @@ func (lacking) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
 func TestEventsOfImages(t *testing.T) {
 	m := newMachine("app:1")
 	var told heard
-	images := newImages(ExecutorConfig{Images: unreadable{m}, Guard: openGuard{}, Events: eventtest.Sink(told.record)})
+	images := newImages(ExecutorConfig{Images: unreadable{m}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p := pod("a", v1.PullIfNotPresent)
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("an image of which nothing can be said")
 	}
-	images = newImages(ExecutorConfig{Images: m, Keyring: lacking{}, Guard: openGuard{}, Events: eventtest.Sink(told.record)})
+	images = newImages(ExecutorConfig{Images: m, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err != nil {
 		t.Error(err)

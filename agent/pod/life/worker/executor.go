@@ -29,23 +29,23 @@ const (
 
 // ExecutorConfig is what an Executor needs.
 type ExecutorConfig struct {
-	Runtime cri.Runtime
-	Images  cri.Images
-	Imports Imports // nil: no archives are imported
-	Hooks   hook.Chain
-	Node    func() translate.Node // the node as it is now
-	Network func() error          // why pods cannot get a network now, in a kubelet's words; nil: they can
-	Objects translate.Objects     // nil: there are none
-	Alone   bool                  // the node has no control plane
-	Files   translate.Files       // nil: there are none
-	Keyring Keyring               // nil: there are no credentials
-	Guard   Guard                 // nil: every pod may use every image on the node
-	Links   Links                 // nil: logs have no links
-	Classes Classes               // nil: the name of a RuntimeClass is its handler's
-	Events  event.Sink            // nil: events are dropped
-	Hooking Lifecycle             // nil: no lifecycle hooks run
-	Starts  int                   // how many sandboxes, and how many containers, start at once; 0: twice the CPUs
-	Log     *slog.Logger
+	Runtime  cri.Runtime
+	Images   cri.Images
+	Imports  Imports // nil: no archives are imported
+	Hooks    hook.Chain
+	Node     func() translate.Node // the node as it is now
+	Network  func() error          // why pods cannot get a network now, in a kubelet's words; nil: they can
+	Objects  translate.Objects     // nil: there are none
+	Alone    bool                  // the node has no control plane
+	Files    translate.Files       // nil: there are none
+	Keyring  Keyring               // nil: there are no credentials
+	Verifier PullVerifier          // nil: every pod may use every image on the node
+	Links    Links                 // nil: logs have no links
+	Classes  Classes               // nil: the name of a RuntimeClass is its handler's
+	Events   event.Sink            // nil: events are dropped
+	Hooking  Lifecycle             // nil: no lifecycle hooks run
+	Starts   int                   // how many sandboxes, and how many containers, start at once; 0: twice the CPUs
+	Log      *slog.Logger
 }
 
 // Classes resolve a pod's RuntimeClass to the runtime handler of its sandbox. An empty handler is the node's
@@ -91,8 +91,8 @@ func NewExecutor(cfg ExecutorConfig) *Executor {
 	if cfg.Classes == nil {
 		cfg.Classes = features.ClassIsHandler{}
 	}
-	if cfg.Guard == nil {
-		cfg.Guard = openGuard{}
+	if cfg.Verifier == nil {
+		cfg.Verifier = allowAll{}
 	}
 	runs := cfg.Hooking != nil
 	if !runs {

@@ -37,36 +37,36 @@ type Keyring interface {
 	Keyring(ctx context.Context, pod *v1.Pod, image string) keyring.Credentials
 }
 
-// Guard decides which pods may use a private image that is on the node. pulls.Guard is one.
-type Guard interface {
-	// May reports whether a pod may use the image with an ID that is on the node, without a request to the
+// PullVerifier decides which pods may use a private image that is on the node. *pulls.Verifier implements it.
+type PullVerifier interface {
+	// MayUse reports whether a pod may use the image with an ID that is on the node, without a request to the
 	// registry.
-	May(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
+	MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
 
-	// Begin is called before each pull. If it returns nil, Pulled or Failed follows. private says that not every
+	// BeginPull is called before each pull. If it returns nil, Pulled or Failed follows. private says that not every
 	// pod may use the image. with is the credential that the registry accepted; zero: it required none.
-	Begin(ctx context.Context, name string, private bool) error
-	Pulled(ctx context.Context, name, id string, private bool, with keyring.Credential)
-	Failed(ctx context.Context, name string, private, unreachable bool)
+	BeginPull(ctx context.Context, name string, private bool) error
+	RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential)
+	RecordFailure(ctx context.Context, name string, private, unreachable bool)
 }
 
-// openGuard is the default Guard: every pod may use every image on the node.
-type openGuard struct{}
+// allowAll is the default PullVerifier: every pod may use every image on the node.
+type allowAll struct{}
 
-func (openGuard) May(context.Context, string, string, func() keyring.Credentials) bool { return true }
-func (openGuard) Begin(context.Context, string, bool) error                            { return nil }
-func (openGuard) Pulled(context.Context, string, string, bool, keyring.Credential)     {}
-func (openGuard) Failed(context.Context, string, bool, bool)                           {}
+func (allowAll) MayUse(context.Context, string, string, func() keyring.Credentials) bool { return true }
+func (allowAll) BeginPull(context.Context, string, bool) error                           { return nil }
+func (allowAll) RecordPull(context.Context, string, string, bool, keyring.Credential)    {}
+func (allowAll) RecordFailure(context.Context, string, bool, bool)                       {}
 
 // images gets the images of containers. For each image with the same credentials there is at most one pull at a time,
 // which all pods share, and one back-off.
 type images struct {
-	svc     cri.Images
-	imports Imports
-	keyring Keyring
-	guard   Guard
-	events  event.Sink
-	log     *slog.Logger
+	svc      cri.Images
+	imports  Imports
+	keyring  Keyring
+	verifier PullVerifier
+	events   event.Sink
+	log      *slog.Logger
 
 	mu     sync.Mutex
 	pulls  map[wish]*pull
@@ -99,7 +99,7 @@ type failedPull struct {
 
 func newImages(cfg ExecutorConfig) *images {
 	return &images{
-		svc: cfg.Images, imports: cfg.Imports, keyring: cfg.Keyring, guard: cfg.Guard, events: cfg.Events, log: cfg.Log,
+		svc: cfg.Images, imports: cfg.Imports, keyring: cfg.Keyring, verifier: cfg.Verifier, events: cfg.Events, log: cfg.Log,
 		pulls: map[wish]*pull{}, failed: map[wish]failedPull{},
 	}
 }
@@ -221,7 +221,7 @@ func (m *images) credentials(ctx context.Context, pod *v1.Pod, name string) keyr
 }
 
 func (m *images) may(ctx context.Context, pod *v1.Pod, name string, image *api.Image) bool {
-	return m.guard.May(ctx, name, image.GetId(), func() keyring.Credentials { return m.credentials(ctx, pod, name) })
+	return m.verifier.MayUse(ctx, name, image.GetId(), func() keyring.Credentials { return m.credentials(ctx, pod, name) })
 }
 
 // imageName checks a reference as a kubelet does and adds its default tag.

@@ -319,11 +319,11 @@ func TestRetryPod(t *testing.T) {
 
 // leaving is a guard whose pod goes while it looks.
 type leaving struct {
-	openGuard
+	allowAll
 	leave context.CancelFunc
 }
 
-func (l leaving) May(context.Context, string, string, func() keyring.Credentials) bool {
+func (l leaving) MayUse(context.Context, string, string, func() keyring.Credentials) bool {
 	l.leave()
 	return false
 }
@@ -335,7 +335,7 @@ func TestPodLeavesItsImage(t *testing.T) {
 	m.bring(t, "app:1")
 	ctx, leave := context.WithCancel(t.Context())
 	var events heard
-	images := newImages(ExecutorConfig{Images: m, Guard: leaving{leave: leave}, Events: eventtest.Sink(events.record), Log: slog.New(slog.DiscardHandler)})
+	images := newImages(ExecutorConfig{Images: m, Verifier: leaving{leave: leave}, Events: eventtest.Sink(events.record), Log: slog.New(slog.DiscardHandler)})
 	p := pod("a", v1.PullNever)
 	if image, _, err := images.ensure(ctx, p, &p.Spec.Containers[0]); image != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v %v", image, err)

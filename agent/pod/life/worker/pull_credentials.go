@@ -24,7 +24,7 @@ func digest(all []keyring.Credential) (d [sha256.Size]byte) {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// pullNow pulls an image, and has the guard record the credential that was used before any pod uses the image. It
+// pullNow pulls an image, and has the verifier record the credential that was used before any pod uses the image. It
 // returns a panic as an error: it runs in a goroutine of its own.
 func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials) (r *api.PullImageResponse, err error) {
 	defer func() {
@@ -34,16 +34,16 @@ func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials
 		}
 	}()
 	private := k.Private()
-	if err := m.guard.Begin(ctx, name, private); err != nil {
+	if err := m.verifier.BeginPull(ctx, name, private); err != nil {
 		return nil, err
 	}
 	after := context.WithoutCancel(ctx) // the pull is recorded also if no caller waits any more
 	r, with, err := m.tryAll(ctx, name, k)
 	if err != nil {
-		m.guard.Failed(after, name, private, ctx.Err() != nil || unreachable(err))
+		m.verifier.RecordFailure(after, name, private, ctx.Err() != nil || unreachable(err))
 		return nil, err
 	}
-	m.guard.Pulled(after, name, r.GetImageRef(), private, with)
+	m.verifier.RecordPull(after, name, r.GetImageRef(), private, with)
 	return r, nil
 }
 

@@ -72,7 +72,7 @@ func TestPullWithPlugins(t *testing.T) {
 		n := newNode(t, m)
 		n.keyring = p
 		records := (interface{ Close() error })(nil)
-		n.guard, records = guardOf(t, path, m)
+		n.guard, records = newVerifier(t, path, m)
 		n.start(t)
 		defer func() { n.stop(); records.Close() }()
 		var runs []string

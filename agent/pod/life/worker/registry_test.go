@@ -123,13 +123,13 @@ func newImageService(t *testing.T, host string, removed func()) *image.Service {
 func TestPrivateImageOfARegistry(t *testing.T) {
 	host, asked := privateRegistry(t)
 	name := host + "/app:1"
-	var guard *pulls.Guard
+	var guard *pulls.Verifier
 	var records *store.Store
-	service := newImageService(t, host, func() { guard.Removed(t.Context()) })
-	guard, records = guardOf(t, filepath.Join(t.TempDir(), "islet.db"), service)
+	service := newImageService(t, host, func() { guard.PruneRecords(t.Context()) })
+	guard, records = newVerifier(t, filepath.Join(t.TempDir(), "islet.db"), service)
 	defer records.Close()
 	secrets := passwords{"right": "right", "same": "right", "wrong": "guess"}
-	m := newImages(ExecutorConfig{Images: service, Keyring: secrets, Guard: guard, Events: event.Discard{}, Log: slog.New(slog.DiscardHandler)})
+	m := newImages(ExecutorConfig{Images: service, Keyring: secrets, Verifier: guard, Events: event.Discard{}, Log: slog.New(slog.DiscardHandler)})
 	try := func(namespace string, policy v1.PullPolicy) error {
 		p := &v1.Pod{}
 		p.Name, p.Namespace, p.UID = "p", namespace, types.UID(namespace)
@@ -180,7 +180,7 @@ func TestSecretsAndPluginOfARegistry(t *testing.T) {
 	host, _ := privateRegistry(t)
 	name := host + "/app:1"
 	service := newImageService(t, host, func() {})
-	guard, records := guardOf(t, filepath.Join(t.TempDir(), "islet.db"), service)
+	guard, records := newVerifier(t, filepath.Join(t.TempDir(), "islet.db"), service)
 	defer records.Close()
 	cred := func(kind, from, password string) keyring.Credential {
 		return keyring.Credential{Auth: &api.AuthConfig{Username: "ann", Password: password}, From: v1.ObjectReference{Kind: kind, Namespace: "team", Name: from, UID: types.UID("uid-" + from)}}
@@ -201,7 +201,7 @@ func TestSecretsAndPluginOfARegistry(t *testing.T) {
 		"same":   account("app"),
 		"other":  account("other", cred(keyring.ServiceAccount, "other", "wrong")),
 	}
-	m := newImages(ExecutorConfig{Images: service, Keyring: keys, Guard: guard, Events: event.Discard{}, Log: slog.New(slog.DiscardHandler)})
+	m := newImages(ExecutorConfig{Images: service, Keyring: keys, Verifier: guard, Events: event.Discard{}, Log: slog.New(slog.DiscardHandler)})
 	for _, tt := range []struct {
 		pod    types.UID
 		policy v1.PullPolicy

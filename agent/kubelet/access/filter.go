@@ -35,7 +35,7 @@ const (
 	authenticatedGroup = "system:authenticated"
 )
 
-// Config configures a Guard.
+// Config configures a Filter.
 type Config struct {
 	NodeName     string
 	ClientCAFile string             // CAs of client certificates; "": certificates are ignored
@@ -50,22 +50,22 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// A Guard authenticates and authorizes requests.
-type Guard struct {
+// A Filter authenticates and authorizes requests.
+type Filter struct {
 	Config
 	authorities *authorities
 }
 
-// New returns a Guard. It reads no file.
-func New(c Config) *Guard {
+// New returns a Filter. It reads no file.
+func New(c Config) *Filter {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Guard{Config: c, authorities: newAuthorities(c.ClientCAFile, c.Log)}
+	return &Filter{Config: c, authorities: newAuthorities(c.ClientCAFile, c.Log)}
 }
 
-// Nobody returns why every request would be rejected; "": some can be admitted.
-func (g *Guard) Nobody() string {
+// WhyNobody returns why every request would be rejected; "": some can be admitted.
+func (g *Filter) WhyNobody() string {
 	switch {
 	case g.ClientCAFile == "" && g.Tokens == nil && !g.Anonymous:
 		return "there is neither authentication.x509.clientCAFile, nor a control plane to ask about tokens, nor anonymous access"
@@ -77,7 +77,7 @@ func (g *Guard) Nobody() string {
 
 // Wrap returns a handler that answers 401 or 403 or calls next. It closes the connection of an
 // unauthenticated client, so that idle connections cannot be collected.
-func (g *Guard) Wrap(next http.Handler) http.Handler {
+func (g *Filter) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := g.authenticate(r)
 		if err != nil || user == nil {
@@ -112,7 +112,7 @@ var errUnknownToken = errors.New("invalid bearer token")
 
 // authenticate returns the user of a request. Invalid credentials are an error, even if anonymous
 // requests are allowed. A request with a valid certificate and an invalid token is authenticated.
-func (g *Guard) authenticate(r *http.Request) (*authn.UserInfo, error) {
+func (g *Filter) authenticate(r *http.Request) (*authn.UserInfo, error) {
 	user, certErr := g.authorities.user(r.TLS, g.Now())
 	if user != nil {
 		return user, nil
@@ -130,7 +130,7 @@ func (g *Guard) authenticate(r *http.Request) (*authn.UserInfo, error) {
 	return nil, nil
 }
 
-func (g *Guard) token(r *http.Request) (*authn.UserInfo, error) {
+func (g *Filter) token(r *http.Request) (*authn.UserInfo, error) {
 	kind, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	if token, _, _ = strings.Cut(token, " "); g.Tokens == nil || !strings.EqualFold(kind, "bearer") || token == "" {
 		return nil, nil
@@ -147,7 +147,7 @@ func (g *Guard) token(r *http.Request) (*authn.UserInfo, error) {
 
 // authorize checks each permission that suffices. It returns the status code of the response; 200:
 // the request is allowed.
-func (g *Guard) authorize(r *http.Request, user *authn.UserInfo) (code int, text string) {
+func (g *Filter) authorize(r *http.Request, user *authn.UserInfo) (code int, text string) {
 	if g.AlwaysAllow {
 		return http.StatusOK, ""
 	}
@@ -168,7 +168,7 @@ func (g *Guard) authorize(r *http.Request, user *authn.UserInfo) (code int, text
 		user.Username, verb, subresources)
 }
 
-func (g *Guard) allowed(ctx context.Context, user *authn.UserInfo, verb, subresource string) (bool, error) {
+func (g *Filter) allowed(ctx context.Context, user *authn.UserInfo, verb, subresource string) (bool, error) {
 	if g.Authorizer == nil {
 		return false, nil
 	}

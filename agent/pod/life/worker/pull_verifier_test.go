@@ -22,8 +22,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// guardOf is what keeps the images of a node, with the records at path.
-func guardOf(t *testing.T, path string, images cri.Images) (*pulls.Guard, *store.Store) {
+// newVerifier is what keeps the images of a node, with the records at path.
+func newVerifier(t *testing.T, path string, images cri.Images) (*pulls.Verifier, *store.Store) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s, err := store.Open(t.Context(), path, log)
@@ -35,7 +35,7 @@ func guardOf(t *testing.T, path string, images cri.Images) (*pulls.Guard, *store
 		t.Fatal(err)
 	}
 	g := pulls.New(pulls.Config{Policy: policy, Store: s, Images: images, Log: log})
-	if err := g.Settle(t.Context()); err != nil {
+	if err := g.Reconcile(t.Context()); err != nil {
 		t.Error(err)
 	}
 	return g, s
@@ -59,7 +59,7 @@ func TestPrivateImages(t *testing.T) {
 		n := newNode(t, m)
 		n.keyring = users{"ann": {"ann"}, "ann2": {"ann"}, "ann3": {"old", "ann"}, "ann4": {"ann"}, "bob": {"bob"}, "bob2": {"bob"}, "bob3": {"bob"}, "pre": {"bob"}}
 		var records *store.Store
-		n.guard, records = guardOf(t, path, m)
+		n.guard, records = newVerifier(t, path, m)
 		n.start(t)
 		defer func() { n.stop(); records.Close() }()
 		try := func(uid string, policy v1.PullPolicy, image string) {
@@ -95,7 +95,7 @@ func TestPrivateImages(t *testing.T) {
 		if err := records.Close(); err != nil {
 			t.Error(err)
 		}
-		n.guard, records = guardOf(t, path, m)
+		n.guard, records = newVerifier(t, path, m)
 		n.start(t)
 		try("ann4", v1.PullAlways, "app:1")
 		try("bob2", v1.PullAlways, "app:1")

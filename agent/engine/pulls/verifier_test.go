@@ -19,10 +19,10 @@ import (
 
 const app = "reg.example/app:1"
 
-// world is a node with a Guard, which can be restarted.
+// world is a node with a Verifier, which can be restarted.
 type world struct {
 	*testing.T
-	*Guard
+	*Verifier
 	images *fake.Runtime
 	path   string
 	mode   kubelet.ImagePullCredentialsVerificationPolicy
@@ -46,8 +46,8 @@ func (w *world) restart() {
 	w.must(err)
 	policy, err := NewPolicy(w.mode, nil)
 	w.must(err)
-	w.Guard = New(Config{Policy: policy, Store: w.store, Images: w.images, Log: slog.New(slog.DiscardHandler)})
-	w.must(w.Settle(w.Context()))
+	w.Verifier = New(Config{Policy: policy, Store: w.store, Images: w.images, Log: slog.New(slog.DiscardHandler)})
+	w.must(w.Reconcile(w.Context()))
 }
 
 func (w *world) must(err error) {
@@ -96,9 +96,9 @@ func (w *world) pull(name, namespace, user string) string {
 		w.must(err)
 		k.Has = with(user, from)
 	}
-	w.must(w.Begin(w.Context(), name, k.Private()))
+	w.must(w.BeginPull(w.Context(), name, k.Private()))
 	id := w.bring(name)
-	w.Pulled(w.Context(), name, id, k.Private(), append(k.Has, keyring.Credential{})[0])
+	w.RecordPull(w.Context(), name, id, k.Private(), append(k.Has, keyring.Credential{})[0])
 	return id
 }
 
@@ -106,7 +106,7 @@ func (w *world) may(want bool, name, namespace, user string) {
 	w.Helper()
 	id, err := w.imageID(w.Context(), name)
 	w.must(err)
-	got := w.May(w.Context(), name, id, func() keyring.Credentials { return keysOf(namespace, user) })
+	got := w.MayUse(w.Context(), name, id, func() keyring.Credentials { return keysOf(namespace, user) })
 	if got != want {
 		w.Errorf("%s of %s may use %s: %v", user, namespace, name, got)
 	}
@@ -182,10 +182,10 @@ func TestUnknownAccount(t *testing.T) {
 		asked++
 		return v1.ObjectReference{}, errors.New("no link")
 	}
-	if w.May(w.Context(), app, id, func() keyring.Credentials { return k }) || asked != 1 {
+	if w.MayUse(w.Context(), app, id, func() keyring.Credentials { return k }) || asked != 1 {
 		t.Error(asked)
 	}
-	if !w.May(w.Context(), "reg.example/other:1", other, func() keyring.Credentials { return k }) || asked != 1 {
+	if !w.MayUse(w.Context(), "reg.example/other:1", other, func() keyring.Credentials { return k }) || asked != 1 {
 		t.Error(asked)
 	}
 }
@@ -194,10 +194,10 @@ func TestUnknownAccount(t *testing.T) {
 func TestBrokenOffPull(t *testing.T) {
 	w := newWorld(t)
 	key := keysOf("a", "ann").Has[0]
-	w.must(w.Begin(w.Context(), app, true))
+	w.must(w.BeginPull(w.Context(), app, true))
 	w.restart()
 	w.begun(0) // it brought nothing
-	w.must(w.Begin(w.Context(), app, true))
+	w.must(w.BeginPull(w.Context(), app, true))
 	id := w.bring(app)
 	w.may(false, app, "b", "bob")
 	w.may(false, app, "a", "ann")
@@ -207,8 +207,8 @@ func TestBrokenOffPull(t *testing.T) {
 		w.may(false, app, "b", "")
 		w.may(false, app, "a", "ann") // nobody is known
 	}
-	w.must(w.Begin(w.Context(), app, true))
-	w.Pulled(w.Context(), app, id, true, key)
+	w.must(w.BeginPull(w.Context(), app, true))
+	w.RecordPull(w.Context(), app, id, true, key)
 	w.may(true, app, "a", "ann")
 	w.may(false, app, "b", "")
 }
@@ -219,8 +219,8 @@ func TestFailedPull(t *testing.T) {
 	w := newWorld(t, "reg.example/pre:1")
 	for _, name := range []string{app, "reg.example/pre:1"} {
 		for range 3 {
-			w.must(w.Begin(w.Context(), name, true))
-			w.Failed(w.Context(), name, true, true)
+			w.must(w.BeginPull(w.Context(), name, true))
+			w.RecordFailure(w.Context(), name, true, true)
 		}
 	}
 	w.begun(2)
@@ -230,8 +230,8 @@ func TestFailedPull(t *testing.T) {
 	w.restart()
 	w.may(true, app, "b", "")
 	w.may(true, "reg.example/pre:1", "b", "")
-	w.must(w.Begin(w.Context(), app, true))
-	w.Failed(w.Context(), app, true, false)
+	w.must(w.BeginPull(w.Context(), app, true))
+	w.RecordFailure(w.Context(), app, true, false)
 	w.begun(0)
 }
 
@@ -239,13 +239,13 @@ func TestFailedPull(t *testing.T) {
 func TestTwoPulls(t *testing.T) {
 	w := newWorld(t)
 	ann := keysOf("a", "ann").Has[0]
-	w.must(w.Begin(w.Context(), app, true))
-	w.must(w.Begin(w.Context(), app, true))
-	w.Failed(w.Context(), app, true, false)
+	w.must(w.BeginPull(w.Context(), app, true))
+	w.must(w.BeginPull(w.Context(), app, true))
+	w.RecordFailure(w.Context(), app, true, false)
 	w.begun(1)
 	id := w.bring(app)
 	w.may(false, app, "b", "bob")
-	w.Pulled(w.Context(), app, id, true, ann)
+	w.RecordPull(w.Context(), app, id, true, ann)
 	w.begun(0)
 	w.may(true, app, "a", "ann")
 }
@@ -256,7 +256,7 @@ func TestRemoved(t *testing.T) {
 	gone, stays := w.pull(app, "a", "ann"), w.pull("reg.example/stays:1", "a", "ann")
 	_, err := w.images.RemoveImage(w.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: gone}})
 	w.must(err)
-	w.Removed(w.Context())
+	w.PruneRecords(w.Context())
 	if ids, err := w.store.PulledImages(w.Context()); err != nil || len(ids) != 1 || ids[0] != stays {
 		t.Error(ids, err)
 	}
@@ -269,17 +269,17 @@ func TestRemoved(t *testing.T) {
 func TestNoRecord(t *testing.T) {
 	w := newWorld(t)
 	key := keysOf("a", "ann").Has[0]
-	w.must(w.Begin(w.Context(), app, true))
+	w.must(w.BeginPull(w.Context(), app, true))
 	id := w.bring(app)
 	ctx, cancel := context.WithCancel(w.Context())
 	cancel()
-	w.Pulled(ctx, app, id, true, key)
+	w.RecordPull(ctx, app, id, true, key)
 	w.may(false, app, "b", "")
 	w.begun(1)
 	w.restart()
 	w.may(false, app, "b", "")
 	w.must(w.store.Close())
-	if err := w.Begin(w.Context(), app, true); !errors.Is(err, store.ErrClosed) {
+	if err := w.BeginPull(w.Context(), app, true); !errors.Is(err, store.ErrClosed) {
 		t.Error(err)
 	}
 	w.may(false, app, "a", "ann")

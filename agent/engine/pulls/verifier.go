@@ -30,10 +30,10 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Guard decides which pods may use the images that are present, and maintains the records
+// A Verifier decides which pods may use the images that are present, and maintains the records
 // for that. Its methods may be called from any goroutine. Image names are those of
 // containers, with a tag or digest.
-type Guard struct {
+type Verifier struct {
 	cfg Config
 
 	mu         sync.Mutex
@@ -48,14 +48,14 @@ type activePull struct {
 	previous string // the ID of the image with this name before the pull
 }
 
-// New returns a Guard. It starts nothing.
-func New(cfg Config) *Guard {
-	return &Guard{cfg: cfg, active: map[string]activePull{}, unrecorded: map[string]bool{}}
+// New returns a Verifier. It starts nothing.
+func New(cfg Config) *Verifier {
+	return &Verifier{cfg: cfg, active: map[string]activePull{}, unrecorded: map[string]bool{}}
 }
 
-// Open returns the Guard for a configuration. It sets the Policy of cfg from k. It returns nil if the feature gate of
+// Open returns the Verifier for a configuration. It sets the Policy of cfg from k. It returns nil if the feature gate of
 // the policy is off. Then every pod may use every image.
-func Open(k *kubelet.KubeletConfiguration, cfg Config) (g *Guard, err error) {
+func Open(k *kubelet.KubeletConfiguration, cfg Config) (g *Verifier, err error) {
 	if k.ImagePullCredentialsVerificationPolicy == "" {
 		return nil, nil
 	}
@@ -65,10 +65,10 @@ func Open(k *kubelet.KubeletConfiguration, cfg Config) (g *Guard, err error) {
 	return New(cfg), nil
 }
 
-// Settle reconciles the records with the images that are present. It is called before any pod
+// Reconcile reconciles the records with the images that are present. It is called before any pod
 // starts. A record that cannot be stored, as on a full disk, is kept in memory until the next
 // start.
-func (g *Guard) Settle(ctx context.Context) error {
+func (g *Verifier) Reconcile(ctx context.Context) error {
 	if g == nil {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (g *Guard) Settle(ctx context.Context) error {
 }
 
 // recordUnowned stores a record without an owner for a pulled image, unless it has a record.
-func (g *Guard) recordUnowned(ctx context.Context, id, ref string) error {
+func (g *Verifier) recordUnowned(ctx context.Context, id, ref string) error {
 	known, err := g.cfg.Store.PullsOf(ctx, id)
 	if err != nil {
 		return err
@@ -106,10 +106,10 @@ func (g *Guard) recordUnowned(ctx context.Context, id, ref string) error {
 	return g.cfg.Store.PutPull(ctx, store.Pull{Image: id}, ref)
 }
 
-// May reports whether a pod may use the image with this ID under this name without a pull. It calls credentials,
+// MayUse reports whether a pod may use the image with this ID under this name without a pull. It calls credentials,
 // which returns the pod's credentials for the image, only if they matter. No credential provider plugin runs for it.
 // May logs an error and returns false, without a log line if ctx has ended.
-func (g *Guard) May(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
+func (g *Verifier) MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool {
 	ok, err := g.may(ctx, name, id, credentials)
 	if err != nil && ctx.Err() == nil {
 		g.cfg.Log.Error("cannot verify the credentials for a present image: the image is pulled again", "image", name, "id",
@@ -118,7 +118,7 @@ func (g *Guard) May(ctx context.Context, name, id string, credentials func() key
 	return ok && err == nil
 }
 
-func (g *Guard) may(ctx context.Context, name, id string, credentials func() keyring.Credentials) (bool, error) {
+func (g *Verifier) may(ctx context.Context, name, id string, credentials func() keyring.Credentials) (bool, error) {
 	repository, err := repositoryOf(name)
 	if err != nil {
 		return false, err
@@ -168,7 +168,7 @@ func (g *Guard) may(ctx context.Context, name, id string, credentials func() key
 }
 
 // sourcesOf returns the sources of credentials, without those of the node itself.
-func (g *Guard) sourcesOf(all []keyring.Credential) (out []store.PullSource, err error) {
+func (g *Verifier) sourcesOf(all []keyring.Credential) (out []store.PullSource, err error) {
 	for _, c := range all {
 		if c.From.Kind == "" {
 			continue
@@ -188,7 +188,7 @@ func sourceOf(from v1.ObjectReference) store.PullSource {
 
 // withHash returns the source of a credential, with a hash if it is a Secret. A credential from a plugin differs at
 // each call, so only the service account identifies its source.
-func (g *Guard) withHash(c keyring.Credential) (store.PullSource, error) {
+func (g *Verifier) withHash(c keyring.Credential) (store.PullSource, error) {
 	s, auth := sourceOf(c.From), c.Auth
 	if s.Kind != keyring.Secret {
 		return s, nil
@@ -204,7 +204,7 @@ func (g *Guard) withHash(c keyring.Credential) (store.PullSource, error) {
 
 // pulledUnrecorded reports whether an image was pulled but may lack a record: a running pull
 // has fetched it, or storing its record failed.
-func (g *Guard) pulledUnrecorded(ctx context.Context, id string) (bool, error) {
+func (g *Verifier) pulledUnrecorded(ctx context.Context, id string) (bool, error) {
 	g.mu.Lock()
 	unrecorded := g.unrecorded[id]
 	var running []store.BegunPull
@@ -224,7 +224,7 @@ func (g *Guard) pulledUnrecorded(ctx context.Context, id string) (bool, error) {
 
 // forgetFailed removes the intent of a failed pull once the image was loaded in another way.
 // Otherwise the image would count as pulled after a restart.
-func (g *Guard) forgetFailed(ctx context.Context, name string) {
+func (g *Verifier) forgetFailed(ctx context.Context, name string) {
 	g.mu.Lock()
 	b, noted := g.active[name]
 	if noted = noted && b.running == 0; noted {
@@ -239,9 +239,9 @@ func (g *Guard) forgetFailed(ctx context.Context, name string) {
 	}
 }
 
-// Begin stores the intent of a pull before it starts. If private is false, every pod may use
+// BeginPull stores the intent of a pull before it starts. If private is false, every pod may use
 // the image, and Begin does nothing.
-func (g *Guard) Begin(ctx context.Context, name string, private bool) error {
+func (g *Verifier) BeginPull(ctx context.Context, name string, private bool) error {
 	if !private {
 		return nil
 	}
@@ -264,9 +264,9 @@ func (g *Guard) Begin(ctx context.Context, name string, private bool) error {
 	return nil
 }
 
-// Failed is called after Begin if the pull failed. It removes the intent, unless the registry was unreachable. That
+// RecordFailure is called after Begin if the pull failed. It removes the intent, unless the registry was unreachable. That
 // pull is retried soon, and keeping the intent saves a write at each attempt.
-func (g *Guard) Failed(ctx context.Context, name string, private, unreachable bool) {
+func (g *Verifier) RecordFailure(ctx context.Context, name string, private, unreachable bool) {
 	if !private || !g.finish(name, !unreachable) || unreachable {
 		return
 	}
@@ -277,7 +277,7 @@ func (g *Guard) Failed(ctx context.Context, name string, private, unreachable bo
 
 // finish ends one pull of an image name. It returns whether it was the last running one. In that case it removes the
 // entry if forget is set.
-func (g *Guard) finish(name string, forget bool) bool {
+func (g *Verifier) finish(name string, forget bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.active[name]
@@ -289,10 +289,10 @@ func (g *Guard) finish(name string, forget bool) bool {
 	return b.running == 0
 }
 
-// Pulled is called after Begin if the pull succeeded, with the image's ID and the credential
+// RecordPull is called after Begin if the pull succeeded, with the image's ID and the credential
 // that the registry accepted. Without a credential, or with one of the node itself, every pod
 // may use the image.
-func (g *Guard) Pulled(ctx context.Context, name, id string, private bool, with keyring.Credential) {
+func (g *Verifier) RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential) {
 	err := g.pulled(ctx, name, id, with)
 	g.mu.Lock()
 	if err != nil {
@@ -309,11 +309,11 @@ func (g *Guard) Pulled(ctx context.Context, name, id string, private bool, with 
 		g.finish(name, err == nil)
 	}
 	if err == nil {
-		g.Removed(ctx)
+		g.PruneRecords(ctx)
 	}
 }
 
-func (g *Guard) pulled(ctx context.Context, name, id string, with keyring.Credential) error {
+func (g *Verifier) pulled(ctx context.Context, name, id string, with keyring.Credential) error {
 	repository, err := repositoryOf(name)
 	if err != nil {
 		return err
@@ -325,15 +325,15 @@ func (g *Guard) pulled(ctx context.Context, name, id string, with keyring.Creden
 	return g.write(ctx, p, name)
 }
 
-func (g *Guard) write(ctx context.Context, p store.Pull, ref string) error {
+func (g *Verifier) write(ctx context.Context, p store.Pull, ref string) error {
 	g.writes.Lock()
 	defer g.writes.Unlock()
 	return g.cfg.Store.PutPull(ctx, p, ref)
 }
 
-// Removed deletes the records of images that no longer exist. It is called after images were
+// PruneRecords deletes the records of images that no longer exist. It is called after images were
 // removed.
-func (g *Guard) Removed(ctx context.Context) {
+func (g *Verifier) PruneRecords(ctx context.Context) {
 	if g == nil {
 		return
 	}
@@ -344,7 +344,7 @@ func (g *Guard) Removed(ctx context.Context) {
 	}
 }
 
-func (g *Guard) prune(ctx context.Context) error {
+func (g *Verifier) prune(ctx context.Context) error {
 	g.writes.Lock()
 	defer g.writes.Unlock()
 	ids, err := g.cfg.Store.PulledImages(ctx)
@@ -362,7 +362,7 @@ func (g *Guard) prune(ctx context.Context) error {
 }
 
 // imageID returns the ID of the image with this name, or "" if it is not present.
-func (g *Guard) imageID(ctx context.Context, name string) (string, error) {
+func (g *Verifier) imageID(ctx context.Context, name string) (string, error) {
 	r, err := g.cfg.Images.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
 	if err != nil {
 		return "", fmt.Errorf("look for image %q: %w", name, err)

@@ -286,7 +286,7 @@ func TestNobody(t *testing.T) {
 		{access.Config{Tokens: v, Authorizer: v}, ""},
 		{access.Config{AlwaysAllow: true}, "clientCAFile"},
 	} {
-		if got := access.New(c.config).Nobody(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+		if got := access.New(c.config).WhyNobody(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.config, got, c.want)
 		}
 	}
