@@ -4,5 +4,5 @@
 //	worker    one goroutine for each pod, which carries out the plan
 //	observe   the last known state of each pod in the container runtime
 //	features  the features of a pod's runtime handler
-//	recovery  fills a store that was lost from the pods that run
+//	recovery  rebuilds a lost store from the pods in the runtime
 package life

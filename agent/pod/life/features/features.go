@@ -14,12 +14,13 @@ type Runtime interface {
 	Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error)
 }
 
-// Classes returns the handler of a pod's RuntimeClass; "" is the runtime's default.
+// Classes returns the handler of a pod's RuntimeClass. The empty name stands for the runtime's default handler.
 type Classes interface {
 	RuntimeHandler(pod *v1.Pod) (string, error)
 }
 
-// ClassIsHandler is the Classes of a node without an API server, which has no RuntimeClass objects.
+// ClassIsHandler implements Classes on a node without an API server. Such a node has no RuntimeClass objects, so the
+// name of the class is used as the name of the handler.
 type ClassIsHandler struct{}
 
 // RuntimeHandler returns the name of the pod's RuntimeClass.
@@ -30,21 +31,21 @@ func (ClassIsHandler) RuntimeHandler(pod *v1.Pod) (string, error) {
 	return *pod.Spec.RuntimeClassName, nil
 }
 
-// Handlers are the handlers of a runtime.
+// Handlers finds the runtime handlers of pods.
 type Handlers struct {
 	Runtime Runtime
 	Classes Classes
 }
 
-// Of returns the handler of a pod and its features. It calls the runtime each time, whose programs may have been replaced.
-// For a runtime that lists no handlers it returns no features.
+// Of returns the name of a pod's handler and the features of that handler. It calls the runtime each time, because a
+// handler's program may have been replaced. The features are nil if the runtime lists no handlers.
 func (h Handlers) Of(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error) {
 	if handler, err = h.Classes.RuntimeHandler(pod); err != nil {
 		return "", nil, err
 	}
 	st, err := h.Runtime.Status(ctx, &api.StatusRequest{})
 	if err != nil {
-		return handler, nil, fmt.Errorf("ask the runtime for its handlers: %w", err)
+		return handler, nil, fmt.Errorf("get the runtime's handlers: %w", err)
 	}
 	for _, r := range st.GetRuntimeHandlers() {
 		if r.GetName() == handler {
@@ -54,15 +55,15 @@ func (h Handlers) Of(ctx context.Context, pod *v1.Pod) (handler string, can *api
 	if len(st.GetRuntimeHandlers()) == 0 {
 		return handler, nil, nil
 	}
-	return handler, nil, fmt.Errorf("the handler %q is not known", handler)
+	return handler, nil, fmt.Errorf("the runtime has no handler %q", handler)
 }
 
-// askTime bounds the call of the runtime.
-const askTime = 10 * time.Second
+// statusTimeout is the timeout of the call to the runtime.
+const statusTimeout = 10 * time.Second
 
-// ReadOnlyTrees reports whether mounts of a pod can be read-only recursively.
+// ReadOnlyTrees reports whether the handler of the pod supports recursive read-only mounts. It returns false on an error.
 func (h Handlers) ReadOnlyTrees(pod *v1.Pod) bool {
-	ctx, stop := context.WithTimeout(context.Background(), askTime)
+	ctx, stop := context.WithTimeout(context.Background(), statusTimeout)
 	defer stop()
 	_, can, err := h.Of(ctx, pod)
 	return err == nil && can.GetRecursiveReadOnlyMounts()

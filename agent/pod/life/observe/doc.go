@@ -1,9 +1,9 @@
-// Package observe keeps a view of each pod: its last known state in the container runtime. Events of the runtime, or
-// a relist where it has none, name the pods that changed, and only these are read again.
+// Package observe keeps a view of each pod: its last known state in the container runtime. The runtime's events say
+// which pods changed, and only these are read again. A runtime without events is listed periodically instead.
 //
 //	cri.Events --uid--> dirty --refresh--> cache --uid--> changed(uid)
 //	relist (slow) --uids that differ--^      ^
 //	worker, after its own action: Refresh ---+   (so that it never acts on a stale view)
 //
-// A view is immutable: it is replaced, never changed.
+// A view is immutable. When the pod changes, a new view replaces it.
 package observe

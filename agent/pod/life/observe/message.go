@@ -13,15 +13,16 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// The kubelet's bounds for one termination message.
+// The limits of a termination message. They are the kubelet's.
 const (
 	maxMessage      = 4096
 	maxMessageLog   = 2048
 	maxMessageLines = 80
 )
 
-// terminationMessage returns the termination message of a container that has ended: its termination log or, if that is
-// empty and the container's policy says so, the end of its output.
+// terminationMessage returns the termination message of a container that has ended. This is the content of its
+// termination log. If the log is empty and the container failed, it is the end of the container's output, provided that
+// its policy is FallbackToLogsOnError.
 // https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 func terminationMessage(st *api.ContainerStatus) string {
 	path := st.GetAnnotations()[keys.MessagePath]
@@ -39,8 +40,9 @@ func terminationMessage(st *api.ContainerStatus) string {
 	return ""
 }
 
-// tail returns at most the last n bytes of a regular file. It returns nothing if there is no such file: a container can
-// write to it, and a pod that mounts the host's log directory can replace it by anything.
+// tail returns at most the last n bytes of a file. It returns nil if the file is not a regular one, or cannot be read.
+// The file is not trusted: a container writes it, and a pod that mounts the host's log directory can replace it with a
+// link or a device.
 func tail(path string, n int64) []byte {
 	f, err := untrusted.Open(filepath.Dir(path), filepath.Base(path))
 	if err != nil {
@@ -63,7 +65,7 @@ func lastLines(log []byte) string {
 	lines := bytes.Split(bytes.TrimSuffix(log, []byte("\n")), []byte("\n"))
 	var out []byte
 	if len(lines) > 0 && int64(len(log)) == 4*maxMessageLog {
-		lines = lines[1:] // cut in the middle
+		lines = lines[1:] // it is incomplete
 	}
 	for _, l := range lines[max(len(lines)-maxMessageLines, 0):] {
 		if f := bytes.SplitN(l, []byte(" "), 4); len(f) == 4 {

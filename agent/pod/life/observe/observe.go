@@ -22,79 +22,79 @@ import (
 )
 
 const (
-	relistWithEvents    = 5 * time.Minute // events may be lost, but seldom
-	syncsOfRelist       = 5               // what Sync of a minute makes the same
+	relistWithEvents    = 5 * time.Minute // long, because events are seldom lost
+	relistPerSync       = 5               // with the default Sync, one minute, the result is relistWithEvents
 	relistWithoutEvents = 2 * time.Second
 	resubscribeAfter    = time.Second
-	standsAfter         = time.Second // a subscription counts as active: few runtimes report it
+	activeAfter         = time.Second // until a new subscription counts as active; few runtimes report this
 
-	// A runtime may report first that a container ended and then, seconds later if it is busy, that it was killed for
-	// lack of memory, as containerd before 2.3 does. For so long after the end the reason may change.
+	// A runtime may report that a container failed, and only later that it was killed for lack of memory. containerd
+	// before 2.3 does this, with a delay of seconds if it is busy. The reason may change for this time after the end.
 	reasonLate = 10 * time.Second
 )
 
-// reasonAgain is how long after the end of a container its reason is read again.
-var reasonAgain = []time.Duration{time.Second, 9 * time.Second}
+// rereadAfter lists how long after the end of a container its reason is read again.
+var rereadAfter = []time.Duration{time.Second, 9 * time.Second}
 
-// Config is what an Observer needs.
+// Config configures an Observer.
 type Config struct {
 	Runtime cri.Runtime     // if it implements cri.Events, its events are used
 	Changed func(types.UID) // called after a view changed; must not block
 	Log     *slog.Logger
-	// Relisted is called after each Relist with how long it took, and when the one before ended; zero: it was the
-	// first. Nil: it is not called.
+	// Relisted is called after each Relist with its duration, and with the time at which the previous one ended. That
+	// time is zero for the first Relist. Relisted may be nil.
 	Relisted func(took time.Duration, before time.Time)
-	Relist   time.Duration // 0: five minutes with events, two seconds without
-	// Sync is a kubelet's syncFrequency. With events all pods are listed only after five times of it. 0: a minute.
+	Relist   time.Duration // period of Relist; 0 means five minutes with events and two seconds without
+	// Sync is the syncFrequency of a kubelet's configuration; 0 means one minute. With events, the default period of
+	// Relist is five times Sync.
 	Sync time.Duration
 }
 
-// An Observer has the views of all pods. Its methods may be called from any goroutine.
+// An Observer keeps the views of all pods. Its methods may be called from any goroutine.
 type Observer struct {
 	cfg   Config
-	dirty *dirty.Set[types.UID] // to be read
+	dirty *dirty.Set[types.UID] // the pods to read again
 
-	// One of these locks, chosen by the UID, is held while a pod is read, so that an older view never replaces a
-	// newer one.
+	// While a pod is read, the lock that its UID selects is held, so that an older view never replaces a newer one.
 	reading [64]sync.Mutex
 	seed    maphash.Seed
 
 	mu    sync.Mutex
 	pods  map[types.UID]plan.Observed
-	since time.Time // when Run began its present calls of the runtime; zero: it makes none
+	since time.Time // when Run began its present calls to the runtime; zero if it makes none
 
 	relisted time.Time // when the last Relist ended
 }
 
-// New starts nothing.
+// New returns an Observer without views. Run keeps them up to date.
 func New(cfg Config) *Observer {
 	if cfg.Relist == 0 {
 		cfg.Relist = relistWithoutEvents
 		if _, ok := cfg.Runtime.(cri.Events); ok {
 			cfg.Relist = relistWithEvents
 			if cfg.Sync > 0 {
-				cfg.Relist = syncsOfRelist * cfg.Sync
+				cfg.Relist = relistPerSync * cfg.Sync
 			}
 		}
 	}
 	return &Observer{cfg: cfg, seed: maphash.MakeSeed(), pods: map[types.UID]plan.Observed{}, dirty: dirty.New[types.UID]()}
 }
 
-// Pod returns the newest view of a pod. It is empty if the runtime has nothing of the pod.
+// Pod returns the newest view of a pod. The view is empty if the runtime has no sandbox or container of the pod.
 func (o *Observer) Pod(uid types.UID) plan.Observed {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.pods[uid]
 }
 
-// UIDs returns the pods that the runtime has something of.
+// UIDs returns the UIDs of the pods that have a sandbox or a container in the runtime.
 func (o *Observer) UIDs() []types.UID {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Collect(maps.Keys(o.pods))
 }
 
-// Has reports whether the runtime has a container.
+// Has reports whether a view contains the container with the given ID.
 func (o *Observer) Has(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,7 +106,7 @@ func (o *Observer) Has(id string) bool {
 	return false
 }
 
-// Run keeps the views fresh until ctx ends.
+// Run keeps the views up to date until ctx ends.
 func (o *Observer) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -140,7 +140,7 @@ func (o *Observer) began(t time.Time) {
 	o.since = t
 }
 
-// Busy returns for how long Run has been waiting for answers of the runtime; 0: it is not.
+// Busy returns how long Run has been waiting for responses of the runtime. It is 0 if Run does not wait.
 func (o *Observer) Busy() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,15 +150,15 @@ func (o *Observer) Busy() time.Duration {
 	return time.Since(o.since)
 }
 
-// follow subscribes to the runtime's events, and again after each failure. Changes between two subscriptions, or before
-// a subscription is active, cause no event. All pods are therefore listed after a failure, and again when the subscription
-// is active.
+// follow subscribes to the runtime's events, and subscribes again after each failure. A change between two subscriptions,
+// or before a subscription is active, causes no event. Therefore all pods are listed after a failure, and again when the
+// new subscription is active.
 func (o *Observer) follow(ctx context.Context) {
 	events, ok := o.cfg.Runtime.(cri.Events)
 	for ok && ctx.Err() == nil {
 		err := o.subscribe(ctx, events)
 		if ctx.Err() == nil {
-			o.cfg.Log.Warn("the runtime's events broke off, listing everything", "error", err)
+			o.cfg.Log.Warn("the subscription to the runtime's events ended, listing all pods", "error", err)
 			o.relist(ctx, resubscribeAfter)
 		}
 	}
@@ -170,7 +170,7 @@ func (o *Observer) subscribe(ctx context.Context, events cri.Events) error {
 	defer listing.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	listing.Go(func() { o.relist(ctx, standsAfter) })
+	listing.Go(func() { o.relist(ctx, activeAfter) })
 	return events.ContainerEvents(ctx, func(e *api.ContainerEventResponse) {
 		if uid := uidOf(e); uid != "" {
 			o.dirty.Add(uid)
@@ -178,7 +178,7 @@ func (o *Observer) subscribe(ctx context.Context, events cri.Events) error {
 	})
 }
 
-// relist calls Relist after some time, unless ctx ends before.
+// relist waits for the given time and calls Relist. If ctx ends first, it returns.
 func (o *Observer) relist(ctx context.Context, after time.Duration) {
 	select {
 	case <-time.After(after):
@@ -200,8 +200,8 @@ func uidOf(e *api.ContainerEventResponse) types.UID {
 	return ""
 }
 
-// Relist lists all pods of the runtime, and reads those again whose view differs. It is called once before the workers
-// start.
+// Relist lists all pods of the runtime. It reads those again whose view differs from the list. The agent calls it once
+// before the workers start.
 func (o *Observer) Relist(ctx context.Context) error {
 	begin := time.Now()
 	defer func() {
@@ -228,19 +228,19 @@ func (o *Observer) Relist(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Refresh reads one pod from the runtime now. The worker calls it after each of
-// its own actions.
+// Refresh reads one pod from the runtime. The worker calls it after each of its own actions.
 func (o *Observer) Refresh(ctx context.Context, uid types.UID) error {
 	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return seen })
 }
 
-// Reread is Refresh that reads running containers again, too: their resources change only when the worker changes them.
+// Reread is like Refresh, but also reads the containers whose state has not changed. The worker calls it after it changed
+// the resources of a running container. Only the worker changes them, so Refresh need not read them.
 func (o *Observer) Reread(ctx context.Context, uid types.UID) error {
 	return o.refresh(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
 }
 
-// refresh reads a pod again, and updates its view. Members of the former view that kept returns are not read again if
-// their state is the same.
+// refresh reads a pod from the runtime and updates its view. kept selects sandboxes and containers of the former view.
+// Those whose state has not changed are copied from there.
 func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) error {
 	lock := &o.reading[maphash.String(o.seed, string(uid))%uint64(len(o.reading))]
 	lock.Lock()
@@ -261,8 +261,8 @@ func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Ob
 		o.cfg.Changed(uid)
 	}
 	if slices.ContainsFunc(after.Containers, func(c plan.Container) bool { return unsettled(c) && !ended(before, c.ID) }) {
-		for _, again := range reasonAgain {
-			time.AfterFunc(again, func() {
+		for _, delay := range rereadAfter {
+			time.AfterFunc(delay, func() {
 				if slices.ContainsFunc(o.Pod(uid).Containers, unsettled) {
 					o.dirty.Add(uid)
 				}
@@ -272,13 +272,13 @@ func (o *Observer) refresh(ctx context.Context, uid types.UID, kept func(plan.Ob
 	return nil
 }
 
-// unsettled reports whether the runtime may yet report another reason for a container's end.
+// unsettled reports whether the runtime may still report another reason for the container's end.
 func unsettled(c plan.Container) bool {
 	age := time.Since(c.FinishedAt)
 	return c.State == plan.Exited && c.Reason == "Error" && 0 <= age && age < reasonLate
 }
 
-// ended reports whether a container has ended in a view.
+// ended reports whether the container has ended according to the view.
 func ended(seen plan.Observed, id string) bool {
 	c := find(seen, id)
 	return c != nil && c.State == plan.Exited

@@ -186,8 +186,8 @@ func TestEvents(t *testing.T) {
 // Why a container ended may come later than that it did, without an event. It is asked for
 // twice more, and not again when it is there.
 func TestReasonComesLate(t *testing.T) {
-	t.Run("soon", func(t *testing.T) { reasonComes(t, 0, reasonAgain[0]) })
-	t.Run("late", func(t *testing.T) { reasonComes(t, 5*time.Second, reasonAgain[1]) })
+	t.Run("soon", func(t *testing.T) { reasonComes(t, 0, rereadAfter[0]) })
+	t.Run("late", func(t *testing.T) { reasonComes(t, 5*time.Second, rereadAfter[1]) })
 }
 
 func reasonComes(t *testing.T, after, within time.Duration) {
@@ -261,7 +261,7 @@ func TestChangesBeforeTheEvents(t *testing.T) {
 		began := time.Now()
 		r.change(func() { r.containers[0].State = api.ContainerState_CONTAINER_EXITED })
 		<-changes
-		if time.Since(began) > standsAfter {
+		if time.Since(began) > activeAfter {
 			t.Errorf("at the start it took %v", time.Since(began))
 		}
 		r.events <- errors.New("overrun")
@@ -270,7 +270,7 @@ func TestChangesBeforeTheEvents(t *testing.T) {
 		began = time.Now()
 		r.change(func() { r.sandboxes[0].State = api.PodSandboxState_SANDBOX_NOTREADY })
 		<-changes
-		if time.Since(began) > standsAfter {
+		if time.Since(began) > activeAfter {
 			t.Errorf("after a break it took %v", time.Since(began))
 		}
 	})

@@ -19,13 +19,13 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A listing is the entries of one pod in the runtime's lists.
+// A listing has the entries of one pod in the runtime's lists.
 type listing struct {
 	sandboxes  []*api.PodSandbox
 	containers []*api.Container
 }
 
-// list returns the sandboxes and containers with the labels match; nil: of all pods.
+// list returns the sandboxes and containers with the given labels. If match is nil, it returns those of all pods.
 func (o *Observer) list(ctx context.Context, match map[string]string) (map[types.UID]*listing, error) {
 	sandboxes, err := o.cfg.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{LabelSelector: match}})
 	if err != nil {
@@ -43,7 +43,7 @@ func (o *Observer) list(ctx context.Context, match map[string]string) (map[types
 		return found[types.UID(uid)]
 	}
 	for _, sb := range sandboxes.Items {
-		if uid := sb.Labels[keys.PodUID]; uid != "" { // else another program made it
+		if uid := sb.Labels[keys.PodUID]; uid != "" { // without the label, another program created it
 			l := entry(uid)
 			l.sandboxes = append(l.sandboxes, sb)
 		}
@@ -57,7 +57,7 @@ func (o *Observer) list(ctx context.Context, match map[string]string) (map[types
 	return found, nil
 }
 
-// same reports whether a view has the same sandboxes and containers in the same states.
+// same reports whether the view has the same sandboxes and containers as the listing, in the same states.
 func (l *listing) same(seen plan.Observed) bool {
 	if len(l.sandboxes) != len(seen.Sandboxes) || len(l.containers) != len(seen.Containers) {
 		return false
@@ -75,7 +75,7 @@ func (l *listing) same(seen plan.Observed) bool {
 	return true
 }
 
-// read returns the view of one pod. Sandboxes and containers whose state has not changed are copied from before.
+// read returns the view of one pod. Sandboxes and containers whose state has not changed are copied from the view before.
 func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed) (plan.Observed, error) {
 	found, err := o.list(ctx, map[string]string{keys.PodUID: string(uid)})
 	if err != nil {
@@ -110,7 +110,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed
 			return seen, err
 		}
 		if s != nil {
-			if old := find(before, c.Id); old != nil && unsettled(*old) { // its message may have been removed since
+			if old := find(before, c.Id); old != nil && unsettled(*old) { // only the reason is new: the file of the message may be gone
 				kept := *old
 				kept.Reason, s = s.Reason, &kept
 			}
@@ -133,7 +133,7 @@ func find(seen plan.Observed, id string) *plan.Container {
 	return nil
 }
 
-// sandbox returns nil for a sandbox that does not exist any more.
+// sandbox reads a sandbox. It returns nil if the sandbox no longer exists.
 func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandbox, error) {
 	r, err := o.cfg.Runtime.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: sb.Id})
 	if errdefs.IsNotFound(err) {
@@ -162,7 +162,7 @@ func (o *Observer) sandbox(ctx context.Context, sb *api.PodSandbox) (*plan.Sandb
 	return s, nil
 }
 
-// container returns nil for a container that does not exist any more.
+// container reads a container. It returns nil if the container no longer exists.
 func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Container, error) {
 	r, err := o.cfg.Runtime.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: c.Id})
 	if errdefs.IsNotFound(err) {
@@ -190,7 +190,7 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &plan.User{UID: u.Uid, GID: u.Gid, Groups: u.SupplementalGroups}
 	}
-	if s := st.GetStopSignal(); s != api.Signal_SIGNAL_RUNTIME_DEFAULT { // which a runtime sends that does not know the signal
+	if s := st.GetStopSignal(); s != api.Signal_SIGNAL_RUNTIME_DEFAULT { // a runtime that does not report the signal sends this value
 		out.StopSignal = strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-").Replace(s.String())
 	}
 	if out.State == plan.Exited {
@@ -201,7 +201,7 @@ func (o *Observer) container(ctx context.Context, c *api.Container) (*plan.Conta
 	return out, nil
 }
 
-// count returns the number in an annotation; 0: there is none.
+// count returns the number in an annotation. It returns 0 if there is none.
 func count(st *api.ContainerStatus, key string) uint32 {
 	n, err := strconv.ParseUint(st.GetAnnotations()[key], 10, 32)
 	if err != nil {
@@ -224,7 +224,7 @@ func state(s api.ContainerState) plan.State {
 	return plan.Unknown
 }
 
-// stamp returns a time of the CRI in nanoseconds. 0 means that the event has not happened: the zero time.
+// stamp converts a time of the CRI, in nanoseconds. 0 becomes the zero time: the event has not happened.
 func stamp(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}

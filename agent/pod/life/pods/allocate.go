@@ -18,42 +18,43 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// Triggers of another decision about a deferred resize: a label of kubelet_pod_deferred_accepted_resizes_total.
+// The events that cause another decision about a deferred resize. They are values of the label retry_trigger of
+// kubelet_pod_deferred_accepted_resizes_total.
 const (
 	podUpdated    = "pod_updated"
 	podResized    = "pod_resized"
 	podsRemoved   = "pods_removed"
 	podTerminated = "pod_terminated"
-	nodeChanged   = "node_changed" // islet's own
+	nodeChanged   = "node_changed" // a kubelet does not have this value
 )
 
 // Resizes counts resizes. *figures.Figures is one.
 type Resizes interface {
 	Requested(resource, requirement, operation string)
 	Infeasible(detail string)
-	Accepted(trigger string) // after it was deferred
+	Accepted(trigger string) // the resize was deferred before
 }
 
 // An allocation is the resources that the node has allocated to an admitted pod. Pods.mu guards it.
 type allocation struct {
 	given      *v1.PodSpec // see allocate.Of
 	generation int64       // of the pod that requested it
-	granting   *v1.PodSpec // will be given once it is stored; nil: there is none
+	granting   *v1.PodSpec // replaces given once it is stored; nil if no grant is being stored
 
-	pod      *v1.Pod // the wanted pod with the resources that are given
-	madeFrom *v1.Pod // the version of the wanted pod that pod was made from: see worker.Wanted.Pod
+	pod      *v1.Pod // the wanted pod with the resources of given
+	madeFrom *v1.Pod // the version of the wanted pod from which pod was made; see worker.Wanted.Pod
 
-	asked     *v1.Pod           // the version of the wanted pod that was decided about last
-	tried     uint64            // what Pods.freed was then
-	refusal   *allocate.Refusal // nil: it has what it requested
-	since     time.Time         // when the resize was deferred; zero: none is
+	asked     *v1.Pod           // the version of the wanted pod at the last decision
+	tried     uint64            // Pods.freed at the last decision
+	refusal   *allocate.Refusal // nil if the pod has the resources that it requested
+	since     time.Time         // when the resize was deferred; zero if no resize is deferred
 	announced int64             // the generation whose refusal was recorded as an event
 
-	moving bool            // containers may not have what is given yet
-	least  v1.ResourceList // the most that they may have had since
+	moving bool            // the containers may still have other resources than given
+	least  v1.ResourceList // the most that the containers may have while moving is true
 }
 
-// allocated returns the wanted pod with the resources that it was given. It returns the same object until the wanted
+// allocated returns the wanted pod with the resources that the node gave it. It returns the same object until the wanted
 // pod or the resources change, as worker.Wanted.Pod requires. The caller holds mu.
 func (a *allocation) allocated(wanted *v1.Pod) *v1.Pod {
 	if a == nil {
@@ -65,8 +66,8 @@ func (a *allocation) allocated(wanted *v1.Pod) *v1.Pod {
 	return a.pod
 }
 
-// undecided reports whether the node has to decide about the resources that a pod is wanted with: it never did, or there
-// may be room by now. The caller holds mu.
+// undecided reports whether the node has to decide about a resize. It has to if it has not decided about this version of
+// the pod, or if it deferred the resize and resources were released since. The caller holds mu.
 func (p *Pods) undecided(d desired.Pod, v verdict) bool {
 	a := v.alloc
 	if a == nil || v.end != nil || d.Deleting || d.Waiting != "" || terminal(p.states[d.Pod.UID].status.Phase) {
@@ -78,7 +79,7 @@ func (p *Pods) undecided(d desired.Pod, v verdict) bool {
 	return a.asked != d.Pod || a.refusal != nil && a.refusal.Reason == v1.PodReasonDeferred && a.tried < p.freed
 }
 
-// pending returns what a pod's status shows about resources that it requested and does not have. The caller holds mu.
+// pending returns the part of a pod's status about a resize that has not been granted. The caller holds mu.
 func (p *Pods) pending(d desired.Pod, a *allocation) plan.Pending {
 	out := plan.Pending{Generation: d.Pod.Generation}
 	if a == nil {
@@ -91,8 +92,8 @@ func (p *Pods) pending(d desired.Pod, a *allocation) plan.Pending {
 	return out
 }
 
-// holder returns the resources that a pod holds: for each, the most of what it was given, is about to get, and its
-// containers may still have. The caller holds mu.
+// holder returns the resources that are reserved for a pod. Of each resource this is the largest of three amounts: the
+// given one, the one of a grant that is being stored, and the one that its containers may still have. The caller holds mu.
 func (v *verdict) holder(wanted *v1.Pod) *admit.Holder {
 	pod := v.alloc.allocated(wanted)
 	if v.held == nil || v.held.Pod != pod {
@@ -107,10 +108,10 @@ func (v *verdict) holder(wanted *v1.Pod) *admit.Holder {
 	return v.held
 }
 
-// A grant is a pod that gets the resources that it requested.
+// A grant is the decision that a pod gets the resources that it requested.
 type grant struct {
 	d       desired.Pod
-	trigger string // of the decision, if an earlier one deferred the resize; else empty
+	trigger string // what caused the decision; empty if the resize was not deferred before
 }
 
 type uncounted struct{}
@@ -119,11 +120,11 @@ func (uncounted) Requested(string, string, string) {}
 func (uncounted) Infeasible(string)                {}
 func (uncounted) Accepted(string)                  {}
 
-// Allocate decides whether pods may have the resources that they are wanted with. It decides about all that wait, in the
-// order of allocate.Sort, so that it does not matter for which pod it is called. Granted resources count once they are
-// stored. For a critical pod others are preempted, as at admission. After an error it has to be called again.
+// Allocate decides about the resizes of all pods that wait for a decision, in the order of allocate.Sort. The UID is
+// therefore not used. A grant is stored before it takes effect. Other pods are preempted for a critical pod, as at its
+// admission. After an error the caller must call Allocate again.
 func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
-	select { // one decision after the other, so that each sees the ones before
+	select { // decisions are serialized, so that each one sees the results of the earlier ones
 	case p.allocating <- struct{}{}:
 		defer func() { <-p.allocating }()
 	case <-ctx.Done():
@@ -136,7 +137,7 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	var err error
 	if room.critical != nil {
 		if err = p.preemptAll(ctx, room.Sacrifice, room.critical); err != nil {
-			p.release(podUpdated) // no pod is going to end that it could wait for
+			p.release(podUpdated) // decide again: if no pod ends, nothing else would cause it
 		}
 	}
 	if len(granted) > 0 {
@@ -145,7 +146,7 @@ func (p *Pods) Allocate(ctx context.Context, _ types.UID) error {
 	return err
 }
 
-// grantAll stores the grants, after which they count.
+// grantAll stores the grants and puts them into effect.
 func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID]store.Allocation) error {
 	err := p.c.Store.Allocate(ctx, rows)
 	p.mu.Lock()
@@ -154,13 +155,13 @@ func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID
 	}
 	p.mu.Unlock()
 	if err != nil {
-		p.release(podUpdated) // others may have been refused because of it
+		p.release(podUpdated) // other pods may have been refused because of these grants
 		return err
 	}
 	for _, g := range granted {
 		pod := g.d.Pod
 		p.c.Events.Pod(pod, "", v1.EventTypeNormal, allocate.Started, allocate.Message("Pod resize started", pod, pod.Generation, ""))
-		p.c.Log.Info("pod is resized", "pod", nameOf(pod), "uid", pod.UID)
+		p.c.Log.Info("resizing a pod", "pod", nameOf(pod), "uid", pod.UID)
 		if g.trigger != "" {
 			p.c.Resizes.Accepted(g.trigger)
 		}
@@ -169,15 +170,16 @@ func (p *Pods) grantAll(ctx context.Context, granted []grant, rows map[types.UID
 	return nil
 }
 
-// A clearance is the pods that have to end so that a critical pod may have more.
+// A clearance lists the pods that have to end so that a critical pod can get more resources.
 type clearance struct {
 	admit.Sacrifice
-	critical *v1.Pod // nil: there are none
+	critical *v1.Pod // nil if no pod has to end
 }
 
-// decideResizes decides about all pods that request other resources. A granted pod holds them from now on. If critical
-// pods lack room, others are preempted for the first of them; until those have ended all of them keep what they have. The
-// caller holds mu.
+// decideResizes decides about all pods that request other resources. The resources of a grant are reserved at once. rows
+// are the grants in the store's type. If critical pods lack resources, room lists the pods to preempt for the first one
+// of them. All critical pods without a grant keep their present resources until the preempted pods have ended. The caller
+// holds mu.
 func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.UID]store.Allocation, room clearance) {
 	var waiting []allocate.Waiter
 	wanted := map[types.UID]desired.Pod{}
@@ -219,7 +221,8 @@ func (p *Pods) decideResizes(node admit.Node) (granted []grant, rows map[types.U
 	return granted, rows, room
 }
 
-// refuseResize records that a resize is refused, once. The caller holds mu.
+// refuseResize records the event about a refused resize, unless it was recorded for the same refusal before. The caller
+// holds mu.
 func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal) {
 	r := a.refusal
 	s := p.states[pod.UID].status
@@ -245,14 +248,14 @@ func (p *Pods) refuseResize(pod *v1.Pod, a *allocation, before *allocate.Refusal
 		reason = allocate.Infeasible
 	}
 	p.c.Events.Pod(pod, "", v1.EventTypeWarning, reason, allocate.Message("Pod resize "+r.Reason, pod, pod.Generation, r.Message))
-	p.c.Workers.Poke(pod.UID) // whose next round puts it into the status
+	p.c.Workers.Poke(pod.UID) // the worker's next round updates the status
 }
 
-// give makes a grant count, or takes it back if it could not be stored. The caller holds mu.
+// give puts a grant into effect if it was stored, and revokes it otherwise. The caller holds mu.
 func (p *Pods) give(g grant, stored bool) {
 	v, ok := p.verdicts[g.d.Pod.UID]
 	if !ok || v.alloc == nil || v.alloc.granting == nil {
-		return // the pod is gone
+		return // the pod was removed
 	}
 	a := v.alloc
 	if !stored {
@@ -266,11 +269,12 @@ func (p *Pods) give(g grant, stored bool) {
 	p.verdicts[g.d.Pod.UID] = v
 }
 
-// moved records the progress of a resize. It reports whether the pod released resources. The caller holds mu.
+// moved records the events about a failed or completed resize, given the status of the pod before and now. It reports
+// whether the resize was completed, which may have released resources. The caller holds mu.
 func (p *Pods) moved(in plan.Input, v verdict, before, now *v1.PodStatus) (freed bool) {
 	a := v.alloc
 	if a == nil || in.Want != a.pod {
-		return false // in is of another version of the pod, or from before the last grant
+		return false // in has another version of the pod, or is older than the last grant
 	}
 	old, _ := resizeCondition(before, v1.PodResizeInProgress)
 	shown, goesOn := resizeCondition(now, v1.PodResizeInProgress)
@@ -293,8 +297,8 @@ func (p *Pods) moved(in plan.Input, v verdict, before, now *v1.PodStatus) (freed
 	return true
 }
 
-// load returns what the last run gave to a pod: what it stored, or else what the pod's sandbox was made with. The caller
-// holds mu.
+// load returns the allocation of a pod that ran before the agent restarted. If none is stored, the pod has the resources
+// with which its sandbox was created. The caller holds mu.
 func (p *Pods) load(uid types.UID, rows map[types.UID]store.Allocation) *allocation {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
@@ -309,7 +313,7 @@ func (p *Pods) load(uid types.UID, rows map[types.UID]store.Allocation) *allocat
 	return a
 }
 
-// resume goes on with a resize that the pod's last status shows. The caller holds mu.
+// resume restores the state of a resize from the pod's last status. The caller holds mu.
 func (a *allocation) resume(wanted *v1.Pod, s *v1.PodStatus) {
 	if a == nil {
 		return
@@ -332,7 +336,7 @@ func (a *allocation) resume(wanted *v1.Pod, s *v1.PodStatus) {
 	a.moving, a.least = true, demand.Requests(&had)
 }
 
-// Resizing returns how many pods wait for other resources, by reason, and how many are being resized.
+// Resizing returns the number of pods with a pending resize by reason, and the number of pods that are being resized.
 func (p *Pods) Resizing() (pending map[string]int, inProgress int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -348,7 +352,7 @@ func (p *Pods) Resizing() (pending map[string]int, inProgress int) {
 	return pending, inProgress
 }
 
-// Allocated returns a wanted pod with the resources that the node has given it.
+// Allocated returns a wanted pod with the resources that the node gave it.
 func (p *Pods) Allocated(pod *v1.Pod) *v1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -362,7 +366,7 @@ func (a *allocation) spec() *v1.PodSpec {
 	return a.given
 }
 
-// sameError reports whether two conditions show the same error of a resize.
+// sameError reports whether two conditions are about the same error of a resize.
 func sameError(a, b *v1.PodCondition) bool {
 	return a != nil && a.Reason == b.Reason && a.Message == b.Message && a.ObservedGeneration == b.ObservedGeneration
 }

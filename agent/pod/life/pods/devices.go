@@ -13,8 +13,8 @@ import (
 type Devices interface {
 	// Wants reports whether a pod requests devices that it does not have.
 	Wants(*v1.Pod) bool
-	// Admit allocates them. If it cannot, it returns the reason and the message of a kubelet. An error means that
-	// nothing was decided.
+	// Admit allocates the devices. If it refuses the pod, it returns the reason and the message that a kubelet has for
+	// this. After an error nothing is decided.
 	Admit(context.Context, *v1.Pod) (reason, refusal string, err error)
 }
 
@@ -25,8 +25,8 @@ func (noDevices) Admit(context.Context, *v1.Pod) (string, string, error) {
 	return "", "", nil
 }
 
-// allocateDevices allocates the devices of a pod that is about to be admitted, and then admits it. It may block on a
-// device plugin; other pods do not wait for that.
+// allocateDevices allocates the devices of a pod that is about to be admitted, and then admits it. It may wait for a
+// device plugin. Decisions about other pods continue meanwhile.
 func (p *Pods) allocateDevices(ctx context.Context, d desired.Pod, made uint64, before verdict, known bool) error {
 	uid := d.Pod.UID
 	p.mu.Lock()
@@ -41,7 +41,7 @@ func (p *Pods) allocateDevices(ctx context.Context, d desired.Pod, made uint64, 
 		p.mu.Lock()
 		others := p.refused != refused
 		p.mu.Unlock()
-		if others { // perhaps because of this one
+		if others { // they may have been refused because resources were reserved for this pod
 			p.release(podTerminated)
 			made++
 		}

@@ -1,5 +1,5 @@
-// Package pods is the pods of the node: the wanted pods, the node's decisions about them and their statuses. It is the
-// Desired of the workers and the Pods of the server, and it sends statuses to the outbox.
+// Package pods keeps the node's decisions about the wanted pods, and their statuses. It implements worker.Desired for the
+// workers and server.Pods for the kubelet's server, and it sends statuses to the outbox.
 //
 //	desired --Get, List--> Pods <--Changed(uid)-- workers
 //	                        | ^
@@ -8,8 +8,10 @@
 //	                        v
 //	                store, outbox, server
 //
-// Admit, an action of the plan, decides about a pod, and Get returns the decision, the verdict. It counts once it is
-// stored: a refusal as a row, an admission by the pod's containers in the runtime. A refusal of a pod that is not from
-// the API server is reconsidered when a pod has ended or the node has changed, since no controller would replace
-// the pod.
+// Admit, an action of the plan, decides about a pod. Get returns the decision, which is called the verdict. A refusal is
+// stored before it takes effect. An admission is not stored: after a restart of the agent, a pod that has containers in
+// the runtime and no stored refusal is an admitted one.
+//
+// A refused pod of the API server stays Failed, and its controller replaces it. A refused pod of another source has no
+// controller. Its refusal is reconsidered when a pod has ended or the node has changed.
 package pods

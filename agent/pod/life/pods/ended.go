@@ -7,10 +7,10 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// ended returns the end of a pod that ended before; nil: it did not. A terminal phase of a pod from the API server is
-// final (KEP-3329), whether the server or this node's store has it: the pod never runs again, though its containers may
-// be gone, or the clock may be set back before its deadline. The end of any other pod is computed from its containers
-// each time, as by a kubelet that was restarted. The caller holds mu.
+// ended returns the end of a pod of the API server whose phase is terminal, and nil for any other pod. A terminal phase
+// is final (KEP-3329), no matter whether the server or this node's store has it. The pod never runs again, even if its
+// containers were removed or the clock was set back before its deadline. The end of a pod from another source is computed
+// from its containers each time, as a restarted kubelet does. The caller holds mu.
 func (p *Pods) ended(d desired.Pod) *plan.End {
 	if d.Source != desired.API {
 		return nil
@@ -23,5 +23,4 @@ func (p *Pods) ended(d desired.Pod) *plan.End {
 	return nil
 }
 
-// terminal reports whether a phase is terminal.
 func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Active returns the pods that may run here and have not ended, with their statuses. It includes pods that are being
-// deleted, but not pods whose end the node decided.
+// Active returns the active pods with their statuses. A pod is active if it was admitted, has not ended, and the node has
+// not decided to end it. A pod that is being deleted is active.
 func (p *Pods) Active() []*v1.Pod {
 	wanted := p.c.Desired.List()
 	p.mu.Lock()
@@ -28,15 +28,15 @@ func (p *Pods) Active() []*v1.Pod {
 	return out
 }
 
-// active: see Active. The caller holds mu.
+// active reports whether a pod is active; see Active. The caller holds mu.
 func (p *Pods) active(d desired.Pod) bool {
 	v, known := p.verdicts[d.Pod.UID]
 	return known && v.end == nil && !v.coming && p.ended(d) == nil && !terminal(p.states[d.Pod.UID].status.Phase)
 }
 
-// Evict ends a running pod. The decision is stored first, so an agent that starts meanwhile goes on with it. If it cannot
-// be stored, perhaps because the disk is full, the pod ends all the same, and the decision is stored when the pod has
-// ended. Evict returns false if the pod ends already, or is gone.
+// Evict ends a pod. It returns false if the pod is not active. The decision is stored first, so that an agent that
+// restarts meanwhile continues the eviction. If it cannot be stored, perhaps because the disk is full, the pod is ended
+// nevertheless, and the decision is stored when the pod has ended.
 func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 	d, ok := p.c.Desired.Get(uid)
 	p.mu.Lock()
@@ -50,7 +50,7 @@ func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 		p.c.Log.Error("the eviction of a pod could not be stored", "pod", nameOf(d.Pod), "uid", uid, "error", err)
 	}
 	p.mu.Lock()
-	if !p.active(d) { // it ended meanwhile, by itself or for a critical pod
+	if !p.active(d) { // meanwhile it ended, or was preempted
 		v := p.verdicts[uid]
 		p.mu.Unlock()
 		p.storeVerdict(ctx, d.Pod, v)
@@ -67,7 +67,7 @@ func (p *Pods) Evict(ctx context.Context, uid types.UID, end plan.End) bool {
 	return true
 }
 
-// storeVerdict stores the verdict that counts in place of one that was stored but is not carried out.
+// storeVerdict stores v, which is in effect, and replaces a stored verdict that is not.
 func (p *Pods) storeVerdict(ctx context.Context, pod *v1.Pod, v verdict) {
 	var err error
 	if v.end == nil {
@@ -80,8 +80,8 @@ func (p *Pods) storeVerdict(ctx context.Context, pod *v1.Pod, v verdict) {
 	}
 }
 
-// finishEviction is called after each status of an evicted pod. When the phase is terminal, it has the containers removed,
-// and stores a decision that could not be stored before.
+// finishEviction is called after each update of an evicted pod's status. When the phase is terminal, it wakes the worker,
+// which then removes the containers. If the decision could not be stored before, it stores it now.
 func (p *Pods) finishEviction(pod *v1.Pod) {
 	p.mu.Lock()
 	v, done := p.verdicts[pod.UID], terminal(p.states[pod.UID].status.Phase)
@@ -95,8 +95,9 @@ func (p *Pods) finishEviction(pod *v1.Pod) {
 	p.c.Workers.Poke(pod.UID)
 }
 
-// shownEnd returns the end of a pod. If the status of an evicted pod has a terminal phase, the end has it, too: the
-// containers are not needed for a status any more. The caller holds mu.
+// shownEnd returns the end that Get returns for a pod. When the status of an evicted pod has a terminal phase, shownEnd
+// sets this phase, and the worker removes the containers: they are no longer needed to compute the status. The caller
+// holds mu.
 func (p *Pods) shownEnd(uid types.UID, end *plan.End) *plan.End {
 	phase := p.states[uid].status.Phase
 	if end == nil || end.Reason != plan.Evicted || !terminal(phase) {
@@ -107,12 +108,12 @@ func (p *Pods) shownEnd(uid types.UID, end *plan.End) *plan.End {
 	return &out
 }
 
-// Cleared reports whether an evicted pod has released everything that another pod could use: it has
-// neither processes nor files. It returns true for a pod that is not wanted, or was not evicted.
+// Cleared reports whether an evicted pod has released all its resources: it has no processes and no files. It returns
+// true for a pod that is not wanted, or was not evicted.
 func (p *Pods) Cleared(uid types.UID) bool {
 	if now, ok := p.Get(uid); !ok || now.End == nil {
 		return true
 	}
-	in := p.c.Workers.Input(uid) // of the last round, in which the pod may still have been wanted
+	in := p.c.Workers.Input(uid) // it may be older than the eviction, so its End is tested
 	return in.End != nil && in.End.Phase != "" && in.Ended && len(in.Busy)+len(in.Seen.Containers) == 0
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/islet-edge/islet/agent/pod/spec/allocate"
 )
 
-// eventFieldIgnored is the reason of the event that names fields without effect.
+// eventFieldIgnored is the reason of the event that lists the fields of a pod that have no effect.
 const eventFieldIgnored = "FieldIgnored"
 
-// note records the event about the fields of an admitted pod that have no effect on this node, and counts requested
-// resizes: once for each version of the pod.
+// note records the event about the fields of an admitted pod that have no effect on this node, and counts the requested
+// resizes. It does this once for each version of the pod.
 func (p *Pods) note(uid types.UID, in plan.Input) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok || !current(in, d) || !in.Admitted || in.Deleting {

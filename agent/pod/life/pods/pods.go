@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// Desired is the pods that the sources want. *desired.Desired is one.
+// Desired has the pods that the sources want. *desired.Desired implements it.
 type Desired interface {
 	Get(types.UID) (desired.Pod, bool)
 	List() []desired.Pod // sorted
@@ -29,7 +29,7 @@ type Desired interface {
 	Forget(context.Context, types.UID) error
 }
 
-// Store stores refusals, allocated resources and statuses. *store.Store is one.
+// Store stores refusals, allocated resources and statuses. *store.Store implements it.
 type Store interface {
 	Rejected(context.Context) (map[types.UID]store.Admission, error)
 	Reject(context.Context, types.UID, store.Admission) error
@@ -40,70 +40,70 @@ type Store interface {
 	PutStatus(types.UID, *v1.PodStatus) error
 }
 
-// Workers act on the decisions. *worker.Set is one.
+// Workers carry out the decisions. *worker.Set implements it.
 type Workers interface {
 	// Input returns the input of the last round of a pod's worker; see worker.Set.Input.
 	Input(types.UID) plan.Input
 	Poke(types.UID)
 }
 
-// Outbox sends statuses to a control plane. *outbox.Outbox is one.
+// Outbox sends statuses to a control plane. *outbox.Outbox implements it.
 type Outbox interface {
 	Put(*v1.Pod, *v1.PodStatus)
-	// Finish has the control plane delete a pod of which nothing is left here, and then calls Drop.
+	// Finish reports that nothing of the pod is left on the node. A pod of the API server is then deleted there. In
+	// the end Drop is called.
 	Finish(context.Context, *v1.Pod) error
 }
 
-// Config is what Pods needs.
+// Config configures Pods. Running, Made, Devices, Resizes, Off, Preempted and Barred may be nil.
 type Config struct {
 	Desired Desired
 	Store   Store
 	Workers Workers
-	Spoken  func(source string) bool                       // a source has listed its pods
-	Sources []string                                       // all sources
-	Node    func() admit.Node                              // the node as it is now
-	Host    func() status.Host                             // the same for statuses
-	Running func(in plan.Input, before, now *v1.PodStatus) // is called with each new status; nil: it is not
-	// Made returns the pod that a wanted pod's sandbox was made for, if that has another spec; nil: it has the
-	// same, or is not known.
+	Spoken  func(source string) bool                       // reports whether the source has listed its pods
+	Sources []string                                       // the names of all sources
+	Node    func() admit.Node                              // returns the present state of the node
+	Host    func() status.Host                             // returns the node's part of statuses
+	Running func(in plan.Input, before, now *v1.PodStatus) // called with each new status
+	// Made returns the version of a wanted pod for which its sandbox was created. It returns nil if the spec was the
+	// same, or if the version is unknown.
 	Made    func(wanted *v1.Pod) *v1.Pod
-	Devices Devices // nil: there are none
-	Resizes Resizes // nil: resizes are not counted
+	Devices Devices
+	Resizes Resizes
 	Events  event.Sink
-	Off     func() bool // the machine is about to go off; nil: it never is
-	// Preempted is called for each pod that is ended for a critical one, with the resource that was lacking; nil: it
-	// is not.
+	Off     func() bool // reports whether the machine is about to shut down
+	// Preempted is called for each preempted pod, with the resource that the critical pod lacked.
 	Preempted func(signal string)
-	// Barred reports whether a pod that was evicted may not run again yet; nil: it may.
+	// Barred reports whether an evicted pod must not run again yet.
 	Barred func(types.UID) bool
 	Log    *slog.Logger
 }
 
-// Pods is safe for concurrent use.
+// Pods has the decisions about all pods and their statuses. It is safe for concurrent use.
 type Pods struct {
 	c      Config
-	outbox Outbox                // nil: the node stands alone
-	dirty  *dirty.Set[types.UID] // whose status may be another
+	outbox Outbox                // nil on a node without a control plane
+	dirty  *dirty.Set[types.UID] // the pods whose statuses Run has to compute again
 
 	mu       sync.Mutex // never held during I/O
 	verdicts map[types.UID]verdict
-	freed    uint64 // counts what may make a refused pod fit
-	refused  uint64 // counts refusals that another pod may be the reason of
+	freed    uint64 // number of changes after which a refused pod may fit
+	refused  uint64 // number of refusals that another pod may have caused
 	states   map[types.UID]state
-	noted    map[types.UID]*v1.Pod // the versions whose ignored fields were reported
+	noted    map[types.UID]*v1.Pod // the versions for which note recorded the ignored fields
 	news     chan struct{}         // closed at the next change
 
 	allocating chan struct{} // capacity 1: a lock on decisions about resources
-	trigger    string        // of the last release
+	trigger    string        // the argument of the last call of release
 }
 
 // A state is the status of a pod.
 type state struct {
 	status   v1.PodStatus
-	stopping time.Time // when its end was first requested; zero: it was not
+	stopping time.Time // when its end was first requested; zero if it was not
 }
 
-// New starts nothing.
+// New returns Pods without decisions or statuses.
 func New(c Config) *Pods {
 	if c.Running == nil {
 		c.Running = func(plan.Input, *v1.PodStatus, *v1.PodStatus) {}
@@ -132,12 +132,12 @@ func New(c Config) *Pods {
 	}
 }
 
-// Connect gives Pods the outbox, which is built on it. It is called once, before Load and Run. A node that
-// stands alone has none.
+// Connect sets the outbox. The outbox is created after Pods, because it uses them. Connect is called once, before Load
+// and Run, and not at all on a node without a control plane.
 func (p *Pods) Connect(o Outbox) { p.outbox = o }
 
-// Load reads which pods the last run refused, and the last statuses. The pods that run, whose UIDs are given, were
-// admitted.
+// Load reads the decisions and statuses that were stored before the agent restarted. running are the UIDs of the pods in
+// the runtime. They were admitted, unless a refusal is stored.
 func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	rejected, err := p.c.Store.Rejected(ctx)
 	if err != nil {
@@ -164,7 +164,7 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	for uid, s := range statuses {
 		p.states[uid] = state{status: *s}
 		d, ok := p.c.Desired.Get(uid)
-		if ok && s.Phase != v1.PodPending { // the last run has reported its fields
+		if ok && s.Phase != v1.PodPending { // its ignored fields were recorded before the restart
 			p.noted[uid] = d.Pod
 		}
 		if ok {
@@ -175,7 +175,7 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 	return nil
 }
 
-// Get returns a wanted pod and the decisions about it. It only reads.
+// Get returns a wanted pod and the decisions about it. It makes no decision.
 func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
@@ -192,18 +192,18 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	return w, true
 }
 
-// Wanted reports whether a pod is to run, or is on its way to its end.
+// Wanted reports whether a source wants the pod, or the pod is being deleted.
 func (p *Pods) Wanted(uid types.UID) bool {
 	_, ok := p.c.Desired.Get(uid)
 	return ok
 }
 
-// Spoken reports whether a source has listed its pods. The empty source stands for all sources.
+// Spoken reports whether a source has listed its pods. If source is empty, it reports whether all sources have.
 func (p *Pods) Spoken(source string) bool {
 	if source != "" {
 		return p.c.Spoken(source)
 	}
-	for _, s := range p.c.Sources { // any may be the source of a pod that names none
+	for _, s := range p.c.Sources { // a pod without a known source may be from any of them
 		if !p.c.Spoken(s) {
 			return false
 		}
@@ -211,7 +211,8 @@ func (p *Pods) Spoken(source string) bool {
 	return true
 }
 
-// Forget drops a pod of which nothing is left, after its control plane was told.
+// Forget is called when nothing of a pod is left on the node. It calls Drop, on a node with a control plane through
+// Outbox.Finish.
 func (p *Pods) Forget(ctx context.Context, uid types.UID) error {
 	if p.outbox != nil {
 		if d, ok := p.c.Desired.Get(uid); ok {
@@ -222,8 +223,8 @@ func (p *Pods) Forget(ctx context.Context, uid types.UID) error {
 	return p.Drop(ctx, uid)
 }
 
-// Drop is Forget for a pod whose control plane was told. If the pod is wanted again under the same UID, the node decides
-// about it again.
+// Drop removes a pod, its status and the decisions about it. If a source wants a pod with the same UID again, the node
+// decides about it again.
 func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 	if err := p.c.Desired.Forget(ctx, uid); err != nil {
 		return err
@@ -246,13 +247,13 @@ func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// wakeWatchers wakes the callers that watch the pods. The caller holds mu.
+// wakeWatchers closes the channel that Changed returned. The caller holds mu.
 func (p *Pods) wakeWatchers() {
 	close(p.news)
 	p.news = make(chan struct{})
 }
 
-// Changed returns a channel that is closed at the next change.
+// Changed returns a channel that is closed at the next change of a decision or status.
 func (p *Pods) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,8 +281,8 @@ func (p *Pods) List() []*v1.Pod {
 	return out
 }
 
-// Look calls f with each wanted pod and its newest status, in no order. It makes no copies, because it is called often:
-// f must not keep the status, must be short, and must not call p.
+// Look calls f with each wanted pod and its newest status, in no particular order. It makes no copies, because it is
+// called often. f must not keep a pointer to the status, must return soon, and must not call a method of p.
 func (p *Pods) Look(f func(pod *v1.Pod, status *v1.PodStatus)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

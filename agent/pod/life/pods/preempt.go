@@ -13,11 +13,11 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// preempted is the kubelet's message of a preempted pod.
+// preempted is the message of a preempted pod. It is the kubelet's.
 const preempted = "Preempted in order to admit critical pod"
 
-// makeRoom ends the pods that a critical pod preempts, waits until they have ended, and admits the critical pod. Their
-// end is stored first, so that the next agent goes on if this one is killed.
+// makeRoom ends the pods that a critical pod preempts, waits until they have ended, and admits the critical pod. The
+// decision to end them is stored first, so that an agent that restarts meanwhile continues.
 // https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
 func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Sacrifice, node admit.Node, before verdict, known bool) error {
 	uid := d.Pod.UID
@@ -38,7 +38,7 @@ func (p *Pods) makeRoom(ctx context.Context, d desired.Pod, s admit.Sacrifice, n
 	return p.allocateDevices(ctx, d, made, before, known)
 }
 
-// preemptAll ends the pods of a sacrifice for a critical one.
+// preemptAll ends the pods of s, so that the critical pod can run.
 func (p *Pods) preemptAll(ctx context.Context, s admit.Sacrifice, critical *v1.Pod) error {
 	for _, victim := range s.Pods {
 		if err := p.preempt(ctx, victim.Pod, critical, string(s.Signal)); err != nil {
@@ -48,8 +48,8 @@ func (p *Pods) preemptAll(ctx context.Context, s admit.Sacrifice, critical *v1.P
 	return nil
 }
 
-// preempt ends a pod for a critical one. Its phase will be Failed. A pod that is not from the API server runs again when
-// there is room.
+// preempt ends a pod so that a critical pod can run. The phase of the preempted pod will be Failed. If it is not from the
+// API server, it runs again when there is room for it.
 func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string) error {
 	end := plan.End{Reason: plan.Preempting, Message: preempted}
 	if err := p.c.Store.Reject(ctx, pod.UID, admission(end)); err != nil {
@@ -59,26 +59,26 @@ func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string
 	p.decideEnd(pod.UID, end)
 	p.mu.Unlock()
 	p.c.Events.Pod(pod, "", v1.EventTypeWarning, plan.Preempting, preempted)
-	p.c.Log.Warn("pod is preempted by a critical one",
+	p.c.Log.Warn("preempting a pod for a critical pod",
 		"pod", nameOf(pod), "uid", pod.UID, "critical", nameOf(critical), "for", signal)
 	p.c.Preempted(signal)
 	p.c.Workers.Poke(pod.UID)
 	return nil
 }
 
-// decideEnd sets the end of a running pod. Until it has ended the pod holds its resources. The caller holds mu.
+// decideEnd sets the end of a running pod. Its resources stay reserved until it has ended. The caller holds mu.
 func (p *Pods) decideEnd(uid types.UID, end plan.End) {
 	v := p.verdicts[uid]
 	p.verdicts[uid] = verdict{end: &end, made: p.freed, held: v.held, ending: true, alloc: v.alloc}
 }
 
-// admission returns an end in the store's type.
+// admission converts an end to the store's type.
 func admission(e plan.End) store.Admission {
 	return store.Admission{Reason: e.Reason, Message: e.Message, Grace: e.Grace, Disrupted: e.Disrupted}
 }
 
-// awaitRoom waits until a pod that is about to be admitted fits. It also returns when the preempted pods have had the
-// time to end that a kubelet gives them: the pod is then admitted beside them.
+// awaitRoom waits until a pod that is about to be admitted fits. It returns nil also if the preempted pods have not ended
+// within the time for which a kubelet waits. The pod is then admitted although they still run.
 func (p *Pods) awaitRoom(ctx context.Context, d desired.Pod, node admit.Node) error {
 	var late *time.Timer
 	for {
@@ -95,7 +95,8 @@ func (p *Pods) awaitRoom(ctx context.Context, d desired.Pod, node admit.Node) er
 		select {
 		case <-news:
 		case <-late.C:
-			p.c.Log.Warn("preempted pods did not end in time: the critical pod starts beside them", "pod", nameOf(d.Pod), "uid", d.Pod.UID)
+			p.c.Log.Warn("preempted pods did not end in time, starting the critical pod nevertheless",
+				"pod", nameOf(d.Pod), "uid", d.Pod.UID)
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -103,7 +104,7 @@ func (p *Pods) awaitRoom(ctx context.Context, d desired.Pod, node admit.Node) er
 	}
 }
 
-// patience returns how long a kubelet waits for the end of pods that it preempts.
+// patience returns how long a kubelet waits for the preempted pods in leaving to end.
 func patience(leaving []*admit.Holder) time.Duration {
 	most := 10 * time.Second
 	for _, h := range leaving {

@@ -12,10 +12,10 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// StatusChanged has the status of a pod computed again. It never blocks.
+// StatusChanged makes Run compute the status of a pod again. It does not block.
 func (p *Pods) StatusChanged(uid types.UID) { p.dirty.Add(uid) }
 
-// Run computes the statuses of pods that changed until ctx ends.
+// Run computes the statuses of the pods for which StatusChanged was called. It returns when ctx ends.
 func (p *Pods) Run(ctx context.Context) error {
 	for {
 		select {
@@ -29,7 +29,7 @@ func (p *Pods) Run(ctx context.Context) error {
 	}
 }
 
-// refresh makes the status of a pod from the last round of its worker.
+// refresh computes the status of a pod from the input of its worker's last round.
 func (p *Pods) refresh(uid types.UID) {
 	in := p.c.Workers.Input(uid)
 	p.note(uid, in)
@@ -42,12 +42,12 @@ func (p *Pods) refresh(uid types.UID) {
 	}
 }
 
-// current reports whether in is about the present life of a wanted pod. A worker publishes its input
-// in rounds, so it may not have looked at the pod since that was wanted, or was wanted again.
+// current reports whether in is about the pod as it is wanted now. in is older if the worker has had no round since the
+// pod was first wanted, or was wanted again under its UID.
 func current(in plan.Input, d desired.Pod) bool { return in.Want != nil && in.Lives == uint32(d.Lives) }
 
-// show stores and sends the status that follows from in. It returns the reason why the pod released some
-// of what it held; empty: it released nothing.
+// show computes the status from in, and stores and sends it if it has changed. If the pod released resources, freed is
+// the reason, an argument for release. Otherwise it is empty.
 func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	host := p.c.Host()
 	p.mu.Lock()
@@ -62,14 +62,14 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 		return ""
 	}
 	if !current(in, d) {
-		return "" // the next round of the worker comes back here
+		return "" // the worker calls StatusChanged again in its next round
 	}
 	p.readmitted(uid, in)
 	if !known && unadmitted(in) {
-		return "" // it would be Pending first, and might be Failed a moment later
+		return "" // a status would be Pending now, and Failed a moment later if the node refuses the pod
 	}
 	if !known && in.End != nil {
-		before.status = in.Want.Status // it ended before it came to this node
+		before.status = in.Want.Status // it may have ended before this node first saw it
 	}
 	now := state{status: status.Make(in, before.status, host)}
 	if in.Deleting {
@@ -86,7 +86,7 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	p.states[uid] = now
 	p.send(uid, &now.status)
 	if err := p.c.Store.PutStatus(uid, &now.status); err != nil {
-		p.c.Log.Warn("status not stored", "pod", nameOf(in.Want), "uid", uid, "error", err)
+		p.c.Log.Warn("cannot store the status of a pod", "pod", nameOf(in.Want), "uid", uid, "error", err)
 	}
 	p.wakeWatchers()
 	if decided && (v.end == nil || v.ending) && terminal(now.status.Phase) && !terminal(before.status.Phase) {
@@ -95,7 +95,8 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	return freed
 }
 
-// readmitted records that a pod with a verdict to be repeated was admitted again. The caller holds mu.
+// readmitted clears the mark of a pod that was admitted after a refusal, once its worker has seen the admission. The
+// caller holds mu.
 func (p *Pods) readmitted(uid types.UID, in plan.Input) {
 	if v, ok := p.verdicts[uid]; ok && v.again && in.Admitted {
 		v.again = false
@@ -103,7 +104,7 @@ func (p *Pods) readmitted(uid types.UID, in plan.Input) {
 	}
 }
 
-// unadmitted reports whether the node has yet to decide about a pod.
+// unadmitted reports whether the node has not decided about a new pod yet.
 func unadmitted(in plan.Input) bool {
 	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Seen.Sandboxes)+len(in.Seen.Containers) == 0
 }

@@ -16,27 +16,27 @@ import (
 
 // A verdict is the node's decision about a pod.
 type verdict struct {
-	end    *plan.End     // nil: the pod may run
-	made   uint64        // what Pods.freed was then
-	held   *admit.Holder // the resources that the pod holds; nil, or of another version of the pod: not computed yet
-	coming bool          // it is about to be admitted, and holds the resources that it requests already
-	again  bool          // it was admitted after a refusal that its status still shows
-	ending bool          // its end was decided while it ran: it holds its resources until it has ended
+	end    *plan.End     // nil if the pod may run
+	made   uint64        // Pods.freed at the time of the decision
+	held   *admit.Holder // the resources reserved for the pod, as holder computed them last; may be nil or outdated
+	coming bool          // it is about to be admitted; the resources that it requests are reserved
+	again  bool          // it was admitted after a refusal, and its status still shows the refusal
+	ending bool          // its end was decided while it ran; its resources are reserved until it has ended
 
-	lacksDevices bool // refused for devices, or for CPUs or memory of its own: no pod was in its way at admission
+	lacksDevices bool // it was refused for lack of devices, or of exclusive CPUs or memory
 	unstored     bool // end could not be stored
 
-	alloc *allocation // nil: the pod may not run
+	alloc *allocation // nil unless the pod is admitted, or is still ending
 }
 
-// admitted returns the verdict that a pod may run with the resources that it is wanted with.
+// admitted returns the verdict that a pod may run with the resources that it requests.
 func admitted(d desired.Pod, made uint64) verdict {
 	return verdict{made: made, alloc: &allocation{given: allocate.Of(&d.Pod.Spec), generation: d.Pod.Generation}}
 }
 
-// Admit decides whether the pod may run on this node. If a decision counts already, it keeps that one. Decisions are
-// made one after the other, so only one pod gets the last port or byte. While Admit waits for the store, or for pods that
-// end for a critical one, other pods do not wait. An error means that nothing was decided.
+// Admit decides whether the pod may run on this node. A decision that is in effect is kept, unless it has to be
+// reconsidered. Decisions are serialized, so that two pods cannot get the same port or memory. They are not blocked while
+// Admit waits for the store or for preempted pods. After an error nothing is decided.
 func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	for {
 		first, err := p.decide(ctx, uid)
@@ -51,9 +51,10 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// decide is Admit, with one exception: a critical pod that lacks only what a pod of lower priority is about to get waits
-// until that pod is admitted, and then preempts it, as a kubelet does, which admits one pod at a time. first is then not
-// nil, and closed at the next change.
+// decide makes one attempt to decide about a pod. A critical pod may lack only resources that are reserved for a pod of
+// lower priority which is about to be admitted. It then has to wait for that admission, after which it preempts the pod. In
+// this case decide returns a channel that is closed at the next change, and has decided nothing. The result is the
+// kubelet's, which admits one pod at a time.
 func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}, err error) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
@@ -71,7 +72,7 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 	h := p.holders(uid)
 	refusal := admit.Admit(pod, h.all(), node)
 	if refusal == nil && !known && !p.c.Devices.Wants(d.Pod) {
-		p.verdicts[uid] = admitted(d, made) // the next agent sees it from what runs
+		p.verdicts[uid] = admitted(d, made) // after a restart of the agent, the running pod shows this decision
 		p.mu.Unlock()
 		return nil, nil
 	}
@@ -91,7 +92,7 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 		p.mu.Unlock()
 		v := verdict{end: &plan.End{Reason: refusal.Reason, Message: "Pod was rejected: " + refusal.Message}, made: made}
 		if before.end != nil && before.end.Reason == plan.Preempting && refusal.OfResources() {
-			v.end = before.end // it was preempted for the same lack of room
+			v.end = before.end // it was preempted, and there is still no room for it
 		}
 		return nil, p.refuse(ctx, d, before.end, v, refusal.Message)
 	}
@@ -100,7 +101,8 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 	return nil, p.allocateDevices(ctx, d, made, before, known)
 }
 
-// refuse stores a refusal, after which it counts. A refusal for the same reason as before records no event.
+// refuse stores a refusal and puts it into effect. It does not store it and records no event if the pod was refused for
+// the same reason before.
 func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v verdict, message string) error {
 	news := before == nil || before.Reason != v.end.Reason
 	if news {
@@ -117,13 +119,13 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	p.mu.Unlock()
 	if news {
 		p.c.Events.Pod(d.Pod, "", v1.EventTypeWarning, v.end.Reason, message)
-		p.c.Log.Warn("pod refused", "pod", nameOf(d.Pod), "uid", d.Pod.UID, "reason", v.end.Reason, "message", message)
+		p.c.Log.Warn("refused a pod", "pod", nameOf(d.Pod), "uid", d.Pod.UID, "reason", v.end.Reason, "message", message)
 	}
 	return nil
 }
 
-// readmit lets a pod run that was refused before. Until that is stored the pod holds the resources that it requests, but
-// does not run: an agent that starts meanwhile would end it.
+// readmit admits a pod that was refused before. The pod does not run until the admission is stored, because an agent that
+// restarts meanwhile would end it. The resources that it requests are reserved during this time.
 func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before verdict) error {
 	if err := p.c.Store.Admit(ctx, d.Pod.UID); err != nil {
 		p.cancelAdmission(d.Pod.UID, before, true)
@@ -135,11 +137,12 @@ func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before v
 	p.verdicts[d.Pod.UID] = v
 	p.wakeWatchers()
 	p.mu.Unlock()
-	p.c.Log.Info("pod admitted that was refused before", "pod", nameOf(d.Pod), "uid", d.Pod.UID)
+	p.c.Log.Info("admitted a pod that was refused before", "pod", nameOf(d.Pod), "uid", d.Pod.UID)
 	return nil
 }
 
-// cancelAdmission removes the mark of a pod that was about to be admitted. Others may have been refused for it.
+// cancelAdmission restores the verdict of a pod whose admission failed. Refused pods are decided about again, because they
+// may have been refused for the resources that were reserved for this pod.
 func (p *Pods) cancelAdmission(uid types.UID, before verdict, known bool) {
 	p.mu.Lock()
 	if known {
@@ -152,8 +155,9 @@ func (p *Pods) cancelAdmission(uid types.UID, before verdict, known bool) {
 	p.release(podTerminated)
 }
 
-// reconsiders reports whether a refusal may be wrong by now. A refused pod from the API server stays Failed: its
-// controller makes another one. The caller holds mu.
+// reconsiders reports whether the node has to decide again about a refused pod, because a change after the refusal may
+// have made room for it. A refused pod of the API server stays Failed, and its controller replaces it. The caller holds
+// mu.
 func (p *Pods) reconsiders(d desired.Pod, v verdict) bool {
 	if v.end == nil || d.Source == desired.API || v.made >= p.freed || p.c.Off() {
 		return false
@@ -161,16 +165,16 @@ func (p *Pods) reconsiders(d desired.Pod, v verdict) bool {
 	return v.end.Reason != plan.Evicted || !p.c.Barred(d.Pod.UID)
 }
 
-// holders are the pods that hold resources.
+// holders has the pods for which resources are reserved.
 type holders struct {
-	staying []*admit.Holder // may run, and have not ended
-	coming  []*admit.Holder // are about to be admitted
-	leaving []*admit.Holder // are to end, and have not ended
+	staying []*admit.Holder // admitted pods that have not ended
+	coming  []*admit.Holder // pods that are about to be admitted
+	leaving []*admit.Holder // pods that are being ended
 }
 
 func (h holders) all() []*admit.Holder { return slices.Concat(h.staying, h.coming, h.leaving) }
 
-// holders returns the pods that hold resources, without the pod except. The caller holds mu.
+// holders returns the pods for which resources are reserved. It leaves out the pod except. The caller holds mu.
 func (p *Pods) holders(except types.UID) (out holders) {
 	for uid, v := range p.verdicts {
 		holds := v.coming || v.again || (v.end == nil || v.ending) && !terminal(p.states[uid].status.Phase)
@@ -195,10 +199,11 @@ func (p *Pods) holders(except types.UID) (out holders) {
 	return out
 }
 
-// NodeChanged has refusals reconsidered, because the node has changed.
+// NodeChanged must be called after a change of the node. Refused pods are then decided about again.
 func (p *Pods) NodeChanged() { p.release(nodeChanged) }
 
-// release has refused pods, and pods with a deferred resize, decided about again, because resources were released.
+// release is called when resources were released. It wakes the workers of refused pods and of pods with a deferred
+// resize, so that these are decided about again. trigger is the reason of the release, for the metric of resizes.
 func (p *Pods) release(trigger string) {
 	p.mu.Lock()
 	p.freed++

@@ -1,3 +1,3 @@
-// Package recovery fills a store that was lost from the pods that run. The hook Manifest writes the manifest of each pod
-// into its sandbox, and Rebuild reads the manifests back.
+// Package recovery rebuilds a lost store from the pods in the runtime. The hook Manifest writes the manifest of each pod
+// into an annotation of its sandbox. Rebuild reads these manifests.
 package recovery

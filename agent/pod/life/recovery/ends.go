@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Ends stores the statuses of pods from the API server that ended while no agent ran. It is used before their containers
-// are removed. A terminal phase is final (KEP-3329): without the stored status such a pod would run a second time.
+// Ends stores the final statuses of API server pods that ended while no agent ran. Use it before their containers are
+// removed. A terminal phase is final (KEP-3329), but without the stored status such a pod would run a second time.
 type Ends struct {
 	Pods []desired.Pod
 	View interface {
@@ -30,7 +30,7 @@ type Ends struct {
 	Log  *slog.Logger
 }
 
-// Keep stores the statuses. After an error no container may be removed.
+// Keep stores the statuses. If it returns an error, the caller must not remove any container.
 func (e Ends) Keep(ctx context.Context) error {
 	before, err := e.Store.Statuses(ctx)
 	if err != nil {
@@ -55,13 +55,13 @@ func (e Ends) Keep(ctx context.Context) error {
 			continue
 		}
 		ends[uid] = &now
-		e.Log.Info("a pod has ended while no agent ran", "pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "phase", now.Phase)
+		e.Log.Info("a pod ended while no agent ran", "pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "phase", now.Phase)
 	}
 	if len(ends) == 0 {
 		return nil
 	}
 	if err := e.Store.StoreStatuses(ctx, ends); err != nil {
-		return fmt.Errorf("store how %d pods have ended: %w", len(ends), err)
+		return fmt.Errorf("store the final statuses of %d pods: %w", len(ends), err)
 	}
 	return nil
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// keepEnvironments stores the environments of running containers, from the OCI specifications that the runtime returns. A
-// specification may contain Secrets: islet's own runtime removes it when the container ends, and none survives a reboot.
+// keepEnvironments stores the environments of the running containers. It reads them from the OCI specifications that the
+// runtime returns. A specification may contain values of Secrets. Therefore islet's own runtime removes it when the
+// container ends, and no specification survives a reboot.
 func keepEnvironments(ctx context.Context, c Config, made []*api.Container) {
 	if c.Environments == nil {
 		return
@@ -28,7 +29,7 @@ func keepEnvironments(ctx context.Context, c Config, made []*api.Container) {
 			err = json.Unmarshal([]byte(st.Info["info"]), &info)
 		}
 		if err != nil {
-			c.Log.Warn("the environment of a container is not known: if it ends, it waits for the API server",
+			c.Log.Warn("cannot read the environment of a container: if the container ends, it starts again only with the API server",
 				"container", ctr.Id, "error", err)
 			continue
 		}

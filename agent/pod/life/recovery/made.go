@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Made returns the pods that sandboxes were made for. If the wanted pod changed just before the last agent ended, only the
-// sandbox has the former version.
+// Made reads the versions of pods for which their sandboxes were created. If a wanted pod changed just before the agent
+// ended, only the sandbox has the former version.
 type Made struct {
 	Runtime interface {
 		PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
@@ -25,7 +25,8 @@ type Made struct {
 	Log *slog.Logger
 }
 
-// Pod returns the pod that the newest sandbox of a wanted pod was made for; nil: it has the same spec, or is not known.
+// Pod returns the version of a wanted pod for which its newest sandbox was created. It returns nil if the spec was the
+// same, or if the version is unknown.
 func (m Made) Pod(wanted *v1.Pod) *v1.Pod {
 	sb, ok := m.View.Pod(wanted.UID).Sandbox()
 	if !ok || sb.Hash == "" || sb.Hash == plan.SpecHash(&wanted.Spec) {
@@ -33,14 +34,14 @@ func (m Made) Pod(wanted *v1.Pod) *v1.Pod {
 	}
 	st, err := m.Runtime.PodSandboxStatus(context.Background(), &api.PodSandboxStatusRequest{PodSandboxId: sb.ID})
 	if err != nil {
-		m.Log.Warn("the sandbox of a pod cannot be read, so its former spec is not known",
+		m.Log.Warn("cannot read the sandbox of a pod, so its former spec is unknown",
 			"pod", wanted.Namespace+"/"+wanted.Name, "uid", wanted.UID, "error", err)
 		return nil
 	}
 	text := st.GetStatus().GetAnnotations()[keys.Manifest]
 	pod := &v1.Pod{}
 	if err := json.Unmarshal([]byte(text), pod); err != nil || pod.UID != wanted.UID {
-		m.Log.Warn("the manifest in a pod's sandbox cannot be read",
+		m.Log.Warn("cannot parse the manifest in a pod's sandbox",
 			"pod", wanted.Namespace+"/"+wanted.Name, "uid", wanted.UID, "error", err)
 		return nil
 	}

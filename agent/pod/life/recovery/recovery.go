@@ -17,14 +17,14 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Manifest is the hook that writes the annotation keys.Manifest, so that a store that was lost can be filled from the pods
-// that run. A pod that a person applied has no other copy, and other sources may be damaged or out of reach.
+// Manifest is the hook that writes the annotation keys.Manifest of a sandbox, from which Rebuild restores a lost store. A
+// pod that a person applied has no other copy, and the sources of other pods may be damaged or unreachable.
 type Manifest struct{}
 
 // Name returns the hook's name.
 func (Manifest) Name() string { return "manifest" }
 
-// Sandbox adds the pod's manifest.
+// Sandbox adds the pod's manifest, without its status.
 func (Manifest) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
 	kept := *pod
 	kept.Status = v1.PodStatus{}
@@ -39,23 +39,23 @@ func (Manifest) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfi
 	return nil
 }
 
-// Config is what Rebuild needs.
+// Config configures Rebuild.
 type Config struct {
 	Runtime Runtime
 	Desired Desired
 	Store   Store
-	// Environments stores the environments of running containers. Nil: they are not needed, since the objects that
-	// they were made from are known.
+	// Environments stores the environments of running containers. It is nil if the objects from which they were made
+	// are still stored.
 	Environments Environments
 	Log          *slog.Logger
 }
 
-// Environments stores the environments of containers, as KEY=VALUE. *objects.Objects is one.
+// Environments stores the environments of containers, as KEY=VALUE. *objects.Objects implements it.
 type Environments interface {
 	KeepEnvironment(uid types.UID, container string, env []string)
 }
 
-// Runtime is the part of the CRI that is needed. *engine.Containers has one.
+// Runtime is the part of the CRI that Rebuild uses.
 type Runtime interface {
 	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
 	PodSandboxStatus(context.Context, *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error)
@@ -63,13 +63,13 @@ type Runtime interface {
 	ContainerStatus(context.Context, *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error)
 }
 
-// Desired receives the pods. *desired.Desired is one.
+// Desired receives the pods. *desired.Desired implements it.
 type Desired interface {
 	Rewrite(context.Context) error
 	Adopt(context.Context, []desired.Recovered) error
 }
 
-// Store receives the addresses in use, and reports when it was created again. *store.Store is one.
+// Store receives the addresses in use, and reports when it was created again. *store.Store implements it.
 type Store interface {
 	Rebuilt() (aside string, broken bool)
 	// Empty reports whether nothing is stored yet. After Filled it returns false.
@@ -79,35 +79,36 @@ type Store interface {
 	AddLease(ctx context.Context, addr netip.Addr, sandbox string) error
 }
 
-// Begin rebuilds a store that was broken or deleted. It is called when the runtime answers. Pods that do not run come from
-// their sources. On a node that was just installed nothing runs, so nothing is rebuilt.
+// Begin rebuilds a store that was broken or deleted. It is called as soon as the runtime responds. It restores only the
+// pods in the runtime; the others come from their sources. On a new node there are no pods in the runtime, so the empty
+// store does not count as deleted.
 func Begin(ctx context.Context, c Config) {
 	aside, broken := c.Store.Rebuilt()
 	empty, err := c.Store.Empty(ctx)
 	switch {
 	case err != nil:
-		c.Log.Error("it is not known whether the database was deleted", "error", err)
+		c.Log.Error("cannot find out whether the database was deleted", "error", err)
 		return
 	case broken:
-		c.Log.Error("the database was broken: it is made anew from the sources and from what runs", "set aside", aside)
+		c.Log.Error("the database was broken, rebuilding it from the sources and from the running pods", "set aside", aside)
 	case !empty:
 		return
 	}
 	found, err := Rebuild(ctx, c)
 	if found > 0 && !broken {
-		c.Log.Error("the database was deleted: it is made anew from the sources and from what runs", "pods", found)
+		c.Log.Error("the database was deleted, rebuilding it from the sources and from the running pods", "pods", found)
 	}
 	if err != nil {
-		c.Log.Error("not everything could be recovered from what runs", "error", err)
+		c.Log.Error("cannot recover all data from the running pods", "error", err)
 		return
 	}
 	if err := c.Store.Filled(ctx); err != nil {
-		c.Log.Error("the next start looks for pods that run once more", "error", err)
+		c.Log.Error("cannot record that the database is complete: the next start rebuilds it again", "error", err)
 	}
 }
 
-// Rebuild fills a store that was lost from the pods that run: with the pods, each under its source, and with the addresses
-// in use. It returns how many pods it found.
+// Rebuild restores a lost store from the pods in the runtime. It stores the pods, each under its source, and the addresses
+// in use. It returns the number of pods that it found.
 func Rebuild(ctx context.Context, c Config) (found int, err error) {
 	list, err := c.Runtime.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
 	if err != nil {
@@ -135,19 +136,19 @@ func Rebuild(ctx context.Context, c Config) (found int, err error) {
 			errs = append(errs, fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err))
 			continue
 		}
-		asMade(pod, made.Containers)
+		restoreImages(pod, made.Containers)
 		pods = append(pods, desired.Recovered{Source: pod.Annotations[keys.ConfigSource], Pod: pod})
 	}
 	return len(pods), errors.Join(append(errs, c.Desired.Adopt(ctx, pods))...)
 }
 
-// A Refill fills the database again when it was lost while it was in use.
+// A Refill restores the database if it is lost while the agent runs.
 type Refill struct{ c Config }
 
-// New starts nothing.
+// New returns a Refill. Its Run does the work.
 func New(c Config) *Refill { return &Refill{c} }
 
-// Run does so whenever the store was created again, until ctx ends.
+// Run restores the store each time it was created again. It returns when ctx ends.
 func (r *Refill) Run(ctx context.Context) error {
 	for {
 		select {
@@ -161,14 +162,14 @@ func (r *Refill) Run(ctx context.Context) error {
 			err = r.c.Store.Filled(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			r.c.Log.Error("not everything that the database lost could be written again", "error", err)
+			r.c.Log.Error("cannot restore all data that the database lost", "error", err)
 		}
 	}
 }
 
-// asMade sets the images of a pod's containers to those that the containers were last created with: the API may have changed
-// them since the pod's sandbox was created.
-func asMade(pod *v1.Pod, made []*api.Container) {
+// restoreImages sets the images of a pod's containers to those with which the containers were last created. The manifest
+// in the sandbox is older: the images may have been changed since the sandbox was created.
+func restoreImages(pod *v1.Pod, made []*api.Container) {
 	for _, ctr := range podspec.Containers(&pod.Spec) {
 		var last uint32
 		for _, c := range made {
@@ -196,7 +197,7 @@ func keepAddresses(ctx context.Context, c Config, sandbox string) error {
 			continue // a pod on the host's network has no address of its own
 		}
 		if err := c.Store.AddLease(ctx, addr, sandbox); err != nil {
-			return fmt.Errorf("keep the address %s of sandbox %s: %w", addr, sandbox, err)
+			return fmt.Errorf("store the address %s of sandbox %s: %w", addr, sandbox, err)
 		}
 	}
 	return nil

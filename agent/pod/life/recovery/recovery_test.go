@@ -20,7 +20,7 @@ func TestAsMade(t *testing.T) {
 	pod.UID = "a"
 	pod.Spec.InitContainers = []v1.Container{{Name: "i", Image: "init:1"}}
 	pod.Spec.Containers = []v1.Container{{Name: "c", Image: "app:1"}, {Name: "d", Image: "app:1"}, {Name: "e", Image: "app:1"}}
-	asMade(pod, []*api.Container{
+	restoreImages(pod, []*api.Container{
 		made("a", "i", "init:2", 0), made("a", "c", "app:3", 2), made("a", "c", "app:1", 0), made("a", "c", "app:2", 1),
 		made("b", "d", "other:1", 9), made("a", "e", "", 1), {},
 	})

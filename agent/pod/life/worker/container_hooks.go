@@ -12,18 +12,18 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Lifecycle runs the lifecycle hooks of containers, and stores in which containers the postStart hook has
-// returned, so that an agent that starts later knows it. *lifecycle.Hooks is one.
+// Lifecycle runs the lifecycle hooks of containers. It also stores the IDs of the containers whose postStart hook has
+// returned, so that the hook does not run again after a restart of the agent. *lifecycle.Hooks implements it.
 type Lifecycle interface {
-	// Run runs a hook until it or ctx has ended. It may block for any time.
+	// Run runs a hook until it or ctx has ended. It has no timeout of its own.
 	Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, h *v1.LifecycleHandler) error
-	// Returned notes that the postStart hook of a container has returned.
+	// Returned records that the postStart hook of a container has returned.
 	Returned(id string) error
-	// Forget forgets a container.
+	// Forget removes the record of a container.
 	Forget(id string) error
 }
 
-// noLifecycle is the default of a nil Lifecycle: no container waits for a hook.
+// noLifecycle replaces a nil Lifecycle. It runs no hooks.
 type noLifecycle struct{}
 
 func (noLifecycle) Run(context.Context, *v1.Pod, *v1.Container, string, *v1.LifecycleHandler) error {
@@ -32,7 +32,7 @@ func (noLifecycle) Run(context.Context, *v1.Pod, *v1.Container, string, *v1.Life
 func (noLifecycle) Returned(string) error { return nil }
 func (noLifecycle) Forget(string) error   { return nil }
 
-// postStart runs the hook of a container that has just started. If the hook fails, the plan stops the container.
+// postStart runs the postStart hook of a container. If the hook fails, the plan stops the container.
 func (e *Executor) postStart(ctx context.Context, in plan.Input, a plan.Action) error {
 	pod, ctr := e.hookTarget(in, a)
 	if l := ctr.Lifecycle; l != nil && l.PostStart != nil {
@@ -41,14 +41,14 @@ func (e *Executor) postStart(ctx context.Context, in plan.Input, a plan.Action) 
 		}
 	}
 	if err := e.cfg.Hooking.Returned(a.ID); err != nil {
-		e.cfg.Log.Warn("the end of a postStart hook could not be stored: it runs once more when the agent restarts",
+		e.cfg.Log.Warn("cannot record that a postStart hook returned: it runs again when the agent restarts",
 			"pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
 	}
 	return nil
 }
 
-// preStop runs the hook of a container that is about to be stopped, at most for the time in which the container
-// has to stop. The container is stopped also if the hook fails.
+// preStop runs the preStop hook of a container that is about to be stopped. It returns when the grace period is over, even
+// if the hook has not returned. If the hook fails, the container is stopped nevertheless.
 func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) error {
 	pod, ctr := e.hookTarget(in, a)
 	tell := teller{e.cfg.Events, in.Want, a.Container}
@@ -66,7 +66,7 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	go func() {
 		defer stop()
 		err := e.cfg.Hooking.Run(bounded, pod, ctr, a.ID, ctr.Lifecycle.PreStop)
-		if bounded.Err() != nil { // the hook did not fail, its time was over
+		if bounded.Err() != nil { // the hook was cancelled, it did not fail
 			err = nil
 		}
 		ended <- err
@@ -76,21 +76,21 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	select {
 	case err := <-ended:
 		if err != nil {
-			tell.warning(eventFailedPreStopHook, "PreStopHook failed") // its output may hold secrets
+			tell.warning(eventFailedPreStopHook, "PreStopHook failed") // without the output, which may contain secrets
 			e.cfg.Log.Warn("preStop hook failed", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
 		}
 	case <-ctx.Done():
 	case <-over.C:
-		cut() // the hook may go on: see lingering
+		cut() // from here on, the end of ctx does not cancel the hook; see lingering
 	}
 	return nil
 }
 
-// lingering is how long the command of a preStop hook may go on after its time is over. The container gets its stop
-// signal at that time, and the command ends with the container, as under a kubelet.
+// lingering is how long the command of a preStop hook may continue after the grace period. The container gets its stop
+// signal when the grace period is over, and the command ends with the container. A kubelet does the same.
 const lingering = 10 * time.Second
 
-// hookTarget returns the container of a hook, and its pod with the addresses.
+// hookTarget returns the pod of a hook, with its addresses, and the container.
 func (e *Executor) hookTarget(in plan.Input, a plan.Action) (*v1.Pod, *v1.Container) {
 	_, ctr := podspec.Find(&in.Want.Spec, a.Container)
 	if ctr == nil {
@@ -99,8 +99,9 @@ func (e *Executor) hookTarget(in plan.Input, a plan.Action) (*v1.Pod, *v1.Contai
 	return withAddresses(in.Want, in.Seen, e.cfg.Node()), ctr
 }
 
-// target returns the ID of the container whose processes an ephemeral container sees; empty: it names none.
-func target(in plan.Input, name string) (string, error) {
+// targetID returns the ID of the container whose processes an ephemeral container sees. It is empty if the container has
+// no targetContainerName.
+func targetID(in plan.Input, name string) (string, error) {
 	i := slices.IndexFunc(in.Want.Spec.EphemeralContainers, func(e v1.EphemeralContainer) bool { return e.Name == name })
 	if i < 0 || in.Want.Spec.EphemeralContainers[i].TargetContainerName == "" {
 		return "", nil

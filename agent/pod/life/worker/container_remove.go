@@ -24,7 +24,7 @@ func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Ac
 		if c.ID != a.ID || c.LogPath == "" {
 			continue
 		}
-		parts, err := filepath.Glob(c.LogPath + "*") // the runtime's own path: no wildcards in it
+		parts, err := filepath.Glob(c.LogPath + "*") // LogPath is from the runtime and has no wildcards
 		errs = append(errs, err)
 		for _, p := range parts {
 			errs = append(errs, os.Remove(p))

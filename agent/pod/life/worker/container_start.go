@@ -15,13 +15,13 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// startContainer pulls the image if necessary, then configures, creates and starts one attempt. It takes one of the
-// places of starts after the pull and the hooks.
+// startContainer pulls the image if necessary, and then configures, creates and starts one attempt of a container. It
+// acquires a slot only after the pull and the hooks.
 func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	_, ctr := podspec.Find(&in.Want.Spec, a.Container)
 	sb, _ := in.Seen.Sandbox()
 	if ctr == nil {
-		return fmt.Errorf("pod has no container %q", a.Container)
+		return fmt.Errorf("the pod has no container %q", a.Container)
 	}
 	image, ref, err := e.images.ensure(ctx, in.Want, ctr)
 	if err != nil {
@@ -35,11 +35,11 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	if err := e.prepare(ctx, pod, ctr); err != nil {
 		return problem(plan.CreateContainerConfigError, "prepare the pod: %w", err)
 	}
-	leave, err := enter(ctx, e.containers, placeTime)
+	release, err := acquire(ctx, e.containers, startSlotTime)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer release()
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 
@@ -47,19 +47,19 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "configure the sandbox: %w", err)
 	}
-	sees, err := target(in, ctr.Name)
+	target, err := targetID(in, ctr.Name)
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "%w", err)
 	}
 	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{
-		Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: sees, Image: image, Ref: ref,
+		Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: target, Image: image, Ref: ref,
 		Before: e.environmentBefore(pod, ctr.Name),
 	})
 	if err != nil {
 		return problem(plan.CreateContainerConfigError, "%w", err)
 	}
 	if err := os.MkdirAll(filepath.Join(sandbox.LogDirectory, ctr.Name), 0o755); err != nil {
-		return problem(plan.CreateContainerError, "make the log directory: %w", err)
+		return problem(plan.CreateContainerError, "create the log directory: %w", err)
 	}
 	made, err := e.cfg.Runtime.CreateContainer(ctx, &api.CreateContainerRequest{
 		PodSandboxId: sb.ID, Config: cfg, SandboxConfig: sandbox,
@@ -74,14 +74,14 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	}
 	tell.normal(eventStarted, "Container started")
 	if err := e.cfg.Links.Link(pod, ctr.Name, made.ContainerId, filepath.Join(sandbox.LogDirectory, cfg.LogPath)); err != nil {
-		e.cfg.Log.Warn("the link to a container's log could not be made, so log shippers may not find it",
+		e.cfg.Log.Warn("cannot create the link to a container's log, so log shippers may not find it",
 			"pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
 	}
 	return nil
 }
 
-// environmentBefore returns a function that returns the environment that a container had when the node found its
-// database lost; nil: it is not known.
+// environmentBefore returns a function that returns the environment of a container from before the database was lost. The
+// function returns nil if this environment is unknown.
 func (e *Executor) environmentBefore(pod *v1.Pod, name string) func() []*api.KeyValue {
 	return func() []*api.KeyValue {
 		kept, ok := e.cfg.Objects.(interface {
@@ -92,7 +92,7 @@ func (e *Executor) environmentBefore(pod *v1.Pod, name string) func() []*api.Key
 		}
 		env := kept.EnvironmentBefore(pod.UID, name)
 		if env != nil {
-			e.cfg.Log.Warn("the API server does not answer: a container gets the environment that it had",
+			e.cfg.Log.Warn("the API server does not respond, starting a container with its former environment",
 				"pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", name)
 		}
 		return env

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// stopContainer has the runtime send a container its stop signal, and kill it after the grace period.
+// stopContainer makes the runtime send the stop signal to a container, and kill it after the grace period.
 func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
 		teller{e.cfg.Events, in.Want, a.Container}.normal(eventKilling, "%s", killing(in, a))

@@ -1,6 +1,6 @@
-// Package worker keeps one goroutine per pod that brings what runs to what is
-// wanted. It sleeps until it is poked, an action ends, or the plan asks to be
-// called again.
+// Package worker runs one goroutine per pod, the worker. It compares the pod's state in the runtime with the wanted pod
+// and starts the actions that plan.Decide returns. It sleeps until it is poked, an action ends, or the time comes at which
+// the plan wants to be called again.
 //
 //	desired, observe, probes --Poke(uid)--> Set --> worker (one per UID)
 //	                                                  | plan.Decide
@@ -8,8 +8,10 @@
 //	          observe <--Refresh-- Executor.Do (one goroutine per action in flight)
 //	                                  hooks, translate, images, cri; Desired.Admit, Forget
 //
-// A worker works in rounds: it gathers an input, decides, publishes the input with the actions that it is about
-// to start, starts them, and calls Changed(uid). Input(uid) returns the published input, which is never changed:
-// probes, statuses, the shutdown and evictions read it, and none computes its own. The end of the agent is not
-// the end of its pods: when Run's context ends, actions in flight are cancelled and everything stays as it is.
+// A worker works in rounds. In a round it gathers an input, decides, publishes the input together with the actions that
+// it is about to start, starts them, and calls Changed(uid). Input(uid) returns the published input, which is immutable.
+// Probes, statuses, the shutdown and evictions read this input and do not compute their own.
+//
+// Pods continue to run when the agent ends. When Run's context ends, actions in flight are cancelled and no others are
+// started.
 package worker

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Reasons of events. The failure of a container or sandbox has more than one: see failed.
+// Reasons of events. The method failed selects the reason for a failed action.
 const (
 	eventPulling           = "Pulling"
 	eventPulled            = "Pulled"
@@ -33,7 +33,7 @@ const (
 	eventFailedPreStopHook   = "FailedPreStopHook"
 )
 
-// A teller sends the events of one pod, or of one container of it.
+// A teller records events about one pod, or about one of its containers.
 type teller struct {
 	events    event.Sink
 	pod       *v1.Pod
@@ -48,8 +48,8 @@ func (t teller) warning(reason, format string, args ...any) {
 	t.events.Pod(t.pod, t.container, v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
 }
 
-// failed records an action that failed, unless it was cancelled. The container's ID in the message is replaced by
-// its name: with the ID each attempt would make another message.
+// failed records the event about a failed action, unless the action was cancelled. In the message it replaces the
+// container's ID with its name. Otherwise each attempt would have a different message.
 func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err error) {
 	if in.Want == nil || ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return
@@ -76,18 +76,19 @@ func (e *Executor) failed(ctx context.Context, in plan.Input, a plan.Action, err
 	case plan.StartContainer:
 		switch why.Reason {
 		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.InvalidImageName, plan.ImageInspectError:
-			message = why.Reason // an event of its own says more
+			message = why.Reason // another event has the details
 		}
 		tell.warning(eventFailed, "Error: %s", message)
 	case plan.PostStart:
-		tell.warning(eventFailedPostStartHook, "PostStartHook failed") // its output may hold secrets
+		tell.warning(eventFailedPostStartHook, "PostStartHook failed") // without the output, which may contain secrets
 	case plan.StopContainer, plan.StopSandbox:
 		tell.container = ""
 		tell.warning(eventFailedKillPod, "error killing pod: %s", message)
 	}
 }
 
-// mountReason returns FailedMount, or the reason that a kubelet has for block volumes.
+// mountReason returns the reason for a volume that could not be mounted: FailedMapVolume for a block volume, and
+// FailedMount for any other.
 func mountReason(err error) string {
 	if own, ok := errors.AsType[interface {
 		error
@@ -98,7 +99,7 @@ func mountReason(err error) string {
 	return plan.FailedMount
 }
 
-// killing returns the message about a container that is stopped.
+// killing returns the message of the event Killing, which says why a container is stopped.
 func killing(in plan.Input, a plan.Action) string {
 	h := in.Health[a.ID]
 	switch ends := in.Deleting || in.End != nil; {
@@ -107,7 +108,7 @@ func killing(in plan.Input, a plan.Action) string {
 	case a.Hash != "":
 		return fmt.Sprintf("Container %s definition changed, will be restarted", a.Container)
 	case in.Stale != "" && !ends:
-		return fmt.Sprintf("Stopping container %s: the node's network is another one now", a.Container)
+		return fmt.Sprintf("Stopping container %s: the node's pod network has changed", a.Container)
 	case !ends && in.Failed[plan.Key{Container: a.Container, Op: plan.PostStart}].ID == a.ID:
 		return eventFailedPostStartHook
 	case !ends && plan.Renewing(in):
@@ -120,8 +121,8 @@ func killing(in plan.Input, a plan.Action) string {
 	return probeFailed(in.Want, a.Container, "liveness")
 }
 
-// probeFailed returns the message about a container that is stopped because a probe failed. As in a kubelet's message,
-// a sidecar is not said to be restarted, though it always is.
+// probeFailed returns the message about a container that is stopped because a probe failed. Like a kubelet's message, it
+// does not say that a sidecar will be restarted, although this is always so.
 func probeFailed(pod *v1.Pod, container, probe string) string {
 	what, then := "Container", ""
 	switch kind, ctr := podspec.Find(&pod.Spec, container); {
@@ -133,13 +134,13 @@ func probeFailed(pod *v1.Pod, container, probe string) string {
 	return fmt.Sprintf("%s %s failed %s probe%s", what, container, probe, then)
 }
 
-// notice records the notices of the plan, each once.
+// notice records the events for the notices of the plan. It does not repeat an event for the same notice.
 func (w *worker) notice(pod *v1.Pod, notices []plan.Notice) {
 	for _, n := range notices {
-		if w.life.told[n.Container] == n {
+		if w.life.noticed[n.Container] == n {
 			continue
 		}
-		w.life.told[n.Container] = n
+		w.life.noticed[n.Container] = n
 		tell := teller{w.set.cfg.Events, pod, n.Container}
 		switch n.Reason {
 		case plan.CrashLoopBackOff:

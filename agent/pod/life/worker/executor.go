@@ -27,34 +27,34 @@ const (
 	callTimeout    = 2 * time.Minute
 )
 
-// ExecutorConfig is what an Executor needs.
+// ExecutorConfig configures an Executor. Imports, Network, Objects, Files, Keyring, Guard, Links, Classes, Events and
+// Hooking may be nil.
 type ExecutorConfig struct {
 	Runtime  cri.Runtime
 	Images   cri.Images
-	Imports  Imports // nil: no archives are imported
+	Imports  Imports // nil if no image archives are imported
 	Hooks    hook.Chain
-	Node     func() translate.Node // the node as it is now
-	Network  func() error          // why pods cannot get a network now, in a kubelet's words; nil: they can
-	Objects  translate.Objects     // nil: there are none
-	Alone    bool                  // the node has no control plane
-	Files    translate.Files       // nil: there are none
-	Keyring  Keyring               // nil: there are no credentials
-	Verifier PullVerifier          // nil: every pod may use every image on the node
-	Links    Links                 // nil: logs have no links
-	Classes  Classes               // nil: the name of a RuntimeClass is its handler's
-	Events   event.Sink            // nil: events are dropped
-	Hooking  Lifecycle             // nil: no lifecycle hooks run
-	Starts   int                   // how many sandboxes, and how many containers, start at once; 0: twice the CPUs
+	Node     func() translate.Node // returns the present state of the node
+	Network  func() error          // returns why pods cannot get a network now, in a kubelet's words, or nil
+	Objects  translate.Objects
+	Alone    bool // the node has no control plane
+	Files    translate.Files
+	Keyring  Keyring
+	Verifier PullVerifier // if it is nil, every pod may use every image on the node
+	Links    Links        // if it is nil, no links to logs are created
+	Classes  Classes      // if it is nil, the name of a RuntimeClass is used as the name of the handler
+	Events   event.Sink
+	Hooking  Lifecycle // if it is nil, lifecycle hooks do not run
+	Starts   int       // how many sandboxes, and how many containers, may start at once; 0 means twice the number of CPUs
 	Log      *slog.Logger
 }
 
-// Classes resolve a pod's RuntimeClass to the runtime handler of its sandbox. An empty handler is the node's
-// default.
+// Classes returns the runtime handler for a pod's RuntimeClass. An empty handler is the node's default.
 type Classes interface {
 	RuntimeHandler(pod *v1.Pod) (string, error)
 }
 
-// Links are symbolic links to the logs of containers. collect.Links is one.
+// Links creates and removes the symbolic links to the logs of containers. collect.Links implements it.
 type Links interface {
 	Link(pod *v1.Pod, container, id, log string) error
 	Unlink(log string) error
@@ -65,19 +65,20 @@ type noLinks struct{}
 func (noLinks) Link(*v1.Pod, string, string, string) error { return nil }
 func (noLinks) Unlink(string) error                        { return nil }
 
-// An Executor carries out actions with the runtime and the hooks. Its methods
-// may be called from any goroutine.
+// An Executor carries out actions with the runtime and the hooks. Its methods may be called from any goroutine.
 type Executor struct {
-	cfg        ExecutorConfig
-	runsHooks  bool // lifecycle hooks run
-	images     *images
-	sandboxes  chan struct{} // its capacity is how many sandboxes start at once
-	containers chan struct{} // the same of containers, so that none waits for all sandboxes
-	prepares   chan struct{} // the same of pods whose hooks prepare
-	fetches    chan struct{} // the same of pods from the API server, whose hooks may wait for the network
+	cfg       ExecutorConfig
+	runsHooks bool // false if cfg.Hooking was nil
+	images    *images
+
+	// Semaphores. Containers have their own, so that the starts of many sandboxes do not delay them.
+	sandboxes  chan struct{} // for starts of sandboxes
+	containers chan struct{} // for starts of containers
+	prepares   chan struct{} // for the preparation of pods that are not from the API server
+	fetches    chan struct{} // for the preparation of pods from the API server, whose hooks may wait for the network
 }
 
-// NewExecutor starts nothing.
+// NewExecutor returns an Executor.
 func NewExecutor(cfg ExecutorConfig) *Executor {
 	if cfg.Objects == nil {
 		cfg.Objects = translate.NoObjects{}
@@ -152,29 +153,29 @@ func (e *Executor) do(ctx context.Context, in plan.Input, a plan.Action) error {
 		defer stop()
 		return e.cfg.Hooks.Release(ctx, in.UID)
 	}
-	return fmt.Errorf("no way to carry out %v", a.Op)
+	return fmt.Errorf("unknown action %v", a.Op)
 }
 
-// hooks runs a step that consists of hooks only.
+// hooks carries out an action that consists only of hooks.
 func (e *Executor) hooks(ctx context.Context, in plan.Input, step func(context.Context, *v1.Pod) error) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	return step(ctx, withAddresses(in.Want, in.Seen, e.cfg.Node()))
 }
 
-// prepare runs the hooks that prepare the pod and, if ctr is not nil, a container that is about to start. Only so
-// many pods prepare at once. A pod whose hooks wait for the network soon frees its place for the next one, and
-// pods from the API server have places of their own.
+// prepare runs the hooks that prepare the pod and, if ctr is not nil, those for a container that is about to start. The
+// number of concurrent preparations is limited. A pod whose hooks wait for the network releases its slot after
+// prepareSlotTime, and pods from the API server have separate slots.
 func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
-	places := e.prepares
+	slots := e.prepares
 	if pod.Annotations[keys.ConfigSource] == keys.SourceAPI {
-		places = e.fetches
+		slots = e.fetches
 	}
-	leave, err := enter(ctx, places, prepareTime)
+	release, err := acquire(ctx, slots, prepareSlotTime)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer release()
 	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
 	defer stop()
 	if err := e.cfg.Hooks.Prepare(ctx, pod); err != nil || ctr == nil {
@@ -183,8 +184,8 @@ func (e *Executor) prepare(ctx context.Context, pod *v1.Pod, ctr *v1.Container) 
 	return e.cfg.Hooks.Start(ctx, pod, ctr)
 }
 
-// ImagesChanged forgets which images could not be pulled: the next start pulls again. Set.Retry then wakes the
-// pods that wait.
+// ImagesChanged ends the back-off of all images, so that the next start of a container pulls its image at once. The caller
+// then wakes the waiting pods with Set.Retry.
 func (e *Executor) ImagesChanged() { e.images.forget() }
 
 // withAddresses returns a copy of the pod whose status has the addresses of the pod and the node.
@@ -211,7 +212,7 @@ func withAddresses(pod *v1.Pod, seen plan.Observed, n translate.Node) *v1.Pod {
 	return &out
 }
 
-// sandboxConfig returns the configuration of a sandbox. It is the same in every call about that sandbox.
+// sandboxConfig returns the configuration of a sandbox. All calls for the same sandbox return the same configuration.
 func (e *Executor) sandboxConfig(
 	ctx context.Context, pod *v1.Pod, n translate.Node, attempt uint32, started time.Time,
 ) (*api.PodSandboxConfig, error) {
@@ -222,29 +223,30 @@ func (e *Executor) sandboxConfig(
 	return cfg, e.cfg.Hooks.Sandbox(ctx, pod, cfg)
 }
 
-// preparing is how many pods may prepare for each that may start.
+// preparing is the number of slots for preparations per slot for starts.
 const preparing = 4
 
-// A start or a preparation that takes longer waits for another machine, or because of what its pod contains. Its
-// place is then free for others.
+// After these times a slot is released although the start or the preparation continues. It then waits for another
+// machine, or is slow because of the content of the pod, and must not delay other pods.
 const (
-	placeTime   = 30 * time.Second       // of a start
-	prepareTime = 500 * time.Millisecond // of a preparation, most of which take a few milliseconds
+	startSlotTime   = 30 * time.Second
+	prepareSlotTime = 500 * time.Millisecond // most preparations take a few milliseconds
 )
 
-// enter waits for a place. The caller frees it by calling leave. After the time most it is free in any case.
-func enter(ctx context.Context, places chan struct{}, most time.Duration) (leave func(), err error) {
+// acquire waits for a slot. The caller releases the slot with the returned function. After limit the slot is released in
+// any case.
+func acquire(ctx context.Context, slots chan struct{}, limit time.Duration) (release func(), err error) {
 	select {
-	case places <- struct{}{}:
-		free := sync.OnceFunc(func() { <-places })
-		late := time.AfterFunc(most, free)
+	case slots <- struct{}{}:
+		free := sync.OnceFunc(func() { <-slots })
+		late := time.AfterFunc(limit, free)
 		return func() { late.Stop(); free() }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// ignoreNotFound returns err, or nil if err is that the object to remove does not exist.
+// ignoreNotFound returns err, or nil if err says that the object does not exist.
 func ignoreNotFound(err error) error {
 	if errdefs.IsNotFound(err) {
 		return nil

@@ -26,31 +26,32 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Imports are the imports of image archives.
+// Imports imports image archives.
 type Imports interface {
-	// WaitImage blocks while an import that may contain the image goes on, or until ctx has ended.
+	// WaitImage waits until no import that may contain the image is in progress, or until ctx has ended.
 	WaitImage(ctx context.Context, image string) error
 }
 
-// Keyring returns the credentials that a pod has for an image. credentials.Credentials is one.
+// Keyring returns the credentials that a pod has for an image. credentials.Credentials implements it.
 type Keyring interface {
 	Keyring(ctx context.Context, pod *v1.Pod, image string) keyring.Credentials
 }
 
-// PullVerifier decides which pods may use a private image that is on the node. *pulls.Verifier implements it.
+// PullVerifier decides which pods may use a private image that is on the node. pulls.Verifier implements it.
 type PullVerifier interface {
-	// MayUse reports whether a pod may use the image with an ID that is on the node, without a request to the
-	// registry.
+	// MayUse reports whether a pod with the given credentials may use an image that is on the node. id is the ID of the
+	// image. It makes no request to the registry.
 	MayUse(ctx context.Context, name, id string, credentials func() keyring.Credentials) bool
 
-	// BeginPull is called before each pull. If it returns nil, Pulled or Failed follows. private says that not every
-	// pod may use the image. with is the credential that the registry accepted; zero: it required none.
+	// BeginPull is called before each pull. If it returns nil, RecordPull or RecordFailure is called afterwards. private means that
+	// only some pods may use the image. with is the credential that the registry accepted. It is the zero value if
+	// the registry required none.
 	BeginPull(ctx context.Context, name string, private bool) error
 	RecordPull(ctx context.Context, name, id string, private bool, with keyring.Credential)
 	RecordFailure(ctx context.Context, name string, private, unreachable bool)
 }
 
-// allowAll is the default PullVerifier: every pod may use every image on the node.
+// allowAll is the default PullVerifier. It lets every pod use every image on the node.
 type allowAll struct{}
 
 func (allowAll) MayUse(context.Context, string, string, func() keyring.Credentials) bool { return true }
@@ -58,8 +59,8 @@ func (allowAll) BeginPull(context.Context, string, bool) error                  
 func (allowAll) RecordPull(context.Context, string, string, bool, keyring.Credential)    {}
 func (allowAll) RecordFailure(context.Context, string, bool, bool)                       {}
 
-// images gets the images of containers. For each image with the same credentials there is at most one pull at a time,
-// which all pods share, and one back-off.
+// images finds or pulls the images of containers. Pods that need the same image with the same credentials share one pull
+// and one back-off.
 type images struct {
 	svc      cri.Images
 	imports  Imports
@@ -69,43 +70,44 @@ type images struct {
 	log      *slog.Logger
 
 	mu     sync.Mutex
-	pulls  map[wish]*pull
-	failed map[wish]failedPull
+	pulls  map[pullKey]*pull // in progress
+	failed map[pullKey]failedPull
 }
 
-// A wish is an image with credentials. Credentials of plugins may differ each time, so these count by the scope that
-// they are for.
-type wish struct {
+// A pullKey identifies a pull by the image and the credentials. A plugin may return different credentials each time, so
+// its credentials are represented by their scope.
+type pullKey struct {
 	image string
 	auths [sha256.Size]byte
 	scope string
 }
 
-// A pull is cancelled when no caller waits for it any more.
+// A pull is cancelled as soon as no caller waits for it.
 type pull struct {
-	waiting int // guarded by images.mu
+	waiting int // number of waiting callers; guarded by images.mu
 	cancel  context.CancelFunc
 	done    chan struct{}
-	ref     string // valid after done
+	ref     string // ref, took and err are valid once done is closed
 	took    time.Duration
 	err     error
 }
 
 type failedPull struct {
 	again retry.Backoff
-	at    time.Time // of the next try
+	at    time.Time // when the back-off ends
 	err   error
 }
 
 func newImages(cfg ExecutorConfig) *images {
 	return &images{
 		svc: cfg.Images, imports: cfg.Imports, keyring: cfg.Keyring, verifier: cfg.Verifier, events: cfg.Events, log: cfg.Log,
-		pulls: map[wish]*pull{}, failed: map[wish]failedPull{},
+		pulls: map[pullKey]*pull{}, failed: map[pullKey]failedPull{},
 	}
 }
 
-// ensure returns the image of a container and the reference to create the container with. It pulls the image if the
-// container's imagePullPolicy requires that, or if the pod has not proven yet that it may use the image on the node.
+// ensure returns the image of a container, and the reference with which to create the container. It pulls the image if
+// the container's imagePullPolicy requires it. It also pulls it if the pod has yet to prove that it may use the image on
+// the node.
 // https://kubernetes.io/docs/concepts/containers/images/#image-pull-policy
 // https://kubernetes.io/docs/concepts/containers/images/#ensureimagepullcredentialverification
 func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*api.Image, string, error) {
@@ -121,7 +123,7 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 			image, err = m.awaitImport(ctx, name)
 		}
 		if image != nil && !m.may(ctx, pod, name, image) {
-			image, err = nil, ctx.Err() // this pod may not use it, unless the registry says so
+			image, err = nil, ctx.Err() // the pod may use the image only if the registry allows it, so pull it
 		}
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -140,7 +142,7 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 	return m.fetch(ctx, pod, ctr, name, tell)
 }
 
-// ensureVolumes is ensure for the images that a container mounts (KEP-4639).
+// ensureVolumes calls ensure for each image volume that a container mounts (KEP-4639).
 func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
@@ -156,11 +158,11 @@ func (m *images) ensureVolumes(ctx context.Context, pod *v1.Pod, ctr *v1.Contain
 	return nil
 }
 
-// fetch pulls an image. If its registry cannot be reached, the image on the node is used.
+// fetch pulls an image. If the registry cannot be reached, it returns the image on the node, if there is one.
 func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name string, tell teller) (*api.Image, string, error) {
 	creds := m.credentials(ctx, pod, name)
 	began := time.Now()
-	w := wish{name, digest(creds.Has), creds.Scope}
+	w := pullKey{name, digest(creds.Has), creds.Scope}
 	p, err := m.join(ctx, w, creds)
 	if err == nil {
 		if len(creds.Missing) > 0 {
@@ -182,7 +184,7 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	}
 	image, err := m.present(ctx, p.ref)
 	if image == nil && err == nil {
-		err = problem(plan.ImageInspectError, "image %q is gone right after its pull", ctr.Image)
+		err = problem(plan.ImageInspectError, "image %q is missing right after its pull", ctr.Image)
 	}
 	if err != nil {
 		return nil, "", err
@@ -192,10 +194,12 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	return image, p.ref, nil
 }
 
-// fallback returns the image that is on the node, or is being imported, if the registry could not be reached. This
-// differs from a kubelet on purpose: a node that lost its connection, and perhaps its power, has to start its pods,
-// also under the policy Always. An answer of the registry counts: if it denies the image, or the tag is gone, the
-// older image is not used. Nor does a pod get an image that it never proved that it may use.
+// fallback returns an image that is on the node or is being imported, if the pull failed because the registry could not
+// be reached. It returns nil otherwise. If the registry responded that it denies the image, or that the tag does not
+// exist, the image on the node is not used. The same is true for an image that the pod has not proven that it may use.
+//
+// A kubelet has no such fallback for the policy Always. islet differs on purpose: a node that lost its network connection,
+// and perhaps rebooted, has to start its pods.
 func (m *images) fallback(ctx context.Context, pod *v1.Pod, name string, why error) *api.Image {
 	if !unreachable(why) {
 		return nil
@@ -220,11 +224,12 @@ func (m *images) credentials(ctx context.Context, pod *v1.Pod, name string) keyr
 	return m.keyring.Keyring(ctx, pod, name)
 }
 
+// may reports whether the pod may use an image that is on the node.
 func (m *images) may(ctx context.Context, pod *v1.Pod, name string, image *api.Image) bool {
 	return m.verifier.MayUse(ctx, name, image.GetId(), func() keyring.Credentials { return m.credentials(ctx, pod, name) })
 }
 
-// imageName checks a reference as a kubelet does and adds its default tag.
+// imageName validates a reference and adds the default tag, as a kubelet does.
 func imageName(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -236,7 +241,7 @@ func imageName(image string) (string, error) {
 	return image, nil
 }
 
-// present returns an image that is on the node; nil: it is not.
+// present returns the image with the given name. It returns nil if the image is not on the node.
 func (m *images) present(ctx context.Context, name string) (*api.Image, error) {
 	r, err := m.svc.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
 	if ignoreNotFound(err) != nil {
@@ -245,6 +250,7 @@ func (m *images) present(ctx context.Context, name string) (*api.Image, error) {
 	return r.GetImage(), nil
 }
 
+// awaitImport waits for the imports that may contain the image. It returns nil if the image is not on the node then.
 func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, error) {
 	if m.imports == nil {
 		return nil, nil
@@ -255,9 +261,9 @@ func (m *images) awaitImport(ctx context.Context, name string) (*api.Image, erro
 	return m.present(ctx, name)
 }
 
-// join returns the pull of the image that goes on, or begins one. During the back-off it returns the error of the last
-// pull. The caller has to call await.
-func (m *images) join(ctx context.Context, w wish, k keyring.Credentials) (*pull, error) {
+// join returns the pull of the image that is in progress, or begins one. The caller must then call await. During the
+// back-off join returns the error of the last pull.
+func (m *images) join(ctx context.Context, w pullKey, k keyring.Credentials) (*pull, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if f, ok := m.failed[w]; ok && time.Now().Before(f.at) {
@@ -271,8 +277,8 @@ func (m *images) join(ctx context.Context, w wish, k keyring.Credentials) (*pull
 	return p, nil
 }
 
-// await waits for the end of a pull. If ctx ends first and no other caller waits, the pull is cancelled.
-func (m *images) await(ctx context.Context, w wish, p *pull) error {
+// await waits until a pull has ended. If ctx ends first and no other caller waits, it cancels the pull.
+func (m *images) await(ctx context.Context, w pullKey, p *pull) error {
 	select {
 	case <-p.done:
 		return p.err
@@ -292,8 +298,8 @@ func (m *images) await(ctx context.Context, w wish, p *pull) error {
 	return ctx.Err()
 }
 
-// begin starts a pull. It goes on after the end of ctx if other callers wait for it.
-func (m *images) begin(ctx context.Context, w wish, k keyring.Credentials) *pull {
+// begin starts a pull. The pull continues after the end of ctx if other callers wait for it.
+func (m *images) begin(ctx context.Context, w pullKey, k keyring.Credentials) *pull {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p := &pull{cancel: cancel, done: make(chan struct{})}
 	m.pulls[w] = p
@@ -311,41 +317,42 @@ func (m *images) begin(ctx context.Context, w wish, k keyring.Credentials) *pull
 		case err == nil:
 			delete(m.failed, w)
 		case ctx.Err() == nil:
-			p.err = m.note(w, err)
+			p.err = m.recordFailure(w, err)
 		}
 		close(p.done)
 	}()
 	return p
 }
 
-// note records a failed pull and begins its back-off. Its length is random, so that nodes that lost a registry at the
-// same time do not return at the same time, and is not below the registry's Retry-After.
-func (m *images) note(w wish, err error) error {
+// recordFailure records a failed pull and begins its back-off. The length of the back-off is random, so that many nodes do
+// not retry at the same time after a failure of their registry. It is at least the registry's Retry-After.
+func (m *images) recordFailure(w pullKey, err error) error {
 	now := time.Now()
-	maps.DeleteFunc(m.failed, func(_ wish, f failedPull) bool { return now.Sub(f.at) > plan.PullForget })
+	maps.DeleteFunc(m.failed, func(_ pullKey, f failedPull) bool { return now.Sub(f.at) > plan.PullForget })
 	f, again := m.failed[w]
 	if !again {
 		f.again = retry.Backoff{First: plan.PullFirst, Soon: plan.PullMost, Most: plan.PullMost}
 	}
 	err = fmt.Errorf("failed to pull and unpack image %q: %w", w.image, err)
-	var asked interface{ RetryAfter() time.Duration }
+	var limited interface{ RetryAfter() time.Duration }
 	least := time.Duration(0)
-	if errors.As(err, &asked) {
-		least = asked.RetryAfter()
+	if errors.As(err, &limited) {
+		least = limited.RetryAfter()
 	}
 	f.at, f.err = now.Add(f.again.Next(least)), err
 	m.failed[w] = f
 	return &Problem{Reason: plan.ErrImagePull, Retry: f.at, Err: err}
 }
 
+// forget ends the back-off of all images.
 func (m *images) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.failed)
 }
 
-// unreachable reports whether a pull failed without an answer of the registry about the image. Server errors and
-// overload (5xx, 429), broken connections and missing answers are none: the runtime calls them RegistryUnavailable.
+// unreachable reports whether a pull failed without a response of the registry about the image. Server errors, overload
+// (5xx, 429), broken connections and timeouts are such failures. The runtime reports them as RegistryUnavailable.
 func unreachable(err error) bool {
 	unavailable := crierrors.ErrRegistryUnavailable
 	if errors.Is(err, unavailable) || strings.Contains(err.Error(), unavailable.Error()+":") {

@@ -76,9 +76,9 @@ func TestSharedPull(t *testing.T) {
 // kubelet's, and never for less than the registry asked for.
 func TestPullBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, w := newImages(ExecutorConfig{}), wish{image: "app:1"}
+		m, w := newImages(ExecutorConfig{}), pullKey{image: "app:1"}
 		next := func(err error) time.Duration {
-			p, ok := errors.AsType[*Problem](m.note(w, err))
+			p, ok := errors.AsType[*Problem](m.recordFailure(w, err))
 			if !ok || p.Reason != plan.ErrImagePull {
 				t.Fatal(p)
 			}

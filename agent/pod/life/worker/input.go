@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// gather reads what the other parts of the agent know of the pod. It changes nothing.
+// gather builds an input from the data of the other parts of the agent. It changes nothing.
 func (w *worker) gather() plan.Input {
 	cfg := &w.set.cfg
 	wanted, ok := cfg.Desired.Get(w.uid)
@@ -23,7 +23,7 @@ func (w *worker) gather() plan.Input {
 	if cfg.Dead != nil {
 		in.Dead = cfg.Dead()
 	}
-	in.Health, in.Hooked = cfg.Health(in.Want, in.Seen), hooked(in.Seen, cfg.Hooked)
+	in.Health, in.Hooked = cfg.Health(in.Want, in.Seen), returnedHooks(in.Seen, cfg.Hooked)
 	switch {
 	case !ok:
 		in.Want, in.Grace = nil, defaultGrace
@@ -52,11 +52,10 @@ func (w *worker) gather() plan.Input {
 	return in
 }
 
-// update brings the worker's own records up to date with a new input, and adds them to it. The order
-// counts: records that no longer apply are dropped before they are copied, and the end of the pod
-// depends on most of the others.
+// update updates the worker's own records from a new input, and adds them to it. The order matters: obsolete records are
+// deleted before the rest is copied, and Stopping is computed from the fields that are set before it.
 func (w *worker) update(in *plan.Input) {
-	w.asks.move(&w.life)
+	w.requests.move(&w.life)
 	w.forgetChanged(in.Want)
 	w.forgetPreStops(in.Seen)
 	if in.Want != nil {
@@ -70,15 +69,15 @@ func (w *worker) update(in *plan.Input) {
 	}
 	l := &w.life
 	in.Busy, in.Failed, in.Replaced = maps.Clone(w.busy), maps.Clone(l.failed), maps.Clone(l.replaced)
-	in.PreStopped, in.Requested = maps.Clone(l.preStopped), maps.Clone(l.asked)
-	in.Started = w.since(*in)
-	in.Stopping = w.until(*in)
+	in.PreStopped, in.Requested = maps.Clone(l.preStopped), maps.Clone(l.requested)
+	in.Started = w.acceptedAt(*in)
+	in.Stopping = w.stoppingSince(*in)
 	in.Ended = l.ended
-	in.Forgotten = l.forgotten && (in.Want == nil || in.Want == w.dropped) // a newer version is forgotten once more
+	in.Forgotten = l.forgotten && (in.Want == nil || in.Want == w.dropped) // Forget is repeated for a newer version
 }
 
-// publish makes the input of this round the one that Set.Input returns. It is not changed afterwards.
-// The actions that the round starts are in flight in it.
+// publish makes in the input that Set.Input returns. It must not be changed afterwards. If the round starts actions, the
+// published input contains them as actions in flight.
 func (w *worker) publish(in plan.Input, starts bool) {
 	if starts {
 		in.Busy, in.Replaced = maps.Clone(w.busy), maps.Clone(w.life.replaced)
@@ -87,7 +86,7 @@ func (w *worker) publish(in plan.Input, starts bool) {
 	w.published.Store(&in)
 }
 
-// applied returns the hash of the spec that the hooks know; empty: it is not known.
+// applied returns the hash of the spec that was last passed to the hooks. It is empty if unknown.
 func (w *worker) applied(seen plan.Observed) string {
 	if w.life.applied != "" {
 		return w.life.applied
@@ -96,14 +95,13 @@ func (w *worker) applied(seen plan.Observed) string {
 	return sb.Hash
 }
 
-// A specHash is the hash of a pod's spec. It is computed once for each version of the pod: see
-// Wanted.Pod.
+// A specHash caches the hash of a pod's spec, which is computed once for each version of the pod; see Wanted.Pod.
 type specHash struct {
 	version *v1.Pod
 	hash    string
 }
 
-// update reports whether pod is another version than the one before.
+// update computes the hash if pod is not the version of the last call. It reports whether it did.
 func (h *specHash) update(pod *v1.Pod) (changed bool) {
 	if h.version == pod {
 		return false
@@ -112,29 +110,29 @@ func (h *specHash) update(pod *v1.Pod) (changed bool) {
 	return true
 }
 
-// asks are restarts that people requested since the last round, by container.
-type asks struct {
+// requests are the restarts that people requested since the last round, by container.
+type requests struct {
 	mu   sync.Mutex
 	list map[string]plan.Restart
 }
 
-func (a *asks) add(container string, ask plan.Restart) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.list == nil {
-		a.list = map[string]plan.Restart{}
+func (r *requests) add(container string, request plan.Restart) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.list == nil {
+		r.list = map[string]plan.Restart{}
 	}
-	a.list[container] = ask
+	r.list[container] = request
 }
 
-// move moves them to the life that they count in.
-func (a *asks) move(to *life) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if to.asked == nil {
-		to.asked, a.list = a.list, nil
+// move moves the requests to the current life of the pod.
+func (r *requests) move(to *life) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if to.requested == nil {
+		to.requested, r.list = r.list, nil
 		return
 	}
-	maps.Copy(to.asked, a.list)
-	a.list = nil
+	maps.Copy(to.requested, r.list)
+	r.list = nil
 }

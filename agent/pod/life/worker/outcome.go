@@ -12,13 +12,13 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// end notes how an action ended. A cancelled action has not failed.
+// end records the result of an action. The error of a cancelled action is not recorded as a failure.
 func (w *worker) end(e result) {
 	w.cancel[e.subject]()
 	delete(w.cancel, e.subject)
 	f := w.busy[e.subject]
 	delete(w.busy, e.subject)
-	if f.Op == plan.PreStop { // whatever its result: it does not run again
+	if f.Op == plan.PreStop { // also after an error, because the hook does not run again
 		w.life.preStopped[f.ID] = time.Since(f.Since)
 	}
 	if f.Op == plan.Resize {
@@ -46,16 +46,17 @@ func (w *worker) end(e result) {
 		return
 	}
 	after := time.Until(w.life.failed[key].Retry).Round(time.Second)
-	w.log.Warn("will try again", "op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", after, "error", e.err)
+	w.log.Warn("an action failed and will be retried",
+		"op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", after, "error", e.err)
 }
 
-// done notes the success of an action whose effect the runtime does not show. It returns false for the
-// other actions.
+// done records the success of an action whose effect is not visible in the runtime. It returns false for an action whose
+// effect is visible there.
 func (w *worker) done(a plan.Action) bool {
 	switch a.Op {
 	case plan.Ended:
 		w.life.ended = true
-	case plan.Forget: // the life of the pod ends with it
+	case plan.Forget: // a new life begins
 		w.reset()
 		w.life.forgotten = true
 	case plan.Update:
@@ -73,7 +74,7 @@ func (w *worker) done(a plan.Action) bool {
 func failure(n int, a plan.Action, err error) plan.Failure {
 	f := plan.Failure{N: n, At: time.Now(), Message: err.Error(), Hash: a.Hash, ID: a.Target}
 	f.Retry = f.At.Add(plan.RetryDelay(n))
-	if a.Op == plan.PostStart { // it is not tried again in the same container
+	if a.Op == plan.PostStart { // the hook is not run again in the same container
 		f.ID, f.Retry = a.ID, time.Time{}
 	}
 	if p, ok := errors.AsType[*Problem](err); ok {
@@ -85,21 +86,22 @@ func failure(n int, a plan.Action, err error) plan.Failure {
 	return f
 }
 
+// drain waits for the actions in flight.
 func (w *worker) drain() {
 	for len(w.cancel) > 0 {
 		w.end(<-w.ended)
 	}
 }
 
-// reset begins a new life. What is known of the sizes in the runtime goes with the old one.
+// reset begins a new life. It also deletes the records about the resources that the runtime has accepted.
 func (w *worker) reset() {
 	w.life = newLife()
 	w.sizes.accepted, w.sizes.offered, w.sizes.leveled, w.sizes.unsure = nil, nil, nil, false
 }
 
-// forgetMended drops failures whose cause is outside the pod: missing images, objects, credentials and
-// networks.
-func (w *worker) forgetMended() {
+// forgetExternal deletes the failures whose cause is outside the pod, such as a missing image, object, credential or
+// network. The actions are then retried without a back-off.
+func (w *worker) forgetExternal() {
 	maps.DeleteFunc(w.life.failed, func(_ plan.Key, f plan.Failure) bool {
 		switch f.Reason {
 		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady,
@@ -110,8 +112,8 @@ func (w *worker) forgetMended() {
 	})
 }
 
-// forgetChanged drops the failed starts of containers whose definition has changed since: a new image
-// does not wait for the back-off of the old one.
+// forgetChanged deletes the failed starts of containers whose definition has changed since. For example, a new image is
+// pulled without the back-off of the old one.
 func (w *worker) forgetChanged(pod *v1.Pod) {
 	if pod == nil {
 		return
@@ -122,7 +124,7 @@ func (w *worker) forgetChanged(pod *v1.Pod) {
 	})
 }
 
-// forgetResize drops a failed resize that was not to the resources of the wanted spec, whose hash is spec.
+// forgetResize deletes the failure of a resize to another spec than the wanted one, whose hash is spec.
 func (w *worker) forgetResize(spec string) {
 	key := plan.Key{Op: plan.Resize}
 	if f, ok := w.life.failed[key]; ok && f.Hash != spec {
@@ -130,7 +132,7 @@ func (w *worker) forgetResize(spec string) {
 	}
 }
 
-// forgetPreStops drops the preStop hooks of containers that are gone.
+// forgetPreStops deletes the records about preStop hooks of containers that no longer exist.
 func (w *worker) forgetPreStops(seen plan.Observed) {
 	maps.DeleteFunc(w.life.preStopped, func(id string, _ time.Duration) bool {
 		return !slices.ContainsFunc(seen.Containers, func(c plan.Container) bool { return c.ID == id })

@@ -9,7 +9,7 @@ import (
 // A Problem is the error of an action, with the reason that a kubelet reports for it.
 type Problem struct {
 	Reason string
-	Retry  time.Time // the action is not repeated before; zero: the plan decides
+	Retry  time.Time // no retry before this time; if it is zero, the plan decides when to retry
 	Err    error
 }
 
@@ -19,15 +19,16 @@ func (p *Problem) Error() string { return p.Err.Error() }
 // Unwrap returns the cause.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// A reasoned is an error of a hook that has its own reason, in a kubelet's words.
-type reasoned interface {
+// A reasonError is an error of a hook with a reason. The reason is one that a kubelet reports.
+type reasonError interface {
 	error
 	Reason() string
 }
 
-// hookProblem returns the problem for a hook's error, with the error's own reason if it has one.
+// hookProblem returns a Problem for the error of a hook. If the error has a reason of its own, the Problem has that one
+// and the unchanged error.
 func hookProblem(reason, format string, err error) error {
-	if own, ok := errors.AsType[reasoned](err); ok {
+	if own, ok := errors.AsType[reasonError](err); ok {
 		return &Problem{Reason: own.Reason(), Err: err}
 	}
 	return problem(reason, format, err)

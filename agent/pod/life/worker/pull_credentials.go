@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// digest returns a hash of credentials.
+// digest returns a hash of all the credentials.
 func digest(all []keyring.Credential) (d [sha256.Size]byte) {
 	h := sha256.New()
 	for _, c := range all {
@@ -24,8 +24,8 @@ func digest(all []keyring.Credential) (d [sha256.Size]byte) {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// pullNow pulls an image, and has the verifier record the credential that was used before any pod uses the image. It
-// returns a panic as an error: it runs in a goroutine of its own.
+// pullNow pulls an image. The verifier records the credential that was used, before any pod can use the image. pullNow runs
+// in a separate goroutine, so it recovers from a panic and returns an error.
 func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials) (r *api.PullImageResponse, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -37,7 +37,7 @@ func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials
 	if err := m.verifier.BeginPull(ctx, name, private); err != nil {
 		return nil, err
 	}
-	after := context.WithoutCancel(ctx) // the pull is recorded also if no caller waits any more
+	after := context.WithoutCancel(ctx) // the guard records the pull even if no caller waits for it
 	r, with, err := m.tryAll(ctx, name, k)
 	if err != nil {
 		m.verifier.RecordFailure(after, name, private, ctx.Err() != nil || unreachable(err))
@@ -47,9 +47,11 @@ func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials
 	return r, nil
 }
 
-// tryAll pulls with each of the known credentials, then with those of plugins, and then without any, until one pull
-// succeeds or the registry cannot be reached. A plugin is not run for a registry that cannot be reached: if the node
-// has the image, and so could start the container without the registry, the first pull is without a credential.
+// tryAll pulls an image with one credential after the other, until a pull succeeds or the registry cannot be reached. It
+// first tries the known credentials, then those of plugins, and in the end none.
+//
+// A plugin must not delay the start of a container for which the node has the image, if the registry cannot be reached.
+// In this case, without a known credential, tryAll pulls without a credential before it runs the plugins.
 func (m *images) tryAll(
 	ctx context.Context, name string, k keyring.Credentials,
 ) (r *api.PullImageResponse, with keyring.Credential, err error) {
@@ -80,7 +82,7 @@ func (m *images) tryAll(
 		}
 		done := try(given...)
 		if failed != nil {
-			errs = append(errs, failed) // the pod's event has it, if the pull fails
+			errs = append(errs, failed) // if the pull fails, the pod's event contains this error, too
 		}
 		if done {
 			return r, with, err
@@ -92,7 +94,7 @@ func (m *images) tryAll(
 	return nil, nobody, errors.Join(errs...)
 }
 
-// noConnection reports whether no connection to the registry could be made.
+// noConnection reports whether err says that no connection to the registry could be established.
 func noConnection(err error) bool {
 	_, is := errors.AsType[net.Error](err)
 	return is || strings.Contains(err.Error(), "dial tcp")

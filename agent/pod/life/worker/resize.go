@@ -22,9 +22,9 @@ import (
 // Sizes returns the resources of a pod's containers, and of the pod as a whole, in the units of the runtime.
 type Sizes func(pod *v1.Pod) (containers map[string]plan.Size, whole plan.Resources)
 
-// resize sets the resources of the containers of a pod, and of the pod as a whole, to the allocated ones. The limits
-// of the pod grow before those of its containers change, and shrink after that. Containers that get less come
-// before those that get more. Each step may be repeated, so it does not matter where the last attempt ended.
+// resize applies the allocated resources to the containers of a pod and to the pod as a whole. Limits of the pod are
+// raised before those of its containers change, and are lowered after that. Containers whose resources decrease are
+// updated first. All steps are idempotent, so resize can be repeated after a failure.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/1287-in-place-update-pod-resources
 func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
@@ -51,7 +51,7 @@ func (e *Executor) resize(ctx context.Context, in plan.Input, a plan.Action) err
 	return e.cfg.Hooks.Shrink(ctx, pod)
 }
 
-// lessFirst sorts containers so that those that get less come first: others can then get the rest.
+// lessFirst sorts containers so that those whose resources decrease come first. This makes room for the others.
 func lessFirst(in plan.Input, list []plan.Container) []plan.Container {
 	rank := func(c plan.Container) int {
 		switch want := in.Sizes[c.Name]; {
@@ -73,8 +73,8 @@ func lessMemory(c plan.Container, want plan.Size) bool {
 	return c.Resources != nil && want.Memory > 0 && (c.Resources.Memory == 0 || want.Memory < c.Resources.Memory)
 }
 
-// aboveUsage returns an error if a new memory limit is below what its container uses now: the kernel would kill the
-// container. It is called before anything changes.
+// aboveUsage returns an error if a new memory limit is not above the present memory usage of its container, because the
+// kernel would then kill the container. It is called before any limit is changed.
 func (e *Executor) aboveUsage(ctx context.Context, in plan.Input, list []plan.Container) error {
 	var low []string
 	for _, c := range list {
@@ -106,43 +106,46 @@ func (e *Executor) aboveUsage(ctx context.Context, in plan.Input, list []plan.Co
 	return fmt.Errorf("cannot decrease memory limits: [%s]", strings.Join(low, ", "))
 }
 
-// notify tells the runtime the resources of the pod as a whole (KEP-5328). A runtime that does not implement the
-// call needs no such notice.
+// notify sends the resources of the pod as a whole to the runtime (KEP-5328). It returns nil if the runtime does not
+// implement the call.
 func (e *Executor) notify(ctx context.Context, sandbox string, pod *v1.Pod, n translate.Node) error {
 	whole, overhead := translate.Whole(pod, n)
 	_, err := e.cfg.Runtime.UpdatePodSandboxResources(ctx, &api.UpdatePodSandboxResourcesRequest{
 		PodSandboxId: sandbox, Resources: whole, Overhead: overhead,
 	})
-	if err == nil || errdefs.IsNotImplemented(err) || strings.Contains(err.Error(), "not implemented") { // containerd 2.2 sends no code
+	if err == nil || errdefs.IsNotImplemented(err) {
 		return nil
 	}
-	return fmt.Errorf("the runtime refuses the resources of the pod: %w", err)
+	if strings.Contains(err.Error(), "not implemented") { // containerd 2.2 returns no error code
+		return nil
+	}
+	return fmt.Errorf("update the resources of the pod in the runtime: %w", err)
 }
 
-// sizes are the resources of a worker's pod, as far as they are known.
+// sizes has the allocated resources of a worker's pod, and those that the runtime has accepted.
 type sizes struct {
-	wanted   map[string]plan.Size      // of the wanted spec, by container
-	whole    plan.Resources            // of the wanted spec, of the pod as a whole
-	accepted map[string]plan.Resources // by the runtime, by container ID
-	offered  map[string]plan.Resources // by the Resize in flight, by container ID
-	leveled  *plan.Resources           // nil: not known
-	unsure   bool                      // until a Resize has succeeded
+	wanted   map[string]plan.Size      // allocated to the containers, by name
+	whole    plan.Resources            // allocated to the pod as a whole
+	accepted map[string]plan.Resources // accepted by the runtime, by container ID
+	offered  map[string]plan.Resources // sent to the runtime by the Resize in flight, by container ID
+	leveled  *plan.Resources           // set for the pod as a whole; nil if unknown
+	unsure   bool                      // the pod's actual resources are unknown until a Resize has succeeded
 }
 
-// show adds the wanted resources and the known ones to in.
+// show sets the fields of in that are about resources.
 func (s *sizes) show(in *plan.Input) {
 	in.Sizes, in.Level, in.Sized = s.wanted, s.whole, maps.Clone(s.accepted)
 	if sb, ok := in.Seen.Sandbox(); ok && sb.Ready && s.leveled == nil {
 		if sb.Hash == in.Spec {
 			s.leveled = new(s.whole)
-		} else { // the sandbox was made with other resources, or was resized since
+		} else { // the sandbox was created with other resources, or the pod was resized before a restart of the agent
 			s.unsure = true
 		}
 	}
 	in.Leveled, in.Unsure = s.leveled, s.unsure
 }
 
-// offer notes the resources that a Resize is about to set.
+// offer records the resources that a Resize is about to send to the runtime.
 func (s *sizes) offer(in plan.Input) {
 	s.offered = map[string]plan.Resources{}
 	for _, c := range plan.NeedResize(in) {
@@ -150,7 +153,8 @@ func (s *sizes) offer(in plan.Input) {
 	}
 }
 
-// end notes how a Resize ended: ok, and to the current spec or not. After a failure nothing is known for certain.
+// end records the result of a Resize. ok reports whether it succeeded, current whether it was a Resize to the current
+// spec. After a failure the pod's actual resources are unknown.
 func (s *sizes) end(ok, current bool) {
 	for id, r := range s.offered {
 		if s.accepted == nil {
@@ -168,7 +172,7 @@ func (s *sizes) end(ok, current bool) {
 	}
 }
 
-// forget drops the resources of containers that are gone.
+// forget deletes the entries of containers that no longer exist.
 func (s *sizes) forget(seen plan.Observed) {
 	maps.DeleteFunc(s.accepted, func(id string, _ plan.Resources) bool {
 		return !slices.ContainsFunc(seen.Containers, func(c plan.Container) bool { return c.ID == id })

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// runSandbox stops the older sandboxes of the pod, which frees their networks, and runs the next one. Hooks may
-// wait for the network, so the pod prepares before it takes one of the places of starts.
+// runSandbox stops the older sandboxes of the pod, which releases their networks, and runs a new one. It acquires a slot
+// for the start only after the hooks have prepared the pod, because they may wait for the network.
 func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action) error {
 	if !in.Want.Spec.HostNetwork {
 		if err := e.cfg.Network(); err != nil {
@@ -33,16 +33,16 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	if err := e.prepare(ctx, pod, nil); err != nil {
 		return hookProblem(plan.FailedMount, "%w", err)
 	}
-	leave, err := enter(ctx, e.sandboxes, placeTime)
+	release, err := acquire(ctx, e.sandboxes, startSlotTime)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer release()
 	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
 	defer stop()
 	cfg, err := e.sandboxConfig(ctx, pod, n, a.Attempt, in.Started)
 	if err != nil {
-		return problem(plan.FailedCreatePodSandBox, "%w", err) // the error is a whole sentence in a kubelet's words
+		return problem(plan.FailedCreatePodSandBox, "%w", err) // the error is a complete message of a kubelet
 	}
 	e.warnOfDNS(pod, n)
 	if a.Hash != "" {
@@ -58,8 +58,8 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	return nil
 }
 
-// warnOfDNS records which DNS settings of the pod are not applied. A node that stands alone has no cluster DNS, so
-// it records no missing one.
+// warnOfDNS records an event for each DNS setting of the pod that is not applied. A node without a control plane has no
+// cluster DNS, so it records no event about a missing one.
 func (e *Executor) warnOfDNS(pod *v1.Pod, n translate.Node) {
 	for _, w := range translate.DNSWarnings(pod, n) {
 		if w.Reason != translate.MissingClusterDNS || !e.cfg.Alone {
@@ -68,7 +68,7 @@ func (e *Executor) warnOfDNS(pod *v1.Pod, n translate.Node) {
 	}
 }
 
-// stopSandbox stops a sandbox and frees its network, also if the sandbox does not run.
+// stopSandbox stops a sandbox and releases its network. It also does so if the sandbox does not run.
 func (e *Executor) stopSandbox(ctx context.Context, id string) error {
 	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
 	defer stop()

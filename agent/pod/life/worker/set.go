@@ -18,81 +18,82 @@ import (
 
 // Wanted is a pod as its source wants it, with the node's decisions about it.
 type Wanted struct {
-	// Pod is never changed but replaced by another object, so that equal pointers are the same version
-	// of a pod. Get returns the same pointer until the version changes: workers rely on both.
+	// Pod contains the resources that the node allocated. The object is immutable. Get returns the same pointer until
+	// the version of the pod or its resources change, and then another one. Workers compare the pointers.
 	Pod      *v1.Pod
-	Deleting bool          // it is to end and to be forgotten
-	Grace    time.Duration // of the deletion
-	Lives    int           // how often it has ended and was wanted again under its UID
-	Waiting  types.UID     // the pod of the same name that has to be gone first; empty: none
-	Admitted bool          // the node decided that it may run
-	End      *plan.End     // the node refused or ended it; nil: it may run, once it is Admitted
+	Deleting bool          // the pod is to end, and then to be forgotten
+	Grace    time.Duration // grace period of the deletion
+	Lives    int           // how many times the pod has ended and was wanted again under its UID
+	Waiting  types.UID     // an earlier pod of the same name, which must be removed first; empty if there is none
+	Admitted bool          // the node decided that the pod may run
+	End      *plan.End     // set if the node refused or ended the pod
 
-	Reconsider bool // the reason for End may be gone: Admit is to decide again
+	Reconsider bool // Admit has to decide again, because the reason for End may no longer apply
 
-	// Pod has the resources that the node allocated; Undecided and Pending are plan.Input's.
+	// Undecided and Pending are those of plan.Input.
 	Undecided bool
 	Pending   plan.Pending
 }
 
-// Desired returns the wanted pods and decides about them.
+// Desired returns the wanted pods and decides about them. *pods.Pods implements it.
 type Desired interface {
-	// Get only reads.
+	// Get returns a wanted pod. It makes no decision.
 	Get(types.UID) (Wanted, bool)
-	// Admit decides whether a pod may run on this node. After it has returned nil, Get returns the
-	// decision: Admitted, or an End that is not to be reconsidered.
+	// Admit decides whether a pod may run on this node. After Admit has returned nil, Get returns the decision:
+	// Admitted is true, or End is set and Reconsider is false.
 	Admit(context.Context, types.UID) error
-	// Allocate decides whether an admitted pod may have other resources. After it has returned nil, Get
-	// returns the decision, and is not Undecided.
+	// Allocate decides whether an admitted pod may have other resources. After Allocate has returned nil, Get returns
+	// the decision, and Undecided is false.
 	Allocate(context.Context, types.UID) error
-	// Spoken reports whether a source has listed its pods since the agent's start. Until then its running pods
-	// are left alone. The source of a pod that names none is "".
+	// Spoken reports whether a source has listed its pods since the agent started. Until then, running pods of this
+	// source are not ended. source is empty for a pod without a known source.
 	Spoken(source string) bool
-	// Forget is called for a Deleting pod when nothing is left of it.
+	// Forget is called when nothing is left of a pod with Deleting.
 	Forget(context.Context, types.UID) error
 }
 
-// View is the state of pods in the runtime. *observe.Observer is one.
+// View returns the last known state of pods in the runtime. *observe.Observer implements it.
 type View interface {
 	Pod(types.UID) plan.Observed
 	Refresh(context.Context, types.UID) error
-	// Reread is Refresh after the resources of running containers were changed.
+	// Reread is called instead of Refresh after the resources of running containers were changed.
 	Reread(context.Context, types.UID) error
 }
 
 // Actor carries out actions.
 type Actor interface {
-	// Do carries out one action. It may take minutes, and returns soon after ctx has ended. It returns nil for
-	// an action that is already done.
+	// Do carries out one action. It may take minutes, but returns soon after ctx has ended. It returns nil if the
+	// action was already carried out.
 	Do(ctx context.Context, in plan.Input, a plan.Action) error
 }
 
-// Health returns the results of the probes of a pod's containers, by container ID. A container that is not in it has
-// no probe. pod is nil if the pod is not wanted. It must not block.
+// Health returns the results of the probes of a pod's containers, by container ID. Containers without probes have no
+// entry. pod is nil if no source wants the pod. Health must not block.
 type Health func(pod *v1.Pod, seen plan.Observed) map[string]plan.Health
 
-// Config is what a Set needs.
+// Config configures a Set. Health and the fields below it may be nil, except Log.
 type Config struct {
 	Desired Desired
 	View    View
 	Actor   Actor
-	Health  Health          // nil: there are no probes
-	Events  event.Sink      // nil: events are dropped
-	Changed func(types.UID) // the pod's status may have changed; must not block
-	// Hooked reports whether the postStart hook of a container has returned; nil: none has.
+	Health  Health
+	Events  event.Sink
+	Changed func(types.UID) // called when the pod's status may have changed; must not block
+	// Hooked reports whether the postStart hook of a container has returned.
 	Hooked func(id string) bool
-	// Stale reports whether a sandbox is to be replaced though it is ready: see plan.Input. Nil: none is.
+	// Stale reports whether a ready sandbox has to be replaced; see plan.Input.Stale.
 	Stale func(sandbox string) bool
-	// Off returns since when a pod has to end because the machine goes off, and how long it may take at most.
-	// A zero time: it does not have to. Nil: no pod ever has to.
+	// Off returns when a pod began to end because of a shutdown of the machine, and the maximum grace period of the
+	// pod. since is zero if the pod does not have to end.
 	Off func(*v1.Pod) (since time.Time, most time.Duration)
-	// Sizes returns the resources of pods; nil: running containers are not resized.
+	// Sizes returns the allocated resources of a pod. If Sizes is nil, running containers are not resized.
 	Sizes Sizes
-	// Dead returns plan.Input's Dead. Nil: the last one that ended is kept of each container.
+	// Dead returns plan.Input.Dead. If Dead is nil, the zero value is used.
 	Dead func() plan.Dead
-	// CrashMax is plan.Input's.
+	// CrashMax is plan.Input.CrashMax.
 	CrashMax time.Duration
-	// Uptime returns how long the machine is up, independently of its clock; nil: the kernel's figure.
+	// Uptime returns the time since the machine booted, which must not depend on the clock of the machine. If Uptime
+	// is nil, the kernel's CLOCK_BOOTTIME is used.
 	Uptime func() time.Duration
 	Log    *slog.Logger
 }
@@ -100,15 +101,15 @@ type Config struct {
 // A Set holds the workers. Its methods may be called from any goroutine.
 type Set struct {
 	cfg    Config
-	signal chan struct{} // capacity 1: some pod needs a worker
+	signal chan struct{} // capacity 1; wakes Run when pending is not empty
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker
-	pending map[types.UID]struct{} // poked, and without a worker
-	since   time.Time              // when the first of pending was poked
+	pending map[types.UID]struct{} // pods that were poked and have no worker yet
+	since   time.Time              // when the first pod of pending was poked
 }
 
-// New starts nothing.
+// New returns a Set without workers.
 func New(cfg Config) *Set {
 	if cfg.Changed == nil {
 		cfg.Changed = func(types.UID) {}
@@ -137,8 +138,8 @@ func New(cfg Config) *Set {
 	return &Set{cfg: cfg, signal: make(chan struct{}, 1), workers: map[types.UID]*worker{}, pending: map[types.UID]struct{}{}}
 }
 
-// Poke starts another round of a pod's worker: the wanted pod, or its state in the runtime, may have changed. It
-// never blocks and may be called before Run.
+// Poke causes another round of a pod's worker. It is called when the wanted pod, or its state in the runtime, may have
+// changed. If the pod has no worker, Run starts one. Poke does not block and may be called before Run.
 func (s *Set) Poke(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +157,7 @@ func (s *Set) Poke(uid types.UID) {
 	}
 }
 
-// Overdue returns for how long a pod has been waiting for a worker; 0: none waits.
+// Overdue returns how long a poked pod has been waiting for Run to start its worker. It is 0 if no pod waits.
 func (s *Set) Overdue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +174,8 @@ func (s *Set) PokeAll() {
 	}
 }
 
-// Retry ends the back-off of actions whose cause of failure may be gone: images have arrived, or the network is back.
+// Retry ends the back-off of actions whose cause of failure may have been removed, for example because images were
+// imported or the network is ready again.
 func (s *Set) Retry() {
 	for _, w := range s.all() {
 		w.retry.Store(true)
@@ -181,7 +183,8 @@ func (s *Set) Retry() {
 	}
 }
 
-// RetryPod is Retry for one pod: an object that it uses has changed.
+// RetryPod is like Retry for one pod. It is called when an object that the pod uses has changed. If the pod has no worker,
+// Run starts one.
 func (s *Set) RetryPod(uid types.UID) {
 	s.mu.Lock()
 	if w := s.workers[uid]; w != nil {
@@ -191,16 +194,16 @@ func (s *Set) RetryPod(uid types.UID) {
 	s.Poke(uid)
 }
 
-// Restart restarts a container of a pod because a person requested it: see plan.Restart. It does nothing if the pod
-// has no worker.
-func (s *Set) Restart(uid types.UID, container string, ask plan.Restart) {
+// Restart restarts a container of a pod at the request of a person; see plan.Restart. It does nothing if the pod has no
+// worker.
+func (s *Set) Restart(uid types.UID, container string, request plan.Restart) {
 	s.mu.Lock()
 	w := s.workers[uid]
 	s.mu.Unlock()
 	if w == nil {
 		return
 	}
-	w.asks.add(container, ask)
+	w.requests.add(container, request)
 	w.poke()
 }
 
@@ -210,10 +213,9 @@ func (s *Set) all() []*worker {
 	return slices.Collect(maps.Values(s.workers))
 }
 
-// Input returns what the pod's worker decided on in its last round, with the actions that it then
-// started. It is shared and never changed. Config.Changed announces the next one. A pod that no worker
-// has looked at yet, or whose worker has ended, has an input without a wanted pod, only with what
-// the runtime shows.
+// Input returns the input of the last round of the pod's worker, including the actions that the round started. The maps in
+// it are shared and must not be changed. Config.Changed is called after each round. If the pod's worker has had no round
+// yet or has ended, the input has only UID and Seen.
 func (s *Set) Input(uid types.UID) plan.Input {
 	s.mu.Lock()
 	w := s.workers[uid]
@@ -226,8 +228,7 @@ func (s *Set) Input(uid types.UID) plan.Input {
 	return plan.Input{UID: uid, Seen: s.cfg.View.Pod(uid)}
 }
 
-// Run starts a worker for each poked pod. It returns once ctx and all workers
-// have ended.
+// Run starts a worker for each poked pod. It returns once ctx and all workers have ended.
 func (s *Set) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -248,15 +249,14 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
-// work runs a worker until nothing of its pod is left. After a panic the worker of this pod starts again, with a
-// delay.
+// work runs a worker until nothing of its pod is left. If the worker panics, it is started again after a delay.
 func (s *Set) work(ctx context.Context, w *worker) {
 	for n := 1; ; n++ {
 		done := s.attempt(ctx, w)
 		if done && s.drop(w) || ctx.Err() != nil {
 			return
 		}
-		if done { // poked as it ended: the pod is wanted again, or its source has not removed it yet
+		if done { // it was poked while it ended: the pod is wanted again, or its source has not removed it yet
 			n = 0
 			continue
 		}
@@ -277,7 +277,7 @@ func (s *Set) attempt(ctx context.Context, w *worker) (done bool) {
 	return w.run(ctx)
 }
 
-// drop removes a worker whose pod is gone, unless it was poked again meanwhile.
+// drop removes a worker that is done, unless it was poked meanwhile. It reports whether it did.
 func (s *Set) drop(w *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

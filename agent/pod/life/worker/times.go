@@ -8,12 +8,12 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// since returns when the node first took the pod up. Annotations of the sandboxes keep that over restarts of the agent. A
-// time that was written before the clock was set does not count.
-func (w *worker) since(in plan.Input) time.Time {
+// acceptedAt returns when the node first accepted the pod. After a restart of the agent it is computed from annotations of
+// the sandboxes.
+func (w *worker) acceptedAt(in plan.Input) time.Time {
 	if w.life.started.IsZero() && !in.Waiting {
 		w.life.started = in.Now
-		if !w.aged { // only once: the clock may be set later
+		if !w.aged { // once only, because the clock may be set later
 			w.aged = true
 			w.life.started = in.Now.Add(-age(in, w.set.cfg.Uptime()))
 		}
@@ -21,12 +21,13 @@ func (w *worker) since(in plan.Input) time.Time {
 	return w.life.started
 }
 
-// clockFloor is the year before which no sandbox of this program can have been started. The floor of
-// package clock is later: a sandbox of before may have a time between the two.
+// clockFloor is the year before which no sandbox of this program can have been started. A sandbox with an earlier time was
+// started before the clock was set. clock.First is later. It is not used, because a sandbox of an early release of islet
+// may have a correct time between the two.
 const clockFloor = 2020
 
-// age returns how old the pod was when this agent took it up, from the times in its sandboxes. The machine's clock may
-// have been set since, so a sandbox that is ready counts as no older than the uptime.
+// age returns the age of the pod according to the start times in its sandboxes. The machine's clock may have been set
+// since, so the age of a ready sandbox is limited to the uptime of the machine.
 func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 	for _, sb := range in.Seen.Sandboxes {
 		if sb.Started.Year() < clockFloor {
@@ -41,27 +42,28 @@ func age(in plan.Input, uptime time.Duration) (oldest time.Duration) {
 	return oldest
 }
 
-// uptime returns how long the machine is up, suspended time included.
+// uptime returns the time since the machine booted, including the time for which it was suspended.
 func uptime() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return 1<<63 - 1 // no bound is known
+		return 1<<63 - 1 // unknown, so it limits no age
 	}
 	return time.Duration(now.Nano())
 }
 
-// An ending is why a pod stops.
+// An ending is the reason why a pod ends. A greater one restarts the grace period.
 type ending uint8
 
 const (
-	goesOn    ending = iota // it does not stop
-	finished                // it ended by itself: containers that still run have the grace period
-	requested               // its end was requested: the grace period begins anew
+	notEnding ending = iota
+	finished         // the pod ended by itself, or was active for too long
+	requested        // the end of the pod was requested
 )
 
-// until returns when the end of the pod began, and with it the grace period; zero: the pod does not end.
-func (w *worker) until(in plan.Input) time.Time {
-	why := goesOn
+// stoppingSince returns when the end of the pod, and thus its grace period, began. It returns the zero time if the pod is
+// not ending.
+func (w *worker) stoppingSince(in plan.Input) time.Time {
+	why := notEnding
 	switch {
 	case in.Want == nil || in.Deleting || in.End != nil || !in.Off.IsZero():
 		why = requested
@@ -69,20 +71,20 @@ func (w *worker) until(in plan.Input) time.Time {
 		why = finished
 	}
 	switch {
-	case why == goesOn:
+	case why == notEnding:
 		w.life.stopping = time.Time{}
 	case why > w.life.ending:
 		w.life.stopping = in.Now
 		if off := in.Want != nil && !in.Deleting && in.End == nil && !in.Off.IsZero(); off && in.Off.Before(in.Now) {
-			w.life.stopping = in.Off // which may be before this agent's start
+			w.life.stopping = in.Off // the shutdown may have begun before the agent started
 		}
 	}
 	w.life.ending = why
 	return w.life.stopping
 }
 
-// hooked returns the IDs of the containers whose postStart hook has returned.
-func hooked(seen plan.Observed, returned func(string) bool) (out map[string]bool) {
+// returnedHooks returns the IDs of the containers whose postStart hook has returned.
+func returnedHooks(seen plan.Observed, returned func(string) bool) (out map[string]bool) {
 	for _, c := range seen.Containers {
 		if c.PostStart && returned(c.ID) {
 			if out == nil {

@@ -17,52 +17,52 @@ import (
 )
 
 const (
-	defaultGrace   = 30 * time.Second // of what nobody wants any more
+	defaultGrace   = 30 * time.Second // of pods without a spec or without a period in it
 	refreshTimeout = 30 * time.Second
 )
 
-// A worker owns one pod. Its goroutine owns the fields below asks. Other goroutines read the published
-// input, poke the worker, and leave requests in asks.
+// A worker runs the actions of one pod. Other goroutines read the published input, poke the worker, and add to requests.
+// Only the worker's goroutine uses the fields below requests.
 type worker struct {
 	uid       types.UID
 	set       *Set
 	log       *slog.Logger
-	wake      chan struct{} // capacity 1: a poke while the worker is busy is not lost, several count as one
+	wake      chan struct{} // capacity 1: pokes during a round cause one more round
 	ended     chan result
-	retry     atomic.Bool                // forget failures whose cause may be gone
-	published atomic.Pointer[plan.Input] // of the last round; nil: there was none yet
-	asks      asks
+	retry     atomic.Bool                // end the back-offs whose cause may have been removed
+	published atomic.Pointer[plan.Input] // the input of the last round; nil before the first round
+	requests  requests
 
-	name    string                        // NAMESPACE/NAME, once the pod is known
-	cancel  map[string]context.CancelFunc // of the actions in flight, by subject
+	name    string                        // NAMESPACE/NAME; empty until a source has wanted the pod
+	cancel  map[string]context.CancelFunc // cancels the action in flight, by subject
 	busy    map[string]plan.Flight
-	aged    bool     // the age of the pod was read from its sandboxes
-	dropped *v1.Pod  // the version of the pod that Forget was last carried out for; nil: one that nobody wanted
-	hashes  specHash // of the wanted spec
+	aged    bool     // the age of the pod was computed from its sandboxes
+	dropped *v1.Pod  // the wanted pod of the last Forget; nil if no source wanted the pod
+	hashes  specHash // hash of the wanted spec
 	sizes   sizes
 	life    life
 }
 
-// A life is what a worker remembers of its pod until the pod is forgotten. A pod that is wanted
-// again under the same UID begins a new one.
+// A life has the worker's records about its pod until Forget succeeds. If the pod is wanted again under the same UID, a
+// new life begins.
 type life struct {
-	last       map[string]plan.Action // that succeeded last, by subject
-	told       map[string]plan.Notice // the last one, by container
+	last       map[string]plan.Action // the last action that succeeded, by subject
+	noticed    map[string]plan.Notice // the last notice, by container
 	failed     map[plan.Key]plan.Failure
-	replaced   map[string]string        // plan.Input's Replaced
-	asked      map[string]plan.Restart  // plan.Input's Asked; nil: nothing yet
-	preStopped map[string]time.Duration // plan.Input's PreStopped
-	started    time.Time                // with a monotonic reading, which a clock that is set does not change
+	replaced   map[string]string        // see plan.Input.Replaced
+	requested  map[string]plan.Restart  // see plan.Input.Requested; nil if there were no requests
+	preStopped map[string]time.Duration // see plan.Input.PreStopped
+	started    time.Time                // has a monotonic reading, so it stays correct if the clock is set
 	stopping   time.Time
-	ending     ending // why stopping is set
-	applied    string // hash of the spec that the hooks know; empty: the one in the sandbox's annotation
-	ended      bool   // plan.Input's Ended
-	forgotten  bool   // plan.Input's Forgotten, for the version in worker.dropped
+	ending     ending // the reason for stopping
+	applied    string // hash of the spec last passed to the hooks; if empty, the sandbox's annotation has it
+	ended      bool   // see plan.Input.Ended
+	forgotten  bool   // see plan.Input.Forgotten; it is about the version in worker.dropped
 }
 
 func newLife() life {
 	return life{
-		last: map[string]plan.Action{}, told: map[string]plan.Notice{}, failed: map[plan.Key]plan.Failure{},
+		last: map[string]plan.Action{}, noticed: map[string]plan.Notice{}, failed: map[plan.Key]plan.Failure{},
 		replaced: map[string]string{}, preStopped: map[string]time.Duration{},
 	}
 }
@@ -81,8 +81,8 @@ func newWorker(uid types.UID, s *Set) *worker {
 	}
 }
 
-// errNoEffect delays the next attempt when the runtime reports success but its state has not changed.
-var errNoEffect = errors.New("it succeeded once more, but nothing has changed")
+// errNoEffect is the failure of an action that succeeded twice without an effect. It delays the next attempt.
+var errNoEffect = errors.New("the action succeeded, but had no effect")
 
 func (w *worker) poke() {
 	select {
@@ -91,8 +91,8 @@ func (w *worker) poke() {
 	}
 }
 
-// run decides and acts until nothing of the pod is left and nothing of it is wanted. It then returns
-// true. It returns false when ctx has ended.
+// run runs the rounds of the worker. It returns true when nothing of the pod is left and no source wants it, and false
+// when ctx has ended.
 func (w *worker) run(ctx context.Context) bool {
 	ctx, stop := context.WithCancel(ctx)
 	defer w.drain()
@@ -101,11 +101,11 @@ func (w *worker) run(ctx context.Context) bool {
 	timer.Stop()
 	for {
 		if w.retry.Swap(false) {
-			w.forgetMended()
+			w.forgetExternal()
 		}
 		in := w.gather()
 		w.update(&in)
-		if in.Want != nil && w.name == "" { // before the first action, whose goroutine logs
+		if in.Want != nil && w.name == "" { // set before the first action, because the goroutines of actions use w.log
 			w.name = in.Want.Namespace + "/" + in.Want.Name
 			w.log = w.set.cfg.Log.With("pod", w.name, "uid", w.uid)
 		}
@@ -134,8 +134,8 @@ func (w *worker) run(ctx context.Context) bool {
 	}
 }
 
-// start publishes the input of the round, with actions in flight, and then starts them: an action
-// may have the pod's status made anew, which is made from the published input.
+// start publishes the input of the round, which contains the actions as actions in flight, and then starts them. It
+// publishes first because an action may cause an update of the pod's status, which is computed from the published input.
 func (w *worker) start(ctx context.Context, in plan.Input, actions []plan.Action) {
 	contexts := make([]context.Context, len(actions))
 	for i, a := range actions {
@@ -151,7 +151,7 @@ func (w *worker) start(ctx context.Context, in plan.Input, actions []plan.Action
 	}
 }
 
-// begin notes that an action is about to start.
+// begin records that an action is about to start.
 func (w *worker) begin(in plan.Input, a plan.Action) {
 	w.busy[a.Container] = plan.Flight{Action: a, Since: in.Now}
 	w.life.ended = w.life.ended && a.Op != plan.RunSandbox && a.Op != plan.StartContainer
@@ -173,8 +173,8 @@ func (w *worker) begin(in plan.Input, a plan.Action) {
 	w.log.Debug("start", "op", a.Op, "container", a.Container, "attempt", a.Attempt, "id", a.ID)
 }
 
-// do carries out one action. After an action of the runtime it reads the pod's state from the runtime
-// again, so the next decision sees the effect.
+// do carries out one action. After an action that changes the runtime, it reads the pod's state from the runtime again, so
+// that the next decision takes the effect into account.
 func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -196,18 +196,18 @@ func (w *worker) do(ctx context.Context, in plan.Input, a plan.Action) (err erro
 		return w.set.cfg.Actor.Do(ctx, in, a)
 	}
 	err = w.set.cfg.Actor.Do(ctx, in, a)
-	look := w.set.cfg.View.Refresh
+	refresh := w.set.cfg.View.Refresh
 	if a.Op == plan.Resize {
-		look = w.set.cfg.View.Reread
+		refresh = w.set.cfg.View.Reread
 	}
 	fresh, stop := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
 	defer stop()
-	seen := look(fresh, w.uid)
-	return cmp.Or(err, seen)
+	missed := refresh(fresh, w.uid)
+	return cmp.Or(err, missed)
 }
 
-// admit has the node decide whether the pod may run. A decision that Get does not return is an error:
-// the plan would start Admit again and again.
+// admit decides whether the pod may run. If Get does not return the decision, admit returns errNoEffect. Otherwise the
+// plan would repeat the action without a delay.
 func (w *worker) admit(ctx context.Context) error {
 	if err := w.set.cfg.Desired.Admit(ctx, w.uid); err != nil {
 		return err
@@ -219,7 +219,7 @@ func (w *worker) admit(ctx context.Context) error {
 	return nil
 }
 
-// allocate has the node decide whether the pod may have the resources that it is wanted with.
+// allocate decides whether the pod may have the resources that it requests. Like admit, it may return errNoEffect.
 func (w *worker) allocate(ctx context.Context) error {
 	if err := w.set.cfg.Desired.Allocate(ctx, w.uid); err != nil {
 		return err

@@ -341,7 +341,7 @@ func TestBoundedStarts(t *testing.T) {
 	})
 }
 
-// Starts that hang hold up no others for longer than placeTime.
+// Starts that hang hold up no others for longer than startSlotTime.
 func TestHangingStarts(t *testing.T) {
 	m := newMachine("app:1")
 	m.startup = 100 * time.Second
@@ -349,7 +349,7 @@ func TestHangingStarts(t *testing.T) {
 		for i := range 6 {
 			n.want(types.UID(fmt.Sprint("p", i)), Wanted{Pod: pod(fmt.Sprint("p", i), "")})
 		}
-		time.Sleep(placeTime - time.Second)
+		time.Sleep(startSlotTime - time.Second)
 		if got := m.starting(); got != 4 {
 			t.Errorf("%d start at once", got)
 		}
