@@ -176,7 +176,7 @@ func TestRestart(t *testing.T) {
 	once := n.Pod("once", now, "job")
 	once.Spec.RestartPolicy = v1.RestartPolicyOnFailure
 	check(t, n, run(t, n, "", "restart", "once"), 1, "",
-		"islet: pod default/once: container job has the restartPolicy OnFailure, so it would stay ended: delete the pod and apply it again\n")
+		"islet: pod default/once: container job has the restartPolicy OnFailure, so it would not start again: delete the pod and apply it again\n")
 }
 
 func TestEvents(t *testing.T) {

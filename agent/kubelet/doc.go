@@ -1,10 +1,10 @@
-// Package kubelet is the district of the kubelet's HTTP API and of the status at the local socket.
+// Package kubelet contains the packages of the kubelet's HTTP API and of the API at the local socket.
 //
-//	ports     the TCP ports, and who may use them
+//	ports     the TCP ports, and which clients may use them
 //	access    authentication and authorization
-//	server    the paths: pods, logs, exec, figures, and the local socket's
-//	logs      reads the log of a container across its rotations
-//	describe  what islet status and islet describe show of the whole node
-//	health    whether the node does its work
+//	server    the handlers: pods, logs, exec, metrics, and those of the local socket
+//	logs      reads the log of a container, including its rotated files
+//	describe  collects the data for islet status and islet describe
+//	health    checks whether the node works
 //	page      the status page
 package kubelet

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// attributes returns the verb of a request and the node's subresources, any of which allows it, the
-// more specific first; proxy stands for all paths without one of their own. Opening a session in a
-// pod is create, also as a WebSocket, which begins with GET: permission to read the node's API does
-// not allow running commands. The API server applies the same rule to the subresources of pods
-// (KEP-4006, AuthorizePodWebsocketUpgradeCreatePermission).
+// attributes returns the verb of a request and subresources of the node, the more specific one first. A permission for
+// any one of them allows the request. proxy is the subresource of paths that have no other.
+//
+// The verb for a session in a pod is create. This is also true for a WebSocket, although its handshake is a GET request,
+// so that the permission to read the node's API does not include running commands. The API server applies the same rule
+// to the subresources of pods (KEP-4006, AuthorizePodWebsocketUpgradeCreatePermission).
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#fine-grained-authorization
 func attributes(r *http.Request) (verb string, subresources []string) {
 	switch r.Method {

@@ -18,19 +18,18 @@ import (
 	"github.com/islet-edge/islet/internal/clientca"
 )
 
-// credentialID is the key of the certificate's ID in the user's extra fields.
+// credentialID is the key of the user's extra field that contains the ID of the certificate.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// authorities are the CAs of client certificates. The file is checked when a client presents a
-// certificate, so a change needs no watcher. If the file cannot be read or parsed, the previous CAs
-// stay valid.
+// authorities has the CAs of client certificates. When a client presents a certificate, the file is read again if it has
+// changed. If it cannot be read or parsed, the previous CAs remain in use.
 type authorities struct {
 	path string
 	log  *slog.Logger
 
 	mu   sync.Mutex
 	seen fs.FileInfo // file info of the loaded file
-	told string      // last logged error
+	told string      // the error that was logged last
 	pool *x509.CertPool
 }
 
@@ -38,14 +37,15 @@ func newAuthorities(path string, log *slog.Logger) *authorities {
 	return &authorities{path: path, log: log}
 }
 
-// user verifies the client's certificate; nil: there is none.
+// user verifies the client's certificate and returns its user. It returns nil if there is no certificate, or if the
+// certificate has no common name.
 func (a *authorities) user(c *tls.ConnectionState, now time.Time) (*authn.UserInfo, error) {
 	if a.path == "" || c == nil || len(c.PeerCertificates) == 0 {
 		return nil, nil
 	}
 	pool := a.current()
 	if pool == nil {
-		return nil, fmt.Errorf("verify a client certificate: no authority is known from %s", a.path)
+		return nil, fmt.Errorf("verify a client certificate: no CAs could be read from %s", a.path)
 	}
 	leaf, between := c.PeerCertificates[0], x509.NewCertPool()
 	for _, cert := range c.PeerCertificates[1:] {
@@ -64,7 +64,7 @@ func (a *authorities) user(c *tls.ConnectionState, now time.Time) (*authn.UserIn
 		Extra: map[string]authn.ExtraValue{credentialID: {"X509SHA256=" + hex.EncodeToString(sum[:])}}}), nil
 }
 
-// authenticated adds the group of all authenticated users.
+// authenticated returns u with the group of all authenticated users.
 func authenticated(u *authn.UserInfo) *authn.UserInfo {
 	if slices.Contains(u.Groups, authenticatedGroup) || slices.Contains(u.Groups, unauthenticated) {
 		return u
@@ -74,7 +74,8 @@ func authenticated(u *authn.UserInfo) *authn.UserInfo {
 	return &known
 }
 
-// current reloads the file if it has changed.
+// current returns the CAs. It first reads the file again if it has changed. The result is nil if the file could never be
+// read.
 func (a *authorities) current() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +89,7 @@ func (a *authorities) current() *x509.CertPool {
 	}
 	text := fmt.Sprint(err)
 	if err != nil && text != a.told {
-		a.log.Error("cannot read the authorities of client certificates", "file", a.path, "still known", a.pool != nil, "error", err)
+		a.log.Error("cannot read the CAs of client certificates", "file", a.path, "still known", a.pool != nil, "error", err)
 	}
 	a.told = text
 	return a.pool

@@ -5,7 +5,7 @@
 //	        --> what: verb and subresource of this node, one or two --> 403
 //	        --> handler
 //
-// Certificates are verified here, per request, against a CA file that is reloaded when it changes.
+// A client certificate is verified for each request, against a CA file that is read again when it changes.
 // A TokenAuthenticator verifies tokens, and an Authorizer decides about permissions. The rules are
 // those of
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/

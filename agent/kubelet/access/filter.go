@@ -16,15 +16,14 @@ import (
 
 // A TokenAuthenticator returns the user of a token.
 type TokenAuthenticator interface {
-	// AuthenticateToken returns nil for an invalid token. An error means that the token could not
-	// be checked.
+	// AuthenticateToken returns nil for an invalid token. It returns an error if the token could not be verified.
 	AuthenticateToken(ctx context.Context, token string) (*authn.UserInfo, error)
 }
 
-// An Authorizer decides whether a user may do something.
+// An Authorizer decides whether a user has a permission.
 type Authorizer interface {
-	// Authorize decides about spec.ResourceAttributes. Only status.Allowed allows the request. An
-	// error means that there is no decision.
+	// Authorize decides about spec.ResourceAttributes. The request is allowed only if status.Allowed is true. After an
+	// error there is no decision.
 	Authorize(ctx context.Context, spec authz.SubjectAccessReviewSpec) (authz.SubjectAccessReviewStatus, error)
 }
 
@@ -38,15 +37,14 @@ const (
 // Config configures a Filter.
 type Config struct {
 	NodeName     string
-	ClientCAFile string             // CAs of client certificates; "": certificates are ignored
-	Tokens       TokenAuthenticator // nil: tokens are rejected
-	Anonymous    bool               // requests without credentials are system:anonymous
-	AlwaysAllow  bool               // every authenticated user may do everything
-	Authorizer   Authorizer         // used unless AlwaysAllow; nil: everything is forbidden
-	// Admitted is called with the context of each admitted request that is not anonymous; may be
-	// nil.
+	ClientCAFile string             // CAs of client certificates; if it is empty, client certificates are ignored
+	Tokens       TokenAuthenticator // if it is nil, tokens are ignored
+	Anonymous    bool               // requests without credentials are from the user system:anonymous
+	AlwaysAllow  bool               // every authenticated user has all permissions
+	Authorizer   Authorizer         // used if AlwaysAllow is false; if it is nil, all requests are forbidden
+	// Admitted is called with the context of each admitted request that is not anonymous. It may be nil.
 	Admitted func(context.Context)
-	Now      func() time.Time // nil: time.Now
+	Now      func() time.Time // if it is nil, time.Now is used
 	Log      *slog.Logger
 }
 
@@ -56,7 +54,7 @@ type Filter struct {
 	authorities *authorities
 }
 
-// New returns a Filter. It reads no file.
+// New returns a Filter. It does not read the CA file yet.
 func New(c Config) *Filter {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -64,19 +62,19 @@ func New(c Config) *Filter {
 	return &Filter{Config: c, authorities: newAuthorities(c.ClientCAFile, c.Log)}
 }
 
-// WhyNobody returns why every request would be rejected; "": some can be admitted.
+// WhyNobody returns why every request would be rejected. It is empty if requests can be admitted.
 func (g *Filter) WhyNobody() string {
 	switch {
 	case g.ClientCAFile == "" && g.Tokens == nil && !g.Anonymous:
-		return "there is neither authentication.x509.clientCAFile, nor a control plane to ask about tokens, nor anonymous access"
+		return "authentication.x509.clientCAFile is not set, no control plane can verify tokens, and anonymous access is disabled"
 	case !g.AlwaysAllow && g.Authorizer == nil:
-		return "authorization.mode is Webhook and there is no control plane to ask"
+		return "authorization.mode is Webhook, but there is no control plane"
 	}
 	return ""
 }
 
-// Wrap returns a handler that answers 401 or 403 or calls next. It closes the connection of an
-// unauthenticated client, so that idle connections cannot be collected.
+// Wrap returns a handler that calls next for an admitted request, and answers 401 or 403 otherwise. After a rejected
+// request it closes the connection of an unauthenticated client, so that such clients cannot keep idle connections.
 func (g *Filter) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := g.authenticate(r)
@@ -96,7 +94,7 @@ func (g *Filter) Wrap(next http.Handler) http.Handler {
 		if g.Admitted != nil && user.Username != anonymousUser {
 			g.Admitted(r.Context())
 		}
-		r.Header.Del("Authorization") // not for later handlers
+		r.Header.Del("Authorization") // later handlers must not see it
 		next.ServeHTTP(w, r)
 	})
 }
@@ -110,8 +108,9 @@ func answer(w http.ResponseWriter, code int, text string) {
 
 var errUnknownToken = errors.New("invalid bearer token")
 
-// authenticate returns the user of a request. Invalid credentials are an error, even if anonymous
-// requests are allowed. A request with a valid certificate and an invalid token is authenticated.
+// authenticate returns the user of a request. It returns nil if the request has no credentials and anonymous requests are
+// not allowed. It returns an error for invalid credentials, even if anonymous requests are allowed. If the certificate is
+// valid, the token is not verified.
 func (g *Filter) authenticate(r *http.Request) (*authn.UserInfo, error) {
 	user, certErr := g.authorities.user(r.TLS, g.Now())
 	if user != nil {
@@ -145,8 +144,8 @@ func (g *Filter) token(r *http.Request) (*authn.UserInfo, error) {
 	return authenticated(user), nil
 }
 
-// authorize checks each permission that suffices. It returns the status code of the response; 200:
-// the request is allowed.
+// authorize decides whether the user may make the request. It returns the status code of the response, which is 200 if the
+// request is allowed, and the text of the response.
 func (g *Filter) authorize(r *http.Request, user *authn.UserInfo) (code int, text string) {
 	if g.AlwaysAllow {
 		return http.StatusOK, ""

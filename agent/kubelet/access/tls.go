@@ -2,15 +2,15 @@ package access
 
 import "crypto/tls"
 
-// TLS derives a listener's configuration from base. A client certificate is requested but not
-// required, so an invalid one is answered with 401 instead of a failed handshake.
+// TLS returns a copy of base for a listener. It requests a client certificate but does not verify it in the handshake. A
+// client with an invalid certificate therefore gets the response 401.
 func (g *Filter) TLS(base *tls.Config) *tls.Config {
 	c := base.Clone()
 	if g.ClientCAFile == "" {
 		return c
 	}
 	c.ClientAuth = tls.RequestClientCert
-	// A client may choose its certificate by the advertised CAs.
+	// The CAs are sent to the client, which may use them to choose its certificate.
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		offer := c.Clone()
 		offer.GetConfigForClient = nil

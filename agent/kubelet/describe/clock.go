@@ -5,7 +5,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// A Clock is the link's as the local API shows it.
+// A Clock returns the clock of a link in the type of the local API.
 type Clock struct{ *link.Link }
 
 // Clock returns the state of the clock.

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// cluster returns the state of the link to the control plane. The link's own times may be older
-// than the clock if that was set meanwhile.
+// cluster returns the state of the link to the control plane. Since is computed from now, because the link's own time is
+// wrong if the clock was set since.
 func (a *Describer) cluster(now time.Time) *api.Cluster {
 	c := a.c.Cluster
 	s := c.Link.State()
@@ -26,11 +26,11 @@ func (a *Describer) cluster(now time.Time) *api.Cluster {
 	return out
 }
 
-// mostProblems bounds the object problems in the node's status.
+// mostProblems is the maximum number of object problems in the node's status.
 const mostProblems = 10
 
-// objectProblems lists pods that lack objects of the API. Objects that only cannot be refreshed are
-// left out while the link is down.
+// objectProblems lists the pods for which objects of the API are missing or cannot be refreshed. While the link is down,
+// it lists only missing objects.
 func (a *Describer) objectProblems() (out []string) {
 	all := a.c.Cluster.Objects.Problems()
 	up := a.c.Cluster.Link.State().Phase == link.Up
@@ -46,7 +46,7 @@ func (a *Describer) objectProblems() (out []string) {
 		}
 	}
 	if left > 0 {
-		out = append(out, fmt.Sprintf("and %d more; islet describe POD lists those of a pod", left))
+		out = append(out, fmt.Sprintf("and %d more; islet describe POD lists those of one pod", left))
 	}
 	return out
 }
@@ -58,7 +58,7 @@ func problemText(p object.Problem) string {
 	return p.Object + ": " + p.Message
 }
 
-// Details returns information about a pod that is not in its object.
+// Details returns information about a pod that the Pod object does not contain.
 func (a *Describer) Details(uid types.UID) (d api.Details) {
 	if a.c.Cluster != nil {
 		for _, p := range a.c.Cluster.Objects.Problems() {

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/net/cni"
 )
 
-// Config configures New.
+// Config configures a Describer.
 type Config struct {
 	*config.Config
 	Desired   *desired.Desired
@@ -30,25 +30,25 @@ type Config struct {
 	Events    *outbox.Events
 	Runtime   Runtime
 	Network   Network
-	Endpoint  string          // of the runtime; empty: in this process
-	Left      string          // what a runtime of before keeps; empty: nothing is known
-	Database  string          // its file
-	Addresses func() []string // of the node
+	Endpoint  string          // of the runtime; empty if the runtime is part of this process
+	Left      string          // pods and images that the previous runtime still keeps, and how to remove them; may be empty
+	Database  string          // path of the database
+	Addresses func() []string // returns the addresses of the node
 	NotReady  func(context.Context) []string
 	Spoken    func(source string) bool
 	Local     interface{ Problems() []local.Problem }
-	Input     func(types.UID) plan.Input // observed state of a pod
-	Cluster   *Cluster                   // nil: the node has no control plane
+	Input     func(types.UID) plan.Input // returns the input of the last round of a pod's worker
+	Cluster   *Cluster                   // nil if the node has no control plane
 	Flash     func(context.Context) *api.Flash
-	Waiting   func(types.UID) []string // volumes whose setup takes long
-	Volatile  string                   // directories in memory because the disk is read-only; empty: none
+	Waiting   func(types.UID) []string // describes the volumes of a pod whose setup takes long
+	Volatile  string                   // the problem that directories are in memory because the disk is read-only; may be empty
 
-	Configuration func() []string // problems with a received configuration
+	Configuration func() []string // returns problems with a received configuration
 }
 
 // A Runtime runs the containers. *engine.Containers implements it.
 type Runtime interface {
-	// Going returns running imports of image archives, FailedArchives the failed ones.
+	// Going returns the imports of image archives in progress. FailedArchives returns the failed ones.
 	Going() []api.Import
 	FailedArchives() []api.Import
 	// Problems describes parts of the runtime that do not work.
@@ -74,10 +74,10 @@ type Cluster struct {
 // A Describer collects status information from all parts of the node.
 type Describer struct{ c Config }
 
-// New returns a Describer. It makes no call.
+// New returns a Describer.
 func New(c Config) *Describer { return &Describer{c} }
 
-// Status completes the node's status.
+// Status adds to a status the parts that the Describer collects.
 func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	a.explain(s.Troubles)
 	s.Sources = a.describeSources()
@@ -100,7 +100,7 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	if h.Aside != "" {
 		s.Store.Rebuilt = true
 		s.Store.Message = fmt.Sprintf("the database was damaged: it was moved to %s and rebuilt from the %d "+
-			"rows that could be read, the sources and what runs",
+			"rows that could be read, the sources and the running pods",
 			h.Aside, h.Salvaged)
 	}
 	if h.Volatile != "" {

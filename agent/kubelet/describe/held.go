@@ -6,7 +6,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// held adds the held pods.
+// held adds the pods on hold to the status.
 func (a *Describer) held(s *api.Status) {
 	c := a.c.Cluster
 	h, yes := c.Brake.Held()
@@ -17,7 +17,7 @@ func (a *Describer) held(s *api.Status) {
 	s.Problems = append(s.Problems, c.Brake.Describe(h))
 }
 
-// Accept ends the held pods.
+// Accept ends the pods on hold.
 func (a *Describer) Accept(ctx context.Context) (api.Accepted, error) {
 	if a.c.Cluster == nil {
 		return api.Accepted{}, nil

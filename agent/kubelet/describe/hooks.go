@@ -10,21 +10,20 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// failedHooks returns a pod's failed postStart hooks by container. The pod's status shows the
-// failure only until the container waits for its restart; the event, as a kubelet's, never contains
-// the reason.
+// failedHooks returns a pod's failed postStart hooks, sorted by container. The status of the pod shows the failure only
+// until the container waits for its restart. The event never contains the reason of the failure, as with a kubelet.
 func failedHooks(failed map[plan.Key]plan.Failure) (out []api.FailedHook) {
 	for k, f := range failed {
 		if k.Op == plan.PostStart {
 			out = append(out, api.FailedHook{Container: k.Container, At: f.At, Message: f.Message})
 		}
 	}
-	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	// slices.SortFunc would add 20 KB to the binary for each type of element.
 	sort.Slice(out, func(i, j int) bool { return out[i].Container < out[j].Container })
 	return out
 }
 
-// explain adds the failed hook to a pod's trouble.
+// explain adds the reasons of failed hooks to the troubles of their containers.
 func (a *Describer) explain(list []api.Trouble) {
 	uids := map[string]types.UID{}
 	for _, p := range a.c.Desired.List() {

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// twin describes a second machine with this node's name.
+// twin describes the problem that another machine has this node's name. It returns nil if there is no such problem.
 func (a *Describer) twin() []string {
 	t := a.c.Cluster.Twin
 	if text := t.Report(); text != "" {
@@ -16,7 +16,7 @@ func (a *Describer) twin() []string {
 	if why := t.Held(); why != "" {
 		return []string{
 			why + ": pods of the API server that write to volumes outside of this machine do not start. Turn " +
-				"the other machine off, or give one of them another name; then islet takeover",
+				"off the other machine, or give one of them another name. Then run islet takeover",
 		}
 	}
 	return nil
@@ -25,7 +25,7 @@ func (a *Describer) twin() []string {
 // TakeOver assigns the node's name to this machine.
 func (a *Describer) TakeOver(ctx context.Context, force bool) (api.TakenOver, error) {
 	if a.c.Cluster == nil {
-		return api.TakenOver{}, errors.New("this node does not belong to a cluster: no other machine can have its name")
+		return api.TakenOver{}, errors.New("this node does not belong to a cluster, so no other machine can have its name")
 	}
 	had, err := a.c.Cluster.Twin.TakeOver(ctx, force)
 	return api.TakenOver{Had: had}, err

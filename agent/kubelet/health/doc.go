@@ -1,3 +1,3 @@
-// Package health checks whether the node works: whether pods get a worker, the runtime answers, and
-// the pod network is ready.
+// Package health checks whether the node works: whether the workers of pods start, the runtime responds, and the pod
+// network is ready.
 package health

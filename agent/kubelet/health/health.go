@@ -8,24 +8,24 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server"
 )
 
-// stuck is the duration after which a normally instant operation counts as hanging.
+// stuck is the duration after which an operation counts as hanging. Normally it takes almost no time.
 const stuck = 2 * time.Minute
 
-// Config configures New.
+// Config configures a Health.
 type Config struct {
-	Overdue func() time.Duration // longest wait of a pod for its worker
-	Busy    func() time.Duration // how long a call to the container runtime has not returned
-	Network func() error         // why the pod network is not ready
-	Off     func() string        // why no pods are started any more; empty: they are
+	Overdue func() time.Duration // returns how long a pod has been waiting for its worker
+	Busy    func() time.Duration // returns how long a call to the container runtime has been in progress
+	Network func() error         // returns why the pod network is not ready
+	Off     func() string        // returns why no more pods are started; empty if pods are started
 }
 
-// Health evaluates its checks on request.
+// Health has the checks of the node's health. A check runs when it is called.
 type Health struct{ c Config }
 
-// New returns a Health. It checks nothing.
+// New returns a Health.
 func New(c Config) Health { return Health{c} }
 
-// Checks returns the checks of healthz.
+// Checks returns the checks for the path healthz.
 func (h Health) Checks() []server.Check {
 	return []server.Check{{Name: "syncloop", Check: func(context.Context) error {
 		if d := h.c.Overdue(); d > stuck {
@@ -38,7 +38,7 @@ func (h Health) Checks() []server.Check {
 	}}}
 }
 
-// NotReady returns why pods cannot run here, in a kubelet's words.
+// NotReady returns the reasons why pods cannot run on this node, in a kubelet's words.
 func (h Health) NotReady(ctx context.Context) (why []string) {
 	for _, c := range h.Checks() {
 		if err := c.Check(ctx); err != nil {

@@ -17,13 +17,12 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// A set is a log file with its rotated predecessors. root is trusted. A pod that mounts the host's
-// log directory may have changed anything below it, so only regular files are opened there, and
-// links are not followed.
+// A set is a log file and its rotated files. The directory root is trusted, but the files below it are not, because a pod
+// may have mounted the host's log directory. Only regular files are opened there, and links are not followed.
 type set struct{ root, sub, dir, base string }
 
-// newSet splits <logs>/<namespace>_<name>_<uid>/<container>/<file> after <logs>, and any other path
-// before its last element.
+// newSet returns the set of the log at path. In a path <logs>/<namespace>_<name>_<uid>/<container>/<file>, root is <logs>.
+// In any other path, root is the directory of the file.
 func newSet(path string) set {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	pod := filepath.Dir(dir)
@@ -33,7 +32,7 @@ func newSet(path string) set {
 	return set{root: dir, sub: ".", dir: dir, base: base}
 }
 
-// rotated returns the names of the rotated files without .gz, oldest first.
+// rotated returns the names of the rotated files, without .gz and sorted by age. The oldest is first.
 func (s set) rotated() ([]string, error) {
 	entries, err := list(s.root, s.sub)
 	if err != nil {
@@ -49,8 +48,8 @@ func (s set) rotated() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// list reads a directory in one system call for up to some hundred files. With several calls, as in
-// os.ReadDir, a file that is renamed meanwhile may be missing.
+// list reads a directory. A single system call returns up to some hundred names. os.ReadDir needs several calls, and may
+// omit a file that is renamed between them.
 func list(root, sub string) ([]string, error) {
 	r, err := os.OpenRoot(root)
 	if err != nil {
@@ -80,14 +79,14 @@ func list(root, sub string) ([]string, error) {
 type file struct {
 	f      *os.File
 	plain  bool
-	newest bool   // it was the newest when it was opened
-	size   int64  // of the newest file when it was opened
+	newest bool   // it was the newest file when it was opened
+	size   int64  // size when it was opened; set only for the newest file
 	stem   string // last known name, without .gz
 	scan   *scanner
-	bad    error // the file is damaged and ends here
+	bad    error // the damage of the file, at which reading ended
 }
 
-// open opens the file of that name, or its compressed form.
+// open opens the file with the given name. If it does not exist, it opens the compressed file.
 func (s set) open(name string) (*file, error) {
 	f, err := untrusted.Open(s.root, filepath.Join(s.sub, name))
 	if err == nil {
@@ -117,17 +116,17 @@ func (s set) open(name string) (*file, error) {
 	return c, nil
 }
 
-// has reports whether a file of that name or its compressed form exists.
+// has reports whether the file with the given name exists, compressed or not.
 func (s set) has(name string) bool {
 	_, plain := os.Lstat(filepath.Join(s.dir, name))
 	_, packed := os.Lstat(filepath.Join(s.dir, name+".gz"))
 	return plain == nil || packed == nil
 }
 
-// stopAtSize makes the file end where it ended when it was opened.
+// stopAtSize limits reading to the size that the file had when it was opened.
 func (f *file) stopAtSize() { f.scan = newScanner(bounded{f.f, f.size}) }
 
-// bounded reads a file from its offset, up to end.
+// bounded reads a file from its current offset up to end.
 type bounded struct {
 	*os.File
 	end int64
@@ -150,8 +149,7 @@ func (f *file) close() {
 	}
 }
 
-// next returns the next entry. A damaged compressed file ends at the damage, so that newer files
-// can still be read.
+// next returns the next entry. At damage in a compressed file it returns io.EOF, so that newer files can still be read.
 func (f *file) next() (entry, error) {
 	e, err := f.scan.next()
 	if err != nil && !f.plain {
@@ -167,7 +165,7 @@ func (f *file) damaged(err error) {
 	}
 }
 
-// rewind restarts a compressed file.
+// rewind moves to the start of a compressed file.
 func (f *file) rewind() error {
 	if _, err := f.f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -185,8 +183,8 @@ func (f *file) rewind() error {
 	return nil
 }
 
-// again lets the next read start at an unfinished line: its writer truncates it when the disk is
-// full.
+// again moves back to the start of an unfinished last line, so that the next read begins there. The writer truncates such
+// a line when the disk is full.
 func (f *file) again() error {
 	unread := int64(f.scan.end - f.scan.start)
 	if !f.plain || unread == 0 {
@@ -197,8 +195,8 @@ func (f *file) again() error {
 	return err
 }
 
-// name returns the current name of a file, or its last name, and whether it still exists. NFS
-// renames an open file that is deleted to a hidden name.
+// name returns the current name of a file and whether the file still exists. If it does not, the name is the last known
+// one. A hidden name counts as deleted, because NFS gives such a name to an open file that is deleted.
 func (s set) name(f *file) (name string, exists bool, err error) {
 	if !f.plain {
 		return f.stem, true, nil
@@ -215,8 +213,9 @@ func (s set) name(f *file) (name string, exists bool, err error) {
 	return name, !deleted, nil
 }
 
-// newest opens the current log file, nil if there is none, and lists the older rotated ones, oldest
-// first. Listing first could miss a file that is rotated before the newest is opened.
+// newest opens the current log file, and lists the rotated files that are older, the oldest first. The file is nil if
+// there is no current log file. The list is read after the file is opened. Otherwise a file that is rotated in between
+// would be missing.
 func (s set) newest() (*file, []string, error) {
 	f, err := s.open(s.base)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -227,7 +226,7 @@ func (s set) newest() (*file, []string, error) {
 		f.close()
 		return nil, names, err
 	}
-	own, _, err := s.name(f) // it may have been rotated meanwhile
+	own, _, err := s.name(f) // it may have been rotated after it was opened
 	if err != nil {
 		f.close()
 		return nil, nil, err
@@ -238,7 +237,8 @@ func (s set) newest() (*file, []string, error) {
 	return f, names, nil
 }
 
-// first opens the oldest matching file, rotated or not; nil: there is none.
+// first opens the oldest rotated file for which match returns true. If there is none, it opens the current log file. It
+// returns nil if that does not exist either.
 func (s set) first(match func(rotated string) bool) (*file, error) {
 	for {
 		newest, older, err := s.newest()
@@ -254,14 +254,13 @@ func (s set) first(match func(rotated string) bool) (*file, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}
-		// Deleted since the directory was read: try again.
+		// It was deleted after the directory was read, so try again.
 	}
 }
 
 var errGone = errors.New("the log was removed")
 
-// after opens the file after f. It returns nil if there is none yet, and errGone if the log was
-// removed.
+// after opens the next newer file than f. It returns nil if there is none yet, and errGone if the log was removed.
 func (s set) after(f *file) (*file, error) {
 	name, exists, err := s.name(f)
 	if err != nil {
@@ -276,10 +275,10 @@ func (s set) after(f *file) (*file, error) {
 	return s.first(func(rotated string) bool { return rotated > name })
 }
 
-// oldest opens the oldest file with lines since that time.
+// oldest opens the oldest file that may have lines from since or later.
 func (s set) oldest(since time.Time) (*file, error) {
 	return s.first(func(rotated string) bool {
 		info, err := os.Lstat(filepath.Join(s.dir, rotated))
-		return err != nil || !info.ModTime().Before(since) // compressed: its lines are filtered later
+		return err != nil || !info.ModTime().Before(since) // Lstat fails for a compressed file, whose lines are filtered later
 	})
 }

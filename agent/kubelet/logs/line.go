@@ -12,8 +12,8 @@ const (
 	Stderr = "stderr"
 )
 
-// maxLine bounds the buffer for a raw line. Runtimes split at 16 KiB; a longer line is returned in
-// pieces.
+// maxLine is the size of the buffer for a raw line. Runtimes split lines at 16 KiB. A line that is longer than the buffer
+// is returned in pieces.
 const maxLine = 64 << 10
 
 // An entry is one raw line, or a piece of one.
@@ -21,7 +21,7 @@ type entry struct {
 	time    time.Time
 	stderr  bool
 	partial bool   // the line continues in the next entry of the stream
-	content []byte // without newline; valid until the next read
+	content []byte // without the newline; valid until the next read
 }
 
 // parseLine parses "2016-10-06T00:17:09.669794202Z stdout F content".
@@ -54,20 +54,19 @@ func parseLine(line []byte) (entry, bool) {
 	return e, true
 }
 
-// A scanner returns the entries of one file. At io.EOF it keeps an unfinished line and continues
-// when the file has grown.
+// A scanner returns the entries of one file. At io.EOF it keeps an unfinished last line, and it continues when the file
+// has grown.
 type scanner struct {
 	r          io.Reader
 	buf        []byte
 	start, end int
-	long       *entry // head of a line that is longer than the buffer
-	junk       bool   // skip the rest of the current line
+	long       *entry // the first piece of a line that is longer than the buffer
+	junk       bool   // the rest of the current line has to be skipped
 }
 
 func newScanner(r io.Reader) *scanner { return &scanner{r: r, buf: make([]byte, maxLine)} }
 
-// next returns the next entry. Lines that are not in CRI format (after a power
-// loss, a block of zeros) are skipped.
+// next returns the next entry. It skips lines that are not in CRI format, such as a block of zeros after a power loss.
 func (s *scanner) next() (entry, error) {
 	for {
 		line, complete, err := s.line()
@@ -119,7 +118,8 @@ func (s *scanner) piece(line []byte, complete bool) (entry, bool) {
 	return e, true
 }
 
-// line returns up to the next newline, or a whole buffer without one.
+// line returns the content up to the next newline. If the buffer is full and has no newline, it returns the whole buffer,
+// and complete is false.
 func (s *scanner) line() (line []byte, complete bool, err error) {
 	for searched := s.start; ; {
 		if i := bytes.IndexByte(s.buf[searched:s.end], '\n'); i >= 0 {

@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// stampOut is the output format of times: fixed width, as kubectl prints it.
+// stampOut is the output format of times. It has a fixed width, as in the output of kubectl.
 const stampOut = "2006-01-02T15:04:05.000000000Z07:00"
 
-// maxJoin bounds the buffer for joining the pieces of a line.
+// maxJoin is the maximum size of the buffer in which the pieces of a line are joined.
 const maxJoin = 64 << 10
 
 var errLimit = errors.New("byte limit reached")
 
-// A printer joins entries into lines, separately for each stream, because a runtime may interleave
-// them.
+// A printer joins entries into lines. It has a buffer for each stream, because a runtime may interleave the streams.
 type printer struct {
 	w          io.Writer
 	o          Options
 	out, err   pending
-	open       *pending // its unfinished line has been written in part
-	left       int64    // rest of LimitBytes
+	open       *pending // the stream whose unfinished line has been written in part; may be nil
+	left       int64    // how much of LimitBytes is left
 	stampSpace []byte
 }
 
@@ -37,7 +36,7 @@ func newPrinter(w io.Writer, o Options) *printer {
 	return &printer{w: w, o: o, left: o.LimitBytes}
 }
 
-// entry adds an entry; errLimit: LimitBytes is reached.
+// entry adds an entry. It returns errLimit when LimitBytes is reached.
 func (p *printer) entry(e entry) error {
 	if e.stderr && p.o.Stream == Stdout || !e.stderr && p.o.Stream == Stderr {
 		return nil
@@ -61,7 +60,7 @@ func (p *printer) entry(e entry) error {
 	return p.write(s, true)
 }
 
-// idle writes buffered pieces, because the next entry may take long.
+// idle writes the buffered pieces. It is called when the next entry may take a long time to arrive.
 func (p *printer) idle() error {
 	for _, s := range []*pending{&p.out, &p.err} {
 		if len(s.buf) > 0 {
@@ -81,7 +80,7 @@ func (p *printer) write(s *pending, end bool) error {
 	if s.skip {
 		return nil
 	}
-	if p.open != nil && p.open != s { // the other stream's line is interrupted
+	if p.open != nil && p.open != s { // end the unfinished line of the other stream
 		p.open = nil
 		if err := p.put([]byte{'\n'}); err != nil {
 			return err

@@ -9,42 +9,43 @@ import (
 	"time"
 )
 
-// Options select what is read, as in v1.PodLogOptions.
+// Options select the lines to read, as in v1.PodLogOptions.
 type Options struct {
-	Follow     bool      // wait for more until the container has ended
-	Tail       int64     // only the last lines; negative: all
-	LimitBytes int64     // stop after that many bytes; 0: no limit
-	Since      time.Time // only lines written since then
-	Timestamps bool      // each line begins with its time
-	Stream     string    // Stdout or Stderr; "": both
+	Follow     bool      // wait for more lines until the container has ended
+	Tail       int64     // number of last lines to read; negative means all
+	LimitBytes int64     // stop after this number of bytes; 0 means no limit
+	Since      time.Time // read only lines that were written at this time or later
+	Timestamps bool      // begin each line with its time
+	Stream     string    // Stdout or Stderr; empty means both
 }
 
-// A Flusher is a writer with a buffer.
+// A Flusher is implemented by a writer with a buffer.
 type Flusher interface{ Flush() error }
 
-// While following, ended is called shortly after a writer closed a log file (the runtime may notice
-// the exit later than inotify), and at each interval settled.
+// While following a log, Read calls ended after each interval settled. It also calls ended shortly after a writer has
+// closed a log file: after the time settling, because the runtime may notice the exit later than inotify.
 const (
 	settling = 20 * time.Millisecond
 	settled  = 5 * time.Second
 )
 
-// Errors of Read. Everything before the missing lines has been written.
+// Errors of Read. All lines before the missing ones have been written.
 var (
-	// ErrMissed: files were removed before they were read.
+	// ErrMissed means that files were removed before they were read.
 	ErrMissed = errors.New("the lines that follow were removed before they were read: the container writes faster than the log is read " +
 		"(containerLogMaxSize and containerLogMaxFiles say how much of it is kept)")
-	// ErrRemoved: the log was removed although its container is running.
-	ErrRemoved = errors.New("the log was removed while it was followed: the container's further output is in no file")
+	// ErrRemoved means that the log was removed although its container is running.
+	ErrRemoved = errors.New("the log was removed while it was followed: the container's further output is not stored")
 )
 
-// Read writes the log at path to w. Without Follow it ends where the newest file ended when Read
-// opened it. With Follow it waits for more, and returns nil once ended reports the container's end
-// and all output is written. It never skips lines silently: it stops where lines are missing
-// (ErrMissed). It continues after a damaged compressed file and returns that error at the end. The
-// current file stays open, so only later files can be removed before they are read.
+// Read writes the log at path to w. Without Follow, it reads the newest file only up to its size when it was opened. With
+// Follow, it waits for more output, and returns nil once ended has returned true and all output is written.
 //
-// A Flusher is flushed whenever there is no more output for now, and at the end, but not after an
+// Read never skips lines silently. It stops where lines are missing, and returns ErrMissed. If a compressed file is
+// damaged, it continues with the next file and returns the error in the end. The current file stays open, so only later
+// files can be removed before they are read.
+//
+// If w is a Flusher, Read flushes it whenever no more output is available, and at the end. It does not flush it after an
 // error, so that the caller can still send an error status if nothing was written.
 func Read(ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer) error {
 	r := &reader{set: newSet(path), o: o, ended: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: settled}
@@ -76,11 +77,11 @@ type reader struct {
 	w     io.Writer
 	out   *bufio.Writer
 	print *printer
-	watch *watch        // nil: inotify instances are exhausted, or not following
-	cur   *file         // nil: the log does not exist yet
-	pause time.Duration // until ended is called again
-	last  bool          // the container has ended: the present output is complete
-	bad   error         // of the first damaged file only, because a pod can make any number
+	watch *watch        // nil if inotify instances are exhausted and Follow is false
+	cur   *file         // nil if the log does not exist yet
+	pause time.Duration // time until the next call of ended
+	last  bool          // the container has ended, so the present output is complete
+	bad   error         // error of the first damaged file; later ones are dropped, because a pod can create any number
 }
 
 func (r *reader) run(ctx context.Context) error {
@@ -93,7 +94,7 @@ func (r *reader) run(ctx context.Context) error {
 			return err
 		}
 		if r.cur != nil && r.cur.newest && !r.o.Follow {
-			return r.finish() // a container that writes faster than this reads must not keep it busy for ever
+			return r.finish() // do not read later files, because the container may write faster than Read reads
 		}
 		moved, err := r.advance(ctx)
 		removed := errors.Is(err, errGone)
@@ -115,7 +116,7 @@ func (r *reader) run(ctx context.Context) error {
 	}
 }
 
-// begin opens the first file.
+// begin opens the first file to read.
 func (r *reader) begin() (err error) {
 	if r.o.Tail >= 0 {
 		r.cur, err = r.set.tail(r.o.Tail, r.o)
@@ -125,7 +126,7 @@ func (r *reader) begin() (err error) {
 	return err
 }
 
-// drain prints the current file to its present end.
+// drain prints the rest of the current file, up to its present end.
 func (r *reader) drain(ctx context.Context) error {
 	if r.cur == nil {
 		return nil
@@ -153,7 +154,7 @@ func (r *reader) drain(ctx context.Context) error {
 	}
 }
 
-// advance switches to the next file if there is one. errGone: the log was removed.
+// advance switches to the next file, and reports whether there is one. It returns errGone if the log was removed.
 func (r *reader) advance(ctx context.Context) (bool, error) {
 	if r.cur == nil {
 		if !r.o.Follow {
@@ -171,7 +172,7 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	if next == nil {
 		return false, missed
 	}
-	// The writer is done with this file, but may have written to it after the last drain.
+	// The writer no longer uses the current file, but may have written to it after the last drain.
 	err = r.drain(ctx)
 	if e, ok := r.cur.scan.rest(); ok && err == nil {
 		err = r.print.entry(e)
@@ -182,9 +183,9 @@ func (r *reader) advance(ctx context.Context) (bool, error) {
 	return true, cmp.Or(err, missed)
 }
 
-// missed returns ErrMissed if files between the current file and next, or after the current one if
-// next is nil, were removed. A watch that lost events gives no answer. The oldest file is removed
-// first, so nothing is missing while the current one exists.
+// missed returns ErrMissed if a file between the current file and next was removed. If next is nil, it considers all files
+// after the current one. If the watch has lost events, missed reports lines as missing only if there is a next file and
+// the current one was removed. The oldest file is removed first, so no file after it is missing while it exists.
 func (r *reader) missed(next *file) error {
 	if r.cur.stem == r.set.base {
 		return nil
@@ -206,7 +207,7 @@ func (r *reader) missed(next *file) error {
 	return nil
 }
 
-// finish prints the unfinished last line, and returns the damage of files.
+// finish prints the unfinished last line. It returns the error of a damaged file.
 func (r *reader) finish() error {
 	if r.cur == nil {
 		return nil
@@ -220,7 +221,7 @@ func (r *reader) finish() error {
 	return cmp.Or(r.print.idle(), r.bad)
 }
 
-// wait flushes and waits for more output.
+// wait flushes the output and waits for more.
 func (r *reader) wait(ctx context.Context) error {
 	if err := errors.Join(r.print.idle(), r.flush()); err != nil {
 		return err
@@ -236,9 +237,9 @@ func (r *reader) wait(ctx context.Context) error {
 	case waited >= r.pause:
 		r.pause = min(2*r.pause, settled)
 	default:
-		return nil // output: the container is running
+		return nil // there is output, so the container is running
 	}
-	r.last = r.ended(ctx) // before the next drain, which therefore sees everything
+	r.last = r.ended(ctx) // called before the next drain, so that drain prints all the output
 	return nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// tail opens the file with the last n lines at the first of them; nil: no file. Plain files are
-// read backwards, only as far as needed.
+// tail opens the file that contains the first of the last n lines, at this line. It returns nil if there is no file. It
+// reads uncompressed files backwards, and only as far as necessary.
 func (s set) tail(n int64, o Options) (*file, error) {
 	first, older, err := s.newest()
 	if err != nil {
@@ -28,7 +28,7 @@ func (s set) tail(n int64, o Options) (*file, error) {
 		f, err = s.open(older[len(older)-1])
 		older = older[:len(older)-1]
 		if errors.Is(err, fs.ErrNotExist) {
-			f = nil // deleted meanwhile
+			f = nil // it was deleted after it was listed
 			continue
 		}
 		if err != nil {
@@ -39,8 +39,8 @@ func (s set) tail(n int64, o Options) (*file, error) {
 	}
 }
 
-// seekTail moves f to its last n lines, or to its start if it has fewer, and returns the number of
-// lines from there.
+// seekTail moves f to the first of its last n lines, or to its start if it has fewer. It returns the number of lines from
+// there.
 func (f *file) seekTail(n int64, o Options) (int64, error) {
 	if f.plain {
 		size := f.size
@@ -83,21 +83,21 @@ func (f *file) seekTail(n int64, o Options) (int64, error) {
 	return min(lines, n), nil
 }
 
-// counts reports whether e ends a line that is printed.
+// counts reports whether e is the end of a line, of a stream that is printed.
 func (o Options) counts(e entry) bool {
 	return !e.partial && (o.Stream == "" || e.stderr == (o.Stream == Stderr))
 }
 
-// lastLines returns the offset of the last n lines of a plain file of that size, and their number. In the newest
-// file an unfinished last line counts.
+// lastLines returns the offset and the number of the last lines of an uncompressed file, n at most. In the newest file an
+// unfinished last line counts as a line.
 func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int64, err error) {
 	if n == 0 {
 		return size, 0, nil
 	}
 	back := backward{f: f, buf: make([]byte, maxLine), floor: max(0, size-maxSearch)}
-	met := map[bool]bool{} // by stream: a later piece was seen
+	met := map[bool]bool{} // whether a later piece of the stream was seen, by entry.stderr
 	for end := size; end > back.floor; {
-		newline, err := back.newlineBefore(end - 1) // the one at end-1 ends this line
+		newline, err := back.newlineBefore(end - 1) // the newline at end-1 belongs to this line
 		if err != nil {
 			return 0, 0, err
 		}
@@ -123,21 +123,21 @@ func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int
 	return back.floor, lines, nil
 }
 
-// maxSearch bounds the search for the last lines: a file without newlines may have any size,
-// because holes use no disk space.
+// maxSearch is the maximum number of bytes in which the last lines are searched. A file without newlines can be larger
+// than the disk, because its holes use no space.
 const maxSearch = 256 << 20
 
 // backward reads a file from its end in blocks.
 type backward struct {
 	f     io.ReaderAt
 	buf   []byte
-	base  int64 // offset of buf
+	base  int64 // offset of buf in the file
 	n     int64 // valid bytes in buf
 	floor int64 // lower bound of the search
 }
 
-// newlineBefore returns the offset of the last newline before pos, or the one
-// before the floor.
+// newlineBefore returns the offset of the last newline before pos. If there is none at the floor or later, it returns the
+// offset before the floor.
 func (b *backward) newlineBefore(pos int64) (int64, error) {
 	for pos > b.floor {
 		if pos <= b.base || pos > b.base+b.n {
@@ -155,10 +155,10 @@ func (b *backward) newlineBefore(pos int64) (int64, error) {
 	return b.floor - 1, nil
 }
 
-// maxHeader bounds the length of a line's time, stream and tag.
+// maxHeader is the maximum length of the beginning of a line: its time, stream and tag.
 const maxHeader = 128
 
-// header parses the beginning of the line from start to end.
+// header parses the beginning of the line between the offsets start and end.
 func (b *backward) header(start, end int64) (entry, bool, error) {
 	n := min(end-start, maxHeader)
 	var space [maxHeader]byte

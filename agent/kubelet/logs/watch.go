@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A watch reports changes of a log and its rotated files, and records removed files.
+// A watch reports changes of a log and its rotated files. It records the names of removed files.
 type watch struct {
 	f       *os.File
 	base    string
 	removed []string // names without .gz
 	blind   bool     // events were lost, so removed is incomplete
 	closed  bool     // a writer closed a file
-	early   bool     // missed consumed an event for wait
+	early   bool     // catchUp has read an event for which wait must not wait again
 }
 
-// Events of a watch.
+// The inotify events of a watch. removals suffices if the log is not followed.
 const (
 	removals = unix.IN_DELETE | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 	changes  = removals | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_MOVE | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
@@ -47,8 +47,7 @@ func (w *watch) close() {
 	}
 }
 
-// wait blocks until a change, for d at most, or until ctx ends. It reports whether a writer closed
-// a file.
+// wait waits for a change, until d has passed or ctx ends. It reports whether a writer closed a file.
 func (w *watch) wait(ctx context.Context, d time.Duration) (closed bool, err error) {
 	if err := w.f.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return false, err
@@ -74,7 +73,7 @@ func (w *watch) wait(ctx context.Context, d time.Duration) (closed bool, err err
 	return closed, nil
 }
 
-// take records events.
+// take records the events in b.
 func (w *watch) take(b []byte) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		mask := binary.NativeEndian.Uint32(b[4:])
@@ -92,11 +91,11 @@ func (w *watch) take(b []byte) {
 	}
 }
 
-// maxRemoved bounds the recorded names: a pod that mounts the directory may remove files of any
-// name.
+// maxRemoved is the maximum number of recorded names. A pod that mounts the directory can create and remove any number of
+// files.
 const maxRemoved = 1000
 
-// catchUp records pending events. It reports whether it succeeded.
+// catchUp records the pending events without waiting. It reports whether it succeeded.
 func (w *watch) catchUp() bool {
 	if w == nil {
 		return false
@@ -117,10 +116,11 @@ func (w *watch) catchUp() bool {
 	return true
 }
 
-// missed reports whether a file newer than name and older than next was removed and does not exist
-// in compressed form. It drops recorded names older than next. "": there is no next file. The names
-// must be read after catchUp, else a file that was rotated since would count as missed. sure is
-// false if events were lost.
+// missed reports whether a file between name and next was removed, and does not exist in compressed form. next is empty if
+// there is no next file. missed deletes the recorded names that are older than next. sure is false if events were lost.
+//
+// The caller must find out the name of next after it has called catchUp. Otherwise a file that was rotated in between
+// would count as missed.
 func (w *watch) missed(name, next string, there func(string) bool) (missed, sure bool) {
 	for _, gone := range w.removed {
 		missed = missed || older(w.base, name, gone) && (next == "" || older(w.base, gone, next)) && !there(gone)
@@ -133,5 +133,5 @@ func (w *watch) missed(name, next string, there func(string) bool) (missed, sure
 	return missed, sure
 }
 
-// older reports whether the log file a is older than b. base is the newest.
+// older reports whether the log file a is older than the log file b. The file base is the newest.
 func older(base, a, b string) bool { return a != base && (b == base || a < b) }

@@ -23,7 +23,7 @@ type document struct {
 	Version   string      `json:"version"`
 	Now       time.Time   `json:"now"`
 	Started   time.Time   `json:"started"`
-	Link      string      `json:"link"` // to the control plane; empty: none
+	Link      string      `json:"link"` // state of the link to the control plane; empty if there is none
 	Attention []string    `json:"attention"`
 	Counts    string      `json:"counts"`
 	Pods      []pod       `json:"pods"`
@@ -50,7 +50,7 @@ type pod struct {
 // minReading is the minimum interval for which rates are shown.
 const minReading = 5 * time.Second
 
-// Bounds of the lists.
+// Maximum lengths of the lists.
 const (
 	maxPods      = 300
 	maxEvents    = 50
@@ -68,8 +68,8 @@ func (p *Page) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// gather collects the document. Figures that cannot be measured are left out; without the node's
-// status there is no document.
+// gather collects the document. Values that cannot be measured are left out. If the node's status or its pods are not
+// available, gather returns an error.
 func (p *Page) gather(ctx context.Context) (*document, error) {
 	var st api.Status
 	if err := p.get(ctx, api.PathStatus, &st); err != nil {
@@ -78,7 +78,7 @@ func (p *Page) gather(ctx context.Context) (*document, error) {
 	d := &document{Node: st.Node, Version: st.Version, Now: st.Now, Started: st.Started,
 		Attention: attention(&st), Interval: int(Interval / time.Second), History: p.history.list(),
 		Counts: fmt.Sprintf("%d of %d ready", st.Pods.Ready, st.Pods.Total), Cores: runtime.NumCPU(), Pods: []pod{}, Events: []api.Event{}}
-	if n := len(d.History); n > 0 && time.Since(d.History[n-1].At) >= minReading { // the current value follows the history's last reading
+	if n := len(d.History); n > 0 && time.Since(d.History[n-1].At) >= minReading { // add a current reading
 		if now, err := p.c.Machine.Read(ctx); err == nil {
 			h := history{last: d.History}
 			h.add(now)
@@ -119,7 +119,7 @@ func (d *document) pods(all []v1.Pod, measured []stats.PodStats) {
 	for i := range measured {
 		used[measured[i].PodRef.UID] = &measured[i]
 	}
-	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary, and more where it is a pod.
+	// slices.SortFunc would add more than 20 KB to the binary for this type of element.
 	sort.Slice(all, func(i, j int) bool {
 		return all[i].Namespace+"/"+all[i].Name < all[j].Namespace+"/"+all[j].Name
 	})
@@ -175,7 +175,7 @@ func attention(st *api.Status) []string {
 			strings.TrimSuffix(fmt.Sprintf("The link to the control plane is %s: %s", strings.ToLower(c.Link), c.Message), ": "))
 	}
 	if h := st.Held; h != nil {
-		out = append(out, fmt.Sprintf("%d pods run on that the control plane does not have: %s", h.Pods, h.Why))
+		out = append(out, fmt.Sprintf("%d pods keep running although the control plane does not have them: %s", h.Pods, h.Why))
 	}
 	out = append(out, st.Problems...)
 	for _, t := range st.Troubles {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Length of the history.
+// The history has a point for each Interval, and covers one hour.
 const (
 	Interval = 30 * time.Second
 	points   = 120
@@ -15,10 +15,10 @@ const (
 // A Reading is one measurement of the machine.
 type Reading struct {
 	At         time.Time `json:"at"`
-	Cores      float64   `json:"cores"`  // busy since the previous reading
+	Cores      float64   `json:"cores"`  // average number of busy cores since the previous reading
 	Memory     uint64    `json:"memory"` // bytes in use
 	Disk       uint64    `json:"disk"`   // bytes in use
-	Received   uint64    `json:"-"`      // bytes since boot, over all external links
+	Received   uint64    `json:"-"`      // bytes since boot, on all external network interfaces
 	Sent       uint64    `json:"-"`
 	ReceivedBy float64   `json:"in"` // bytes per second since the previous reading
 	SentBy     float64   `json:"out"`
@@ -35,12 +35,12 @@ type history struct {
 	last []Reading // oldest first
 }
 
-// run measures until ctx ends.
+// run adds a reading every Interval until ctx ends.
 func (h *history) run(ctx context.Context, m Machine) error {
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()
 	for {
-		if r, err := m.Read(ctx); err == nil { // else it is unknown
+		if r, err := m.Read(ctx); err == nil { // a failed reading is left out
 			h.add(r)
 		}
 		select {
@@ -67,7 +67,7 @@ func (h *history) add(r Reading) {
 	h.last = append(h.last, r)
 }
 
-// list returns a copy.
+// list returns a copy of the readings.
 func (h *history) list() []Reading {
 	h.mu.Lock()
 	defer h.mu.Unlock()

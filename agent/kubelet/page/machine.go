@@ -8,13 +8,13 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Measured is the Machine of this host.
+// Measured implements Machine for this host.
 type Measured struct {
 	Disk string // a directory on the measured file system
 	host *host.Host
 }
 
-// OfMachine returns a Measured. It reads nothing.
+// OfMachine returns a Measured for the file system that contains the directory disk.
 func OfMachine(disk string) *Measured { return &Measured{Disk: disk, host: host.New(host.Config{})} }
 
 // Read implements Machine.

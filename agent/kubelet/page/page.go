@@ -23,21 +23,21 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Config configures New.
+// Config configures a Page.
 type Config struct {
-	Port    int                 // on 127.0.0.1
-	API     func() http.Handler // of the agent's local socket
+	Port    int                 // TCP port on 127.0.0.1; 0 disables the page
+	API     func() http.Handler // returns the handler of the agent's local socket
 	Machine Machine
 	Log     *slog.Logger
 }
 
-// A Page serves under any path that ends in a slash.
+// A Page is the status page. It works below any path that ends in a slash.
 type Page struct {
 	c       Config
 	history history
 }
 
-// New returns a Page; nil without a port.
+// New returns a Page. It returns nil if c.Port is 0.
 func New(c Config) *Page {
 	if c.Port == 0 {
 		return nil
@@ -45,11 +45,11 @@ func New(c Config) *Page {
 	return &Page{c: c}
 }
 
-// maxConnections bounds the connections of local users.
+// maxConnections is the maximum number of connections to the port on localhost.
 const maxConnections = 32
 
-// Below returns the page's handler for root (such as /page/), to be used behind the node's
-// authentication; nil without a page.
+// Below returns a handler that serves the page below the path root, such as /page/. The caller authenticates the requests.
+// Below returns nil if p is nil.
 func (p *Page) Below(root string) http.Handler {
 	if p == nil {
 		return nil
@@ -57,8 +57,8 @@ func (p *Page) Below(root string) http.Handler {
 	return http.StripPrefix(strings.TrimSuffix(root, "/"), http.HandlerFunc(p.serve))
 }
 
-// Run serves on localhost and records the history until ctx ends. If the port is in use, that is
-// logged, and the page is available below port 10250 only.
+// Run serves the page on localhost and records the history until ctx ends. If the port is in use, Run logs an error, and
+// the page is available only at port 10250.
 func (p *Page) Run(ctx context.Context) error {
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(p.c.Port))
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
@@ -83,8 +83,8 @@ func (p *Page) Run(ctx context.Context) error {
 	return nil
 }
 
-// localOnly allows only requests to the host localhost from the page itself. It rejects other host
-// names (DNS rebinding) and requests from other sites.
+// localOnly returns the handler for the port on localhost. It rejects requests for other host names, which may be caused by
+// DNS rebinding, and requests that pages of other sites cause.
 func (p *Page) localOnly() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localName(r.Host) {
@@ -115,7 +115,7 @@ func localName(host string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-// policy lets the page load only its own files, and forbids frames.
+// policy is the Content-Security-Policy. It allows the page to load only its own files, and forbids frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'"
 
@@ -162,10 +162,10 @@ func (p *Page) data(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(d) // the client has disconnected
+	json.NewEncoder(w).Encode(d) // an error means that the client has disconnected
 }
 
-// The page shows the end of a log.
+// The page shows only the end of a log. These are its maximum size in lines and in bytes.
 const (
 	logLines = 200
 	logBytes = 64 << 10
@@ -196,10 +196,10 @@ func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 	w.Write(bytes.ToValidUTF8(text, []byte("\uFFFD")))
 }
 
-// maxAnswer bounds a response of the API.
+// maxAnswer is the maximum size of a response of the API.
 const maxAnswer = 16 << 20
 
-// ask calls the agent's API in this process.
+// ask requests a path of the agent's API within this process, and returns the body of the response.
 func (p *Page) ask(ctx context.Context, path string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://islet"+path, nil)
 	if err != nil {
@@ -218,7 +218,7 @@ func (p *Page) ask(ctx context.Context, path string) ([]byte, error) {
 	return a.body, nil
 }
 
-// An answer records a handler's response.
+// An answer is an http.ResponseWriter that records a response.
 type answer struct {
 	header http.Header
 	code   int
@@ -226,7 +226,7 @@ type answer struct {
 	cut    bool
 }
 
-// serve reports whether the handler aborted.
+// serve calls the handler. It reports whether the handler aborted the response.
 func (a *answer) serve(h http.Handler, r *http.Request) (broken bool) {
 	defer func() {
 		if e := recover(); e == http.ErrAbortHandler {

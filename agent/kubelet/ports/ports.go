@@ -31,25 +31,24 @@ type port struct {
 	ln          *door.Listener
 }
 
-// Config configures Open.
+// Config is the configuration for Open.
 type Config struct {
 	*config.Config
 	Link    *link.Link
-	Cluster bool // a control plane can authenticate tokens and authorize users
+	Cluster bool // there is a control plane, which authenticates tokens and authorizes users
 	Log     *slog.Logger
 }
 
-// Ports are open until Run ends, or until Close.
+// Ports are the open TCP ports. Run and Close close them.
 type Ports struct{ all []port }
 
-// A ListenError means that the host rejects the configured address, for example because the port is
-// in use.
+// A ListenError reports that a configured address cannot be used, for example because the port is in use.
 type ListenError struct{ error }
 
 // Unwrap returns the cause.
 func (e ListenError) Unwrap() error { return e.error }
 
-// Open listens on the configured ports. It starts nothing else.
+// Open listens on the configured ports. Run serves them.
 func Open(ctx context.Context, a Config) (*Ports, error) {
 	ports, err := a.kubeletPorts()
 	if err != nil {
@@ -74,10 +73,10 @@ func (o *Ports) Run(ctx context.Context, srv *server.Server) error {
 	return g.Wait()
 }
 
-// Close closes ports that are not served.
+// Close closes the ports. It is necessary only if Run is not called.
 func (o *Ports) Close() error {
 	for _, p := range o.all {
-		p.ln.Close() // usually closed by its server
+		p.ln.Close() // an error means that Run has closed it
 	}
 	return nil
 }
@@ -101,7 +100,8 @@ func (a Config) kubeletPorts() (ports []port, err error) {
 	}
 	guard := a.accessFilter()
 	if why := guard.WhyNobody(); why != "" {
-		a.Log.Info("the kubelet API is on the local socket only: nobody could use its port", "port", k.Port, "because", why)
+		a.Log.Info("the kubelet API is available only at the local socket, because its port would reject all requests",
+			"port", k.Port, "because", why)
 		return ports, nil
 	}
 	secured, err := a.tlsConfig()
@@ -115,8 +115,7 @@ func (a Config) kubeletPorts() (ports []port, err error) {
 		}}), nil
 }
 
-// accessFilter returns the access rules of port 10250. Without a control plane it rejects tokens and has
-// no authorizer.
+// accessFilter returns the filter of port 10250. Without a control plane it has no authorizer and ignores tokens.
 func (a Config) accessFilter() *access.Filter {
 	authn, authz := &a.Kubelet.Authentication, &a.Kubelet.Authorization
 	c := access.Config{
@@ -133,8 +132,8 @@ func (a Config) accessFilter() *access.Filter {
 	return access.New(c)
 }
 
-// apiServer returns the API server's address, for which each port reserves connections; none if
-// only a name is known: the reservation then begins with the first authorized request.
+// apiServer returns the API server's address, for which each port reserves connections. It returns none if the API server
+// is configured by a name. The ports then reserve connections for its address after its first authorized request.
 func (a Config) apiServer() []netip.Addr {
 	if !a.Cluster {
 		return nil
@@ -147,7 +146,7 @@ func (a Config) apiServer() []netip.Addr {
 		host = name
 	}
 	addr, err := netip.ParseAddr(host)
-	if err != nil || addr.IsLoopback() { // a proxy on this node, such as kube-vip: all local processes share its address
+	if err != nil || addr.IsLoopback() { // a proxy on this node has the same address as all other local processes
 		return nil
 	}
 	return []netip.Addr{addr.Unmap()}
@@ -166,23 +165,23 @@ func (a Config) tlsConfig() (*tls.Config, error) {
 		suites = strong
 	}
 	return &tls.Config{MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
-		DynamicRecordSizingDisabled: true, // else the first 128 KiB after each pause are a system call for each 1.4 KiB
+		DynamicRecordSizingDisabled: true, // or the first 128 KiB after a pause need a system call per 1.4 KiB
 		GetCertificate:              a.Link.ServingCertificate, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
-// strong are the default TLS 1.2 cipher suites, those of the CIS benchmark for Kubernetes. Go's
-// defaults include some without authenticated encryption.
+// strong contains the cipher suites for TLS 1.2 if none are configured. They are those of the CIS benchmark for Kubernetes.
+// Go's defaults include some without authenticated encryption.
 var strong = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// hostLogs is the directory that /logs/ serves.
+// hostLogs is the directory of the files below /logs/.
 const hostLogs = "/var/log"
 
-// Paths returns what the kubelet's ports serve. setLevel, which may be nil, changes the log level
-// at run time.
+// Paths returns the part of the configuration that controls the paths on the kubelet's ports. setLevel changes the log
+// level at run time. It may be nil.
 func Paths(c *config.Config, setLevel func(slog.Level)) server.Kubelet {
 	k := &c.Kubelet
 	p := server.Kubelet{Debugging: *k.EnableDebuggingHandlers, Profiling: *k.EnableProfilingHandler, Config: k, Flags: c.Flags()}

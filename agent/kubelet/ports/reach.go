@@ -14,12 +14,13 @@ import (
 	"github.com/islet-edge/islet/internal/door"
 )
 
-// reachWithin bounds one call of Reach.
+// reachWithin is the timeout of Reach.
 const reachWithin = 5 * time.Second
 
-// Reach reports whether an API server could use the kubelet API: a server answers at an address of
-// the node, in TLS that Go's client supports, and accepts the node's certificate, which is signed
-// by the same CA as the API server's. With a nil certificate any response suffices.
+// Reach tests whether an API server could use the kubelet API, and returns an error if it could not. It makes a request to
+// the port at an address of the node, over TLS as Go's client supports it, with the node's own client certificate. The
+// same CA signs this certificate and that of the API server, so the port must accept it. If cert is nil, any response is a
+// success.
 func (o *Ports) Reach(ctx context.Context, ips []netip.Addr, cert *tls.Certificate) error {
 	for _, p := range o.all {
 		if p.field != "port" {
@@ -31,11 +32,11 @@ func (o *Ports) Reach(ctx context.Context, ips []netip.Addr, cert *tls.Certifica
 		}
 		return reach(ctx, p.ln, net.JoinHostPort(host, strconv.Itoa(int(p.number))), cert)
 	}
-	return errors.New("the kubelet API is on no TCP port")
+	return errors.New("the kubelet API has no TCP port")
 }
 
-// reach connects to one address. The connection uses a reserved place in the listener, so that a
-// flood of connections does not make the check fail.
+// reach makes a request to one address. It reserves a connection in the listener, so that the test does not fail because
+// of too many other connections.
 func reach(ctx context.Context, ln *door.Listener, address string, cert *tls.Certificate) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
@@ -63,7 +64,7 @@ func reach(ctx context.Context, ln *door.Listener, address string, cert *tls.Cer
 	}
 	resp.Body.Close()
 	if cert != nil && resp.StatusCode == http.StatusUnauthorized {
-		return fmt.Errorf("%s does not accept the node's own certificate: another authority signs those of clients (clientCAFile)", address)
+		return fmt.Errorf("%s does not accept the node's own certificate: clientCAFile does not contain the CA that signed it", address)
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// accept ends the held pods: the user at the device confirms that the control plane, which does not
-// have them, is right.
+// accept ends the pods on hold, which the control plane does not have. With this request a user at the device confirms
+// that they are to end.
 func (s *Server) accept(r *http.Request) (api.Accepted, error) {
 	if s.Accept == nil {
 		return api.Accepted{}, nil
@@ -15,8 +15,8 @@ func (s *Server) accept(r *http.Request) (api.Accepted, error) {
 	return s.Accept(r.Context())
 }
 
-// takeOver assigns the node's name to this machine: the user at the device confirms that it
-// replaces the other machine, or that there is no other.
+// takeOver assigns the node's name to this machine. With this request a user at the device confirms that the machine
+// replaces the other one with this name, or that there is no other.
 func (s *Server) takeOver(r *http.Request) (api.TakenOver, error) {
 	done, err := s.TakeOver(r.Context(), r.URL.Query().Has("force"))
 	if err != nil {

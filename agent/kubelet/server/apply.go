@@ -14,13 +14,13 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// maxManifest bounds the body of islet apply.
+// maxManifest is the maximum size of a manifest.
 const maxManifest = 8 << 20
 
-// maxIgnored bounds how much of a too large manifest is read and discarded.
+// maxIgnored is how much more of a manifest that is too large is read and discarded.
 const maxIgnored = 64 << 20
 
-// manifest decodes the body of a request.
+// manifest returns the manifest in the body of a request.
 func (s *Server) manifest(r *http.Request) (m manifest.Set, err error) {
 	origin := cmp.Or(r.URL.Query().Get("origin"), "manifest")
 	data, err := io.ReadAll(io.LimitReader(r.Body, maxManifest+1))
@@ -43,8 +43,8 @@ func (s *Server) manifest(r *http.Request) (m manifest.Set, err error) {
 	return m, nil
 }
 
-// applyManifest adds a manifest to the local source; with ?dryRun it only reports the changes.
-// Objects are applied first, because pods may use them.
+// applyManifest adds the pods and objects of a manifest to the local source. With ?dryRun it only reports the changes.
+// Objects are applied before pods, because pods may use them.
 func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
 	m, err := s.manifest(r)
 	if err != nil {
@@ -71,7 +71,8 @@ func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
 	return done, nil
 }
 
-// wouldApply returns what applying each pod would do.
+// wouldApply returns the changes that applying the pods would make. It returns an error if a pod of another source has the
+// same name.
 func (s *Server) wouldApply(pods []*v1.Pod) ([]api.Applied, error) {
 	known := s.Pods.List()
 	done := make([]api.Applied, 0, len(pods))
@@ -94,13 +95,12 @@ func (s *Server) wouldApply(pods []*v1.Pod) ([]api.Applied, error) {
 	return done, nil
 }
 
-// deletePod ends the pod of the local source that the path names.
+// deletePod ends a pod of the local source. The path contains the pod's namespace and name.
 func (s *Server) deletePod(r *http.Request) (*api.Deleted, error) {
 	return s.end(r, r.PathValue("namespace"), r.PathValue("name"))
 }
 
-// deleteManifest ends the pods of a manifest, and removes its other objects, but not the data of
-// claims.
+// deleteManifest ends the pods of a manifest and removes its other objects. It does not delete the data of claims.
 func (s *Server) deleteManifest(r *http.Request) ([]api.Deleted, error) {
 	m, err := s.manifest(r)
 	if err != nil {
@@ -120,10 +120,10 @@ func (s *Server) deleteManifest(r *http.Request) ([]api.Deleted, error) {
 	return done, nil
 }
 
-// listObjects returns the objects of manifests.
+// listObjects returns the objects from the node's manifests.
 func (s *Server) listObjects(*http.Request) ([]api.Object, error) { return s.Objects.List(), nil }
 
-// deleteObject removes an applied object; with ?data also the data of a claim.
+// deleteObject removes an applied object. With ?data it also deletes the data of a claim.
 func (s *Server) deleteObject(r *http.Request) (*api.Deleted, error) {
 	d := s.Objects.Delete(r.Context(), r.PathValue("kind"), r.PathValue("namespace"), r.PathValue("name"), r.URL.Query().Has("data"))
 	switch {

@@ -20,9 +20,9 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// channelProtocols are the WebSocket subprotocols: each message begins with its channel number. The
-// base64 ones, used by terminals in browsers, are text. (The library supports neither v5 nor
-// detecting a disconnected client, and buffers messages of up to 32 MiB.)
+// channelProtocols returns the supported WebSocket subprotocols. In each of them a message begins with its channel number.
+// Those with base64 are text, and terminals in browsers use them. The implementation in k8s.io/cri-streaming is not used,
+// because it does not support v5, does not detect that a client has disconnected, and buffers messages of up to 32 MiB.
 func channelProtocols() []string {
 	return []string{
 		remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name, "v4." + asText,
@@ -32,17 +32,16 @@ func channelProtocols() []string {
 
 func isChannelProtocol(name string) bool { return slices.Contains(channelProtocols(), name) }
 
-// anyOrigin accepts every Origin header, as a kubelet does: libraries of old clients invent one,
-// and the API server passes it on. Requests are authenticated by certificate or token, never by a
-// cookie.
+// anyOrigin accepts every Origin header, as a kubelet does. Libraries of old clients send an arbitrary one, and the API
+// server forwards it. This is safe because requests are authenticated by a certificate or token and never by a cookie.
 func anyOrigin(*http.Request) bool { return true }
 
 const asText = "base64.channel.k8s.io"
 
 const (
 	pingEvery = 20 * time.Second
-	maxFrame  = 32 << 10 // of output per message
-	maxSize   = 1 << 10  // of a message with the terminal's size
+	maxFrame  = 32 << 10 // maximum output per message
+	maxSize   = 1 << 10  // maximum length of a message with the size of the terminal
 )
 
 // serveChannels connects a process to a WebSocket.
@@ -54,7 +53,7 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 		return
 	}
 	up := websocket.Upgrader{Subprotocols: channelProtocols(), HandshakeTimeout: headerTimeout, CheckOrigin: anyOrigin}
-	conn, err := up.Upgrade(w, r, nil) // it sends the error response itself
+	conn, err := up.Upgrade(w, r, nil) // Upgrade has sent the response if it returns an error
 	if err != nil {
 		return
 	}
@@ -65,14 +64,14 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 		conn: conn, text: strings.HasSuffix(conn.Subprotocol(), asText), idle: s.StreamIdleTimeout,
 		stdin: fromClient, sizes: newSizes(),
 	}
-	context.AfterFunc(ctx, func() { // so that the runtime sees the end of its streams
+	context.AfterFunc(ctx, func() { // close the streams of the runtime
 		stdin.Close()
 		fromClient.Close()
 		time.AfterFunc(goodbye, func() { conn.Close() })
 	})
 	c.moved()
-	// After the end of the process the client only has to read the rest of the output. Its messages
-	// and a late ping do not matter any more.
+	// After the end of the process, an error of receive or ping does not end the session, because the client may still be
+	// reading the rest of the output.
 	running, ended := context.WithCancel(ctx)
 	defer ended()
 	gone := func(err error) {
@@ -101,13 +100,14 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	}
 	err = p.run(ctx, o)
 	ended()
-	stdin.Close() // unblocks a message that is not read
+	stdin.Close() // unblocks receive if it is writing input that the process has not read
 	c.finish(ctx, err, hungUp)
 	cancel(nil)
 	loops.Wait()
 }
 
-// causeOf returns the cause of a session's end for an error of its connection: nil if the client has disconnected.
+// causeOf returns the cause with which a session ends after an error of its connection. It is nil if the client has
+// disconnected.
 func (s *Server) causeOf(err error) error {
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		return idleError(s.StreamIdleTimeout)
@@ -115,8 +115,8 @@ func (s *Server) causeOf(err error) error {
 	return nil
 }
 
-// sessionContext returns a context that ends when the agent stops or cancel is called. The request's own
-// context cannot be used, because net/http cancels it at any read error, also after the idle timeout.
+// sessionContext returns a context that ends when the agent stops or cancel is called. The request's own context cannot
+// be used. net/http cancels it after any read error, and thus also after the idle timeout.
 func sessionContext(r *http.Request) (ctx context.Context, cancel context.CancelCauseFunc, release func()) {
 	ctx, cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	stop := context.AfterFunc(r.Context(), func() {
@@ -143,7 +143,7 @@ type channels struct {
 // moved restarts the idle timeout.
 func (c *channels) moved() { c.conn.SetReadDeadline(time.Now().Add(c.idle)) }
 
-// receive reads the client's messages until the connection ends, and returns why it did.
+// receive reads the client's messages until the connection ends. It returns the error with which it ended.
 func (c *channels) receive(stdin bool) error {
 	defer close(c.sizes)
 	defer c.stdin.Close()
@@ -164,10 +164,10 @@ func (c *channels) receive(stdin bool) error {
 		switch number[0] {
 		case remotecommand.StreamStdIn:
 			if stdin {
-				io.Copy(c.stdin, m) // waits for the process; an error: it reads no more
+				io.Copy(c.stdin, m) // an error means that the process does not read any more
 			}
 		case remotecommand.StreamResize:
-			c.sizes.read(json.NewDecoder(io.LimitReader(m, maxSize))) // invalid sizes are ignored
+			c.sizes.read(json.NewDecoder(io.LimitReader(m, maxSize))) // an invalid size is ignored
 		case remotecommand.StreamClose:
 			if _, err := io.ReadFull(m, number[:]); err == nil && number[0] == remotecommand.StreamStdIn {
 				c.stdin.Close()
@@ -176,8 +176,8 @@ func (c *channels) receive(stdin bool) error {
 	}
 }
 
-// ping detects that the client has disconnected, even if the process reads nothing. A ping to a
-// slow client waits like output.
+// ping detects that the client has disconnected, even if the process reads no input. The timeout of a ping is the idle
+// timeout, because it has to wait for the output to a slow client.
 func (c *channels) ping(ctx context.Context, gone func(error)) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -194,7 +194,7 @@ func (c *channels) ping(ctx context.Context, gone func(error)) {
 	}
 }
 
-// write sends one message on a channel.
+// write sends a message on the channel with the given number.
 func (c *channels) write(number byte, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,8 +217,8 @@ func (c *channels) write(number byte, b []byte) error {
 	return m.Close()
 }
 
-// greet sends an empty message on the first output channel. Old clients wait for it to know that
-// the session is open.
+// greet sends an empty message on the first output channel. Old clients wait for this message before they treat the session
+// as open.
 func (c *channels) greet(wants remotecommand.Options) {
 	number := byte(remotecommand.StreamErr)
 	switch {
@@ -227,18 +227,19 @@ func (c *channels) greet(wants remotecommand.Options) {
 	case wants.Stderr:
 		number = remotecommand.StreamStdErr
 	}
-	c.write(number, nil) // an error: the client has disconnected
+	c.write(number, nil) // an error means that the client has disconnected
 }
 
-// finish reports the session's result, and closes the connection once the client has answered the
-// close message or disconnected (hungUp), or ctx has ended; by then the client has read everything.
-// An API server in between closes both of its connections when one ends: if this side closed first,
-// unread output would be lost as soon as the client sends something. A client that does neither is
-// disconnected after the idle timeout.
+// finish sends the result of the session and a close message. It then waits until hungUp is closed or ctx has ended, and
+// closes the connection. hungUp is closed when the client has answered the close message or disconnected, and has thus
+// read everything, or after the idle timeout.
+//
+// finish must not close the connection first. An API server between the client and the node closes both of its connections
+// when one of them ends, so output that the client has not read would be lost as soon as the client sends something.
 func (c *channels) finish(ctx context.Context, err error, hungUp <-chan struct{}) {
-	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or v5
+	v4 := strings.HasPrefix(c.conn.Subprotocol(), "v") // or later
 	if !v4 && err == nil {
-		c.bye() // before v4 anything on this channel is an error
+		c.bye() // before v4, any message on the error channel means a failure
 	} else if c.write(remotecommand.StreamErr, statusText(err, v4)) == nil {
 		c.bye()
 	}
@@ -253,7 +254,7 @@ func (c *channels) bye() {
 	c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(c.idle))
 }
 
-// A channel is an output stream of the process.
+// A channel is the writer for an output stream of the process.
 type channel struct {
 	c      *channels
 	number byte
@@ -270,5 +271,5 @@ func (ch channel) Write(b []byte) (int, error) {
 	return sent, nil
 }
 
-// Close does nothing: the status message marks the end.
+// Close does nothing, because the status message marks the end of the output.
 func (channel) Close() error { return nil }

@@ -7,10 +7,10 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// Clock is the node's knowledge of the time.
+// Clock returns the state of the node's clock.
 type Clock interface {
 	Clock() api.Clock
-	// ResetClock discards the recorded time limits.
+	// ResetClock deletes the recorded time limits.
 	ResetClock(context.Context) error
 }
 
@@ -26,7 +26,7 @@ func (s *Server) resetClock(r *http.Request) (api.Clock, error) {
 		if err := s.Clock.ResetClock(r.Context()); err != nil {
 			return api.Clock{}, err
 		}
-		s.Log.Warn("the recorded time limits were reset by request")
+		s.Log.Warn("the recorded time limits were deleted at the request of a user")
 	}
 	return s.clock(r)
 }

@@ -12,9 +12,9 @@ import (
 // A Configurer manages configurations of the whole node. *configure.Local implements it.
 type Configurer interface {
 	Show() api.Configuration
-	// Apply starts a trial of the documents. The error names the invalid fields.
+	// Apply starts a trial of the configuration in the documents. Its error lists the invalid fields.
 	Apply(documents []byte, from string, o api.ConfigurationOptions) (api.ConfigurationRef, error)
-	// Revert returns to the configuration before the current good one.
+	// Revert returns to the good configuration before the current one.
 	Revert() (api.ConfigurationRef, error)
 }
 

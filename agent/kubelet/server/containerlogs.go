@@ -80,7 +80,7 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 		return b
 	}
 	o.Follow, o.Timestamps, previous = flag("follow"), flag("timestamps"), flag("previous")
-	if v := q.Get("tail"); v != "" && v != "all" { // the old name of tailLines
+	if v := q.Get("tail"); v != "" && v != "all" { // tail is the old name of tailLines
 		q.Set("tailLines", v)
 	}
 	parse("tailLines", 0, func(n int64) { o.Tail = n })
@@ -88,7 +88,7 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 	parse("sinceSeconds", 1, func(n int64) { o.Since = now.Add(-time.Duration(min(n, 1<<33)) * time.Second) })
 	if v := q.Get("sinceTime"); v != "" && err == nil {
 		if o.Since, err = time.Parse(time.RFC3339Nano, v); err != nil {
-			err = refuse(http.StatusBadRequest, "sinceTime %q: must be as 2006-01-02T15:04:05Z", v)
+			err = refuse(http.StatusBadRequest, "sinceTime %q: must have the format of 2006-01-02T15:04:05Z", v)
 		}
 		if q.Get("sinceSeconds") != "" {
 			err = refuse(http.StatusUnprocessableEntity, "at most one of sinceTime and sinceSeconds may be given")
@@ -104,8 +104,7 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 	return o, previous, err
 }
 
-// loggedContainer returns the ID and attempt of the container whose log is requested, from the
-// pod's status.
+// loggedContainer returns, from the pod's status, the ID and the attempt of the container whose log is requested.
 func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attempt int32, err error) {
 	st, err := statusOf(pod, name)
 	if err != nil {
@@ -126,7 +125,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 			return bareID(id), st.RestartCount, nil
 		}
 		return "", 0, refuse(http.StatusBadRequest, "container %q in pod %q is terminated and its log is not kept", name, pod.Name)
-	case last != nil && last.ContainerID != "": // waiting for its restart
+	case last != nil && last.ContainerID != "": // the container is waiting for its restart
 		return bareID(last.ContainerID), max(0, st.RestartCount-1), nil
 	}
 	reason := ""
@@ -136,7 +135,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 	return "", 0, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start%s", name, pod.Name, reason)
 }
 
-// whyWaiting converts a waiting reason to a kubelet's words.
+// whyWaiting returns the text that a kubelet has for the reason of a waiting container.
 func whyWaiting(reason string) string {
 	switch reason {
 	case "ErrImagePull":
@@ -147,7 +146,8 @@ func whyWaiting(reason string) string {
 	return reason
 }
 
-// statusOf returns the status of a container of any kind.
+// statusOf returns the status of a container, which may be of any kind. It is empty if the pod's status does not contain
+// the container yet.
 func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, error) {
 	for st := range podspec.Statuses(&pod.Status) {
 		if st.Name == name {
@@ -168,8 +168,8 @@ func bareID(id string) string {
 	return id
 }
 
-// logPath returns the path of the log from the runtime. For a removed container it is the standard
-// path.
+// logPath returns the path of a container's log, as the runtime reports it. For a container that the runtime has removed,
+// it returns the standard path.
 func (s *Server) logPath(ctx context.Context, pod *v1.Pod, container, id string, attempt int32) (string, error) {
 	st, err := s.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
 	if path := st.GetStatus().GetLogPath(); err == nil && path != "" {

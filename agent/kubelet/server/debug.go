@@ -9,29 +9,29 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// configz returns the effective configuration.
+// configz returns the effective configuration of the kubelet.
 func (s *Server) configz(*http.Request) (map[string]*kubelet.KubeletConfiguration, error) {
 	if s.Kubelet.Config == nil {
-		return nil, refuse(http.StatusNotFound, "there is no configuration to show")
+		return nil, refuse(http.StatusNotFound, "the configuration is not available")
 	}
 	c := *s.Kubelet.Config
 	c.APIVersion, c.Kind = kubelet.SchemeGroupVersion.String(), "KubeletConfiguration"
 	c.StaticPodURLHeader = maps.Clone(c.StaticPodURLHeader)
-	for name := range c.StaticPodURLHeader { // may contain credentials
+	for name := range c.StaticPodURLHeader { // the headers may contain credentials
 		c.StaticPodURLHeader[name] = []string{"<masked>"}
 	}
 	return map[string]*kubelet.KubeletConfiguration{"kubeletconfig": &c}, nil
 }
 
-// profileMemory turns on allocation profiling at Go's default rate. It is off until the first
-// request.
+// profileMemory enables the profiling of allocations at Go's default rate. It is disabled until the first request, because
+// it slows the agent down.
 func profileMemory() {
 	if runtime.MemProfileRate == 0 {
 		runtime.MemProfileRate = 512 << 10
 	}
 }
 
-// routeProfiling adds the profiles of this process.
+// routeProfiling adds the paths for the profiles of this process.
 func (s *Server) routeProfiling(m mux) {
 	m.HandleFunc("GET /debug/pprof/", pprof.Index)
 	for _, of := range []string{"heap", "allocs"} {

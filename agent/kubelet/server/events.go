@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// eventsEvery is the interval at which a watch polls events.
+// eventsEvery is the interval at which a watch polls the events.
 const eventsEvery = time.Second
 
 // events returns the events of the node and its pods, oldest first.
@@ -23,8 +23,8 @@ func (s *Server) events() []api.Event {
 	return list
 }
 
-// listEvents returns the stored events; with ?watch one per line, followed by each new or repeated
-// event until the client disconnects.
+// listEvents responds with the stored events. With ?watch, the response has one event per line, and each new or repeated
+// event is appended until the client disconnects.
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 	if !r.URL.Query().Has("watch") {
 		answer(func(*http.Request) ([]api.Event, error) { return s.events(), nil })(w, r)
@@ -62,11 +62,11 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// An eventKey identifies an event; a repetition has the same key.
+// An eventKey identifies an event. A repetition of an event has the same key.
 type eventKey struct {
 	namespace, pod, container, kind, reason, message string
 	first                                            time.Time
 }
 
-// byAge sorts events for display: the latest last.
+// byAge compares events for display, where the latest one is last.
 func byAge(a, b api.Event) int { return cmp.Or(a.Last.Compare(b.Last), cmp.Compare(a.Pod, b.Pod)) }

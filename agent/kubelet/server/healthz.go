@@ -11,14 +11,14 @@ import (
 // A Check is one check of healthz.
 type Check struct {
 	Name string
-	// Check returns the problem, or nil. It returns soon after ctx ends.
+	// Check returns the problem, or nil if there is none. It must return soon after ctx has ended.
 	Check func(ctx context.Context) error
 }
 
-// checkTime bounds all checks of one request.
+// checkTime is the timeout of all checks of one request.
 const checkTime = 5 * time.Second
 
-// routeHealthz adds /healthz and a path for each check, as in every Kubernetes component.
+// routeHealthz adds the path /healthz and a path for each check. Every Kubernetes component has these paths.
 // https://kubernetes.io/docs/reference/using-api/health-checks/
 func (s *Server) routeHealthz(m mux) {
 	fine := func(context.Context) error { return nil }
@@ -38,8 +38,8 @@ func (s *Server) routeHealthz(m mux) {
 	}
 }
 
-// healthz runs all checks except those named by ?exclude=. The reason of a failure is shown only on
-// the check's own path.
+// healthz runs all checks except those in ?exclude=. The response does not contain the reasons of failures, which are
+// available at the paths of the checks.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()

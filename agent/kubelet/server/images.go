@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	stallTimeout  = 2 * time.Minute        // between two reads of an archive
-	progressEvery = 200 * time.Millisecond // at most, per reference
+	stallTimeout  = 2 * time.Minute        // timeout of a read from an archive
+	progressEvery = 200 * time.Millisecond // minimum interval of progress per image reference
 )
 
 // listImages returns the images sorted by name.
@@ -31,14 +31,14 @@ func (s *Server) listImages(r *http.Request) ([]api.Image, error) {
 	for _, i := range list.Images {
 		images = append(images, api.Image{ID: i.Id, Tags: i.RepoTags, Digests: i.RepoDigests, Size: i.Size, Pinned: i.Pinned})
 	}
-	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	// slices.SortFunc would add 20 KB to the binary for each type of element.
 	sort.Slice(images, func(i, j int) bool {
 		return cmp.Or(slices.Compare(images[i].Tags, images[j].Tags), cmp.Compare(images[i].ID, images[j].ID)) < 0
 	})
 	return images, nil
 }
 
-// importImage imports the archive in the request's body, and reports progress meanwhile.
+// importImage imports the archive in the body of the request, and sends its progress.
 func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
 	archives, ok := s.Images.(cri.Archives)
 	if !ok {
@@ -54,7 +54,7 @@ func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
 	out.end(refs, err)
 }
 
-// pullImage pulls the image ?ref= from its registry.
+// pullImage pulls the image ?ref= from its registry, and sends the progress.
 func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
 	ref := r.URL.Query().Get("ref")
 	out := s.progress(w, r)
@@ -70,7 +70,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) {
 	out.end([]string{ref}, err)
 }
 
-// stalling is a body whose sender may pause for a limited time.
+// stalling reads the body of a request. The client may pause at most for stallTimeout.
 type stalling struct {
 	body io.Reader
 	c    *http.ResponseController
@@ -79,7 +79,7 @@ type stalling struct {
 func (s stalling) Read(b []byte) (int, error) {
 	s.c.SetReadDeadline(time.Now().Add(stallTimeout))
 	n, err := s.body.Read(b)
-	if err != nil { // from here on, reading only detects that the client has disconnected
+	if err != nil { // net/http continues to read, to detect that the client has disconnected
 		s.c.SetReadDeadline(time.Time{})
 	}
 	return n, err
@@ -113,8 +113,8 @@ func (p *progress) tell(i cri.ImportProgress) {
 	p.send(api.Progress{Ref: i.Ref, Status: i.Status, Current: i.Current, Total: i.Total})
 }
 
-// alive sends an empty line periodically until done, so that a slow operation does not look like a
-// hanging agent.
+// alive sends an empty line periodically until done is called, so that the client can distinguish a slow operation from an
+// agent that hangs.
 func (p *progress) alive() (done func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -140,7 +140,7 @@ func (p *progress) alive() (done func()) {
 	}
 }
 
-// tellOnce sends one line.
+// tellOnce sends a line without a limit of the rate.
 func (p *progress) tellOnce(line api.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +149,7 @@ func (p *progress) tellOnce(line api.Progress) {
 
 func (p *progress) end(images []string, err error) { p.done(api.Progress{Images: images}, err) }
 
-// done sends the last line.
+// done sends the last line, which reports the result or the error.
 func (p *progress) done(last api.Progress, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// A stream is a response of unlimited length: each write has to complete within StreamIdleTimeout.
+// A stream is a response of unlimited length. Only each single write has a timeout, StreamIdleTimeout.
 type stream struct {
 	w     http.ResponseWriter
 	c     *http.ResponseController
 	idle  time.Duration
-	begun bool // the status has been sent or is buffered: it cannot be changed any more
+	begun bool // the status is sent or buffered, so it can no longer be changed
 	open  bool // the last line is unfinished
 }
 
@@ -53,12 +53,12 @@ func (t *stream) abort() { panic(http.ErrAbortHandler) }
 // errFollowStopping is sent to clients that follow a log.
 var errFollowStopping = errors.New("the agent is stopping; the container and its log continue")
 
-// breakOff ends an incomplete log. A client that requested it (see api.TrailerError) gets the
-// reason as a trailer; when the agent stops, the response is aborted.
+// breakOff ends an incomplete log. If the client requested a trailer (see api.TrailerError), breakOff sends the reason as
+// a trailer. If the agent is stopping, it aborts the response to such a client instead.
 //
-// For any other client the last line contains the reason, as with a kubelet, and then the response
-// is aborted. An API server hides the abort and ends its own response normally, so the line is all
-// that kubectl shows. With stamps it begins with the time, like every line.
+// For any other client it appends the reason as the last line, as a kubelet does, and aborts the response. An API server
+// ends its own response normally after the abort, so kubectl shows nothing but this line. If stamps is true, the line
+// begins with the time, like every other line.
 func (t *stream) breakOff(r *http.Request, stamps bool, err error) {
 	stops := r.Context().Err() != nil
 	if stops {
@@ -84,7 +84,7 @@ func (t *stream) breakOff(r *http.Request, stamps bool, err error) {
 	t.abort()
 }
 
-// lines is a stream of JSON values, one per line.
+// lines is a stream of JSON values. Each line has one value.
 type lines struct {
 	*stream
 	enc *json.Encoder

@@ -15,16 +15,16 @@ import (
 	"github.com/islet-edge/islet/internal/door"
 )
 
-// Limits for the connections to one port. All user sessions (exec, attach, port-forward) come from
-// the API server's address: once authorized they have a limit of their own.
+// The maximum numbers of connections to one port. maxSessions is for authorized sessions (exec, attach, port-forward). They
+// have a separate limit, because the sessions of all users come from the API server's address.
 const (
 	maxConns    = 256
 	maxSessions = 2048
 )
 
-// Listen opens a TCP port for what (such as "the kubelet API"). The address need not exist yet,
-// because a node starts before its network. field names the setting for another port. Friends are
-// addresses with reserved connections.
+// Listen opens a TCP port. what describes its purpose in messages, such as "the kubelet API", and field is the name of the
+// setting for the port. The host need not have the address yet, because the agent may start before the network. friends
+// are addresses for which connections are reserved.
 func Listen(ctx context.Context, address string, port int32, what, field string, log *slog.Logger,
 	friends ...netip.Addr) (*door.Listener, error) {
 	where := net.JoinHostPort(address, strconv.Itoa(int(port)))

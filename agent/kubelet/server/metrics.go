@@ -54,12 +54,14 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	major, minor, _ := strings.Cut(strings.TrimPrefix(s.KubeVersion, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")
 	out := []exposition.Sample{
-		{Name: "kubernetes_build_info", Help: "versions, as labels", Value: 1,
+		{Name: "kubernetes_build_info", Help: "versions of the node as labels, the value is always 1", Value: 1,
 			Labels: []string{"build_date", "", "compiler", runtime.Compiler,
 				"git_commit", "", "git_tree_state", "", "git_version", s.KubeVersion, "go_version", runtime.Version(),
 				"major", major, "minor", minor, "platform", runtime.GOOS + "/" + runtime.GOARCH}},
-		{Name: "islet_build_info", Help: "islet's own version, as a label", Value: 1, Labels: []string{"version", s.Version}},
-		{Name: "kubelet_node_name", Help: "the node's name, as a label", Value: 1, Labels: []string{"node", s.NodeName}},
+		{Name: "islet_build_info", Help: "version of islet as a label, the value is always 1", Value: 1,
+			Labels: []string{"version", s.Version}},
+		{Name: "kubelet_node_name", Help: "name of the node as a label, the value is always 1", Value: 1,
+			Labels: []string{"node", s.NodeName}},
 	}
 	desired, active := map[bool]int{}, map[bool]int{}
 	s.phases(func(p *v1.Pod, phase v1.PodPhase) {
@@ -73,11 +75,11 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 		label := []string{"static", strconv.FormatBool(static)}
 		out = append(out,
 			exposition.Sample{
-				Name: "kubelet_desired_pods", Help: "pods that are wanted here", Labels: label,
+				Name: "kubelet_desired_pods", Help: "number of pods that the node has to run", Labels: label,
 				Value: float64(desired[static]),
 			},
 			exposition.Sample{
-				Name: "kubelet_active_pods", Help: "pods that are not finished", Labels: label,
+				Name: "kubelet_active_pods", Help: "number of pods that have not ended", Labels: label,
 				Value: float64(active[static]),
 			})
 	}
@@ -88,8 +90,7 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 	return out
 }
 
-// phases calls f with all pods and their current phases; without copying them if Pods supports
-// that.
+// phases calls f with each pod and its current phase. It does not copy the pods if Pods has the method Look.
 func (s *Server) phases(f func(*v1.Pod, v1.PodPhase)) {
 	if p, ok := s.Pods.(interface {
 		Look(func(*v1.Pod, *v1.PodStatus))
@@ -107,23 +108,23 @@ type Counter interface {
 	Count() (ready int, states map[crapi.ContainerState]int)
 }
 
-// runningMetrics counts sandboxes and containers; nothing if the runtime fails.
+// runningMetrics returns the metrics about running sandboxes and containers, or nil if the runtime returns an error.
 func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
 	pods, containers, err := s.runs(ctx)
 	if err != nil {
 		return nil
 	}
-	out = append(out, exposition.Sample{Name: "kubelet_running_pods", Help: "pods whose sandbox runs", Value: float64(pods)})
+	out = append(out, exposition.Sample{Name: "kubelet_running_pods", Help: "number of pods with a running sandbox", Value: float64(pods)})
 	for state := range crapi.ContainerState(len(crapi.ContainerState_name)) {
 		if n := containers[state]; n > 0 || state == crapi.ContainerState_CONTAINER_RUNNING {
-			out = append(out, exposition.Sample{Name: "kubelet_running_containers", Help: "containers by state",
+			out = append(out, exposition.Sample{Name: "kubelet_running_containers", Help: "number of containers by state",
 				Labels: []string{"container_state", strings.ToLower(strings.TrimPrefix(state.String(), "CONTAINER_"))}, Value: float64(n)})
 		}
 	}
 	return out
 }
 
-// runs returns the number of ready sandboxes, and of containers by state.
+// runs returns the number of ready sandboxes and the numbers of containers by state.
 func (s *Server) runs(ctx context.Context) (int, map[crapi.ContainerState]int, error) {
 	if c, ok := s.Runtime.(Counter); ok {
 		ready, states := c.Count()
@@ -145,8 +146,8 @@ func (s *Server) runs(ctx context.Context) (int, map[crapi.ContainerState]int, e
 	return len(sandboxes.Items), states, nil
 }
 
-// requests counts the requests on the kubelet's ports. It distinguishes only a few paths and
-// methods, so that clients cannot create metrics without limit.
+// requests counts the requests on the kubelet's ports. It distinguishes only a few paths and methods, so that a client
+// cannot create any number of metrics.
 type requests struct {
 	total   *prometheus.CounterVec
 	going   *prometheus.GaugeVec
@@ -156,13 +157,14 @@ type requests struct {
 func newRequests() *requests {
 	labels := []string{"long_running", "method", "path", "server_type"}
 	return &requests{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_http_requests_total", Help: "requests that came"}, labels),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_http_requests_total", Help: "number of requests received",
+		}, labels),
 		going: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubelet_http_inflight_requests", Help: "requests that are being answered",
-		},
-			labels),
+			Name: "kubelet_http_inflight_requests", Help: "number of requests in progress",
+		}, labels),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_http_requests_duration_seconds",
-			Help: "how long they took", Buckets: prometheus.DefBuckets}, labels),
+			Help: "duration of requests in seconds", Buckets: prometheus.DefBuckets}, labels),
 	}
 }
 
@@ -170,7 +172,7 @@ func (q *requests) collectors() []prometheus.Collector {
 	return []prometheus.Collector{q.total, q.going, q.seconds}
 }
 
-// count counts the requests of a handler.
+// count returns a handler that counts the requests and calls h.
 func (s *Server) count(server string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := pathBucket(r.URL.Path)
@@ -179,7 +181,7 @@ func (s *Server) count(server string, h http.Handler) http.Handler {
 		begin := time.Now()
 		s.asked.total.WithLabelValues(labels...).Inc()
 		s.asked.going.WithLabelValues(labels...).Inc()
-		defer func() { // also after an abort
+		defer func() { // deferred, because the handler may abort the response with a panic
 			s.asked.going.WithLabelValues(labels...).Dec()
 			s.asked.seconds.WithLabelValues(labels...).Observe(time.Since(begin).Seconds())
 		}()

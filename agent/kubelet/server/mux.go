@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A mux is an http.ServeMux that records the first parts of its paths, for /statusz.
+// A mux is an http.ServeMux that records the first element of each path for /statusz.
 type mux struct {
 	*http.ServeMux
 	roots map[string]bool
@@ -13,7 +13,7 @@ type mux struct {
 
 func newMux() mux { return mux{http.NewServeMux(), map[string]bool{}} }
 
-// HandleFunc adds a path; pattern is as in http.ServeMux.
+// HandleFunc adds a handler for a pattern, as the method of http.ServeMux does.
 func (m mux) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.Request)) {
 	_, path, _ := strings.Cut(pattern, "/")
 	root, _, _ := strings.Cut(path, "/")

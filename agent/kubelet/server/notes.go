@@ -20,7 +20,7 @@ func (s *Server) warnings(pod *v1.Pod) (out []string) {
 	return out
 }
 
-// ignored returns the running pods with fields that have no effect.
+// ignored returns the pods that have fields without effect, except pods that have ended or are being deleted.
 func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
 	if s.Ignored == nil {
 		return nil
@@ -33,16 +33,15 @@ func (s *Server) ignored(pods []*v1.Pod) (list []api.Ignored) {
 			list = append(list, api.Ignored{Namespace: p.Namespace, Name: p.Name, Fields: fields})
 		}
 	}
-	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	// slices.SortFunc would add 20 KB to the binary for each type of element.
 	sort.Slice(list, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(list[i].Namespace, list[j].Namespace), cmp.Compare(list[i].Name, list[j].Name)) < 0
 	})
 	return list[:min(len(list), mostTrouble)]
 }
 
-// evictable returns the pods that the control plane deletes when the node does not answer for a
-// while. Pods of DaemonSets tolerate that for ever, and the control plane cannot delete pods of
-// other sources.
+// evictable returns the pods that the control plane deletes when the node has been unreachable for some time. Pods of
+// DaemonSets tolerate the taint of such a node for ever. Pods of other sources than the API server cannot be deleted there.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 func evictable(pods []*v1.Pod) (names []string) {
 	for _, p := range pods {
@@ -58,8 +57,8 @@ func evictable(pods []*v1.Pod) (names []string) {
 	return names
 }
 
-// stays reports whether a pod tolerates a taint without a value for ever. As in the control plane
-// the first matching toleration counts.
+// stays reports whether a pod tolerates a taint without a value for ever. The first matching toleration decides, as in the
+// control plane.
 func stays(pod *v1.Pod, taint string) bool {
 	for _, t := range pod.Spec.Tolerations {
 		about := (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "")

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// pods serves /pods: a PodList, as a kubelet's.
+// pods serves /pods. Like a kubelet's, the response is a PodList.
 func (s *Server) pods(*http.Request) (*v1.PodList, error) {
 	return podList(s.sorted()), nil
 }
@@ -36,7 +36,7 @@ func (s *Server) sorted() []*v1.Pod {
 	})
 }
 
-// runningPods serves /runningpods/: the pods that the runtime runs, desired or not.
+// runningPods serves /runningpods/. It returns the pods with running containers, even if no source wants them.
 func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
 	list, err := s.Runtime.ListContainers(r.Context(), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
 		State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}}})
@@ -60,8 +60,8 @@ func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
 	return podList(pods), nil
 }
 
-// find returns the pod that a request names. While a pod is replaced, two have the same name; find
-// returns the one with containers.
+// find returns the pod with the given name. If uid is not empty, the pod must have this UID. While a pod is being
+// replaced, two pods have the same name. find then returns the one with containers.
 func (s *Server) find(namespace, name string, uid types.UID) (*v1.Pod, error) {
 	var found *v1.Pod
 	for _, p := range s.Pods.List() {
@@ -76,7 +76,7 @@ func (s *Server) find(namespace, name string, uid types.UID) (*v1.Pod, error) {
 	return found, nil
 }
 
-// details returns information about a pod that is not in its object.
+// details returns information about a pod that the Pod object does not contain.
 func (s *Server) details(r *http.Request) (d api.Details, err error) {
 	if s.Details != nil {
 		d = s.Details(types.UID(r.PathValue("uid")))
@@ -84,11 +84,11 @@ func (s *Server) details(r *http.Request) (d api.Details, err error) {
 	return d, nil
 }
 
-// relook bounds the delay until a watch shows changes without a notification, and until a
-// disconnected client is detected.
+// relook is the interval at which a watch looks for changes even if it was not notified. It is also the maximum time until
+// it detects that the client has disconnected.
 const relook = 10 * time.Second
 
-// watchPods sends the pods, and then each change, until the client disconnects.
+// watchPods sends all pods, and then each change of a pod until the client disconnects.
 func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
 	out := s.lines(w, r)
 	seen := map[types.UID]*v1.Pod{}

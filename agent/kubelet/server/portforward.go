@@ -23,7 +23,7 @@ import (
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.NoBody
 	o, err := portforward.NewV4Options(r)
-	if err != nil && !tunnel.Is(r) { // its streams name the ports
+	if err != nil && !tunnel.Is(r) { // in a tunnel the ports are in the headers of the streams
 		fail(w, refuse(http.StatusBadRequest, "%v", err))
 		return
 	}
@@ -60,14 +60,15 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		openTimeout, portforward.SupportedProtocols)
 }
 
-// maxForwarded bounds the concurrent connections of one client.
+// maxForwarded is the maximum number of concurrent connections in one session.
 const maxForwarded = 256
 
-// forward connects pairs of streams, data and error, to ports until the client disconnects.
+// forward connects streams to ports of the pod until the client disconnects. Each connection has a pair of streams, one for
+// data and one for errors.
 func (m *muxed) forward(to cri.Streamer, sandbox string) {
 	var active sync.WaitGroup
 	defer active.Wait()
-	half := map[string]httpstream.Stream{} // the first of a pair, by request
+	half := map[string]httpstream.Stream{} // the first stream of an incomplete pair, by request ID
 	slots := make(chan struct{}, maxForwarded)
 	for {
 		var stream httpstream.Stream
@@ -102,7 +103,7 @@ func (m *muxed) forward(to cri.Streamer, sandbox string) {
 	}
 }
 
-// forwardOne serves one connection to a port.
+// forwardOne connects one pair of streams to a port.
 func (m *muxed) forwardOne(to cri.Streamer, sandbox string, data, failed httpstream.Stream) {
 	port, err := strconv.ParseUint(data.Headers().Get(portforward.PortHeader), 10, 16)
 	if err == nil {
@@ -117,7 +118,7 @@ func (m *muxed) forwardOne(to cri.Streamer, sandbox string, data, failed httpstr
 	m.conn.RemoveStreams(data, failed)
 }
 
-// sandbox returns the ready sandbox of the pod that a request names.
+// sandbox returns the ID of the ready sandbox of the pod in the request's path.
 func (s *Server) sandbox(r *http.Request) (string, error) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
@@ -135,8 +136,8 @@ func (s *Server) sandbox(r *http.Request) (string, error) {
 	return list.Items[0].Id, nil
 }
 
-// A forwarder implements portforward.PortForwarder for one sandbox. It uses the connection's
-// context, because the one that the library passes never ends.
+// A forwarder implements portforward.PortForwarder for one sandbox. It uses the context of the connection, because the
+// context that the library passes to it never ends.
 type forwarder struct {
 	cri.Streamer
 	id  string

@@ -16,26 +16,26 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A process is the target of an exec or attach.
+// A process is the target of an exec or attach request.
 type process struct {
 	cri.Streamer
-	id      string   // of the container
-	command []string // empty: attach
+	id      string   // ID of the container
+	command []string // nil for attach
 	wants   remotecommand.Options
 }
 
-// errStopping is the cause of a request's context when the agent stops. It is sent to clients, because
-// some treat a connection that just ends as success.
+// errStopping is the cause of a request's context when the agent stops. It is sent to the client. Without an error, some
+// clients treat the end of the connection as a success.
 var errStopping = errors.New("the agent is stopping; the command was ended")
 
-// idleError is the cause of a session's context after the idle timeout. It is sent to clients, too.
+// idleError returns the cause of a session's context after the idle timeout. It is sent to the client, too.
 func idleError(timeout time.Duration) error {
 	return fmt.Errorf("the session was closed because nothing was sent or received for %v (streamingConnectionIdleTimeout)", timeout)
 }
 
-// run connects the streams until the process has ended, or ctx has: the client has disconnected, the
-// session was idle for too long, or the agent stops. It returns the cause of the last two. For an
-// attach it ignores the exit code of the container's own process.
+// run connects the streams until the process or ctx has ended. ctx ends when the client disconnects, after the idle
+// timeout, and when the agent stops. In the last two cases run returns the cause. For attach, it ignores the exit code of
+// the container's own process.
 func (p *process) run(ctx context.Context, o cri.ExecOptions) error {
 	o.Command, o.TTY = p.command, p.wants.TTY
 	err := p.Stream(ctx, p.id, o)
@@ -48,7 +48,8 @@ func (p *process) run(ctx context.Context, o cri.ExecOptions) error {
 	return err
 }
 
-// statusText encodes a process's result: as JSON since v4 of the protocol, before as an error text.
+// statusText encodes the result of a process for the client. Since v4 of the protocol it is a JSON object, before v4 it is
+// the text of the error.
 func statusText(err error, v4 bool) []byte {
 	if !v4 {
 		if err == nil {
@@ -78,12 +79,12 @@ func statusFor(err error) metav1.Status {
 		Message: err.Error(), Code: http.StatusInternalServerError}
 }
 
-// sizes passes on the sizes of a terminal, keeping only the newest.
+// sizes is a channel for the sizes of a terminal. It contains only the newest size.
 type sizes chan cri.TerminalSize
 
 func newSizes() sizes { return make(sizes, 1) }
 
-// read reads one size; it must not be called concurrently.
+// read decodes one size and sends it to the channel. It must not be called concurrently.
 func (s sizes) read(dec *json.Decoder) error {
 	var size cri.TerminalSize
 	if err := dec.Decode(&size); err != nil {
@@ -97,10 +98,10 @@ func (s sizes) read(dec *json.Decoder) error {
 	return nil
 }
 
-// maxSizes bounds the bytes of terminal sizes in one session.
+// maxSizes is the maximum length of all messages with terminal sizes in one session.
 const maxSizes = 1 << 20
 
-// readAll reads sizes until their stream ends.
+// readAll calls read until the stream ends, and closes the channel.
 func (s sizes) readAll(r io.Reader) {
 	defer close(s)
 	for dec := json.NewDecoder(io.LimitReader(r, maxSizes)); s.read(dec) == nil; {

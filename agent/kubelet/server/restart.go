@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// restartPod stops the pod's containers, with preStop hooks and their grace period, so that they
-// are started again: the plan does that for containers with restartPolicy Always. Containers in a
-// crash back-off start at once. The response does not wait for the restart.
+// restartPod restarts the containers of a pod, which must have the restartPolicy Always. It stops them, with their preStop
+// hooks and grace period, and the plan then starts them again. A container in a crash back-off is started at once. The
+// response is sent before the containers have restarted.
 func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("name"), "")
 	var grace int64
@@ -30,7 +30,7 @@ func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 	out.end(s.restartContainers(pod, grace))
 }
 
-// restartGrace returns the grace period in seconds: the request's, or the pod's.
+// restartGrace returns the grace period of the request in seconds. If the request has none, it returns the pod's.
 func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 	q := r.URL.Query().Get("gracePeriodSeconds")
 	if q == "" {
@@ -46,7 +46,7 @@ func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 	return n, nil
 }
 
-// restartable returns why a pod cannot be restarted: a container would stay ended.
+// restartable returns an error if the pod is being deleted, or if one of its containers would not start again.
 func restartable(pod *v1.Pod) error {
 	name := pod.Namespace + "/" + pod.Name
 	if pod.DeletionTimestamp != nil {
@@ -59,7 +59,7 @@ func restartable(pod *v1.Pod) error {
 		}
 		if policy != v1.RestartPolicyAlways && policy != "" {
 			return refuse(http.StatusConflict,
-				"pod %s: container %s has the restartPolicy %s, so it would stay ended: delete the pod and apply it again",
+				"pod %s: container %s has the restartPolicy %s, so it would not start again: delete the pod and apply it again",
 				name, c.Name, policy)
 		}
 	}

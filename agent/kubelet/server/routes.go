@@ -22,8 +22,8 @@ func (s *Server) routeOpen(m mux) {
 	s.routeMetrics(m)
 }
 
-// routeDebugging adds the paths of port 10250 that enableDebuggingHandlers controls: access to
-// containers, the host and this process.
+// routeDebugging adds the paths of port 10250 that enableDebuggingHandlers controls. They give access to containers, the
+// host and this process.
 func (s *Server) routeDebugging(m mux) {
 	m.HandleFunc("GET /runningpods", answer(s.runningPods))
 	m.HandleFunc("GET /runningpods/{$}", answer(s.runningPods))
@@ -56,7 +56,7 @@ func (s *Server) routeDebugging(m mux) {
 	}
 }
 
-// routeDisabled adds handlers that report the paths of routeDebugging as disabled.
+// routeDisabled adds the paths of routeDebugging with a handler that reports them as disabled.
 func (s *Server) routeDisabled(m mux) {
 	for _, root := range []string{"run", "exec", "attach", "portForward", "containerLogs", "runningpods", "debug/pprof", "logs"} {
 		m.HandleFunc("/"+root+"/", disabled("Debug endpoints are disabled."))
@@ -67,7 +67,7 @@ func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
 }
 
-// routeIslet adds islet's own paths.
+// routeIslet adds the paths that a kubelet does not have.
 func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathStatus, answer(s.status))
 	m.HandleFunc("POST "+api.PathAccept, answer(s.accept))
@@ -141,6 +141,6 @@ func answer[T any](f func(*http.Request) (T, error)) http.HandlerFunc {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(v) // an error: the client has disconnected
+		json.NewEncoder(w).Encode(v) // an error means that the client has disconnected
 	}
 }

@@ -22,25 +22,25 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Pods is the pods of this node.
+// Pods returns the pods of this node. *pods.Pods implements it.
 type Pods interface {
-	// List returns every pod with its newest status. Callers must not change them.
+	// List returns every pod with its newest status. Callers must not change the pods.
 	List() []*v1.Pod
-	// Changed returns a channel that is closed at the next change of a pod or its status. A caller
-	// that gets it before List misses no change.
+	// Changed returns a channel that is closed at the next change of a pod or its status. A caller that calls Changed
+	// before List misses no change.
 	Changed() <-chan struct{}
 }
 
 // Local is the source of pods for islet apply and delete.
 type Local interface {
 	Apply(ctx context.Context, pods []*v1.Pod) error
-	// Delete ends a pod; a nil grace (seconds) means the pod's own.
+	// Delete ends a pod. grace is the grace period in seconds. If it is nil, the pod's own is used.
 	Delete(ctx context.Context, uid types.UID, grace *int64) error
 }
 
 // Usage measures the node and its pods.
 type Usage interface {
-	// Look returns the data for /stats/summary; short: only CPU and memory.
+	// Look returns the data for /stats/summary. If short is true, it measures only CPU and memory.
 	Look(ctx context.Context, short bool) (*exposition.Look, error)
 	// Subjects returns the cgroups with their pods and containers.
 	Subjects(ctx context.Context) ([]exposition.Subject, error)
@@ -53,82 +53,82 @@ type Usage interface {
 
 // Garbage finds and removes unused images. *garbage.Garbage implements it.
 type Garbage interface {
-	// Prune removes all unused images; dry only lists them.
+	// Prune removes all unused images. If dry is true, it only lists them.
 	Prune(ctx context.Context, dry bool) api.Pruned
-	// Needed returns what needs the image with this ID; empty: nothing.
+	// Needed returns a description of a user of the image with the given ID, such as a pod. It is empty if the image is
+	// unused.
 	Needed(ctx context.Context, id string) (string, error)
 }
 
 // Objects are the ConfigMaps, Secrets and claims of the node's manifests.
 type Objects interface {
 	List() []api.Object
-	// Apply creates or updates objects that a user applied, all of them or none. dry only reports
-	// the changes.
+	// Apply creates or updates objects that a user applied. After an error none of them is changed. If dry is true,
+	// Apply only reports the changes.
 	Apply(ctx context.Context, objects []manifest.Object, dry bool) ([]api.Applied, error)
-	// Delete removes an object that a user applied. With data the files of a claim are deleted too.
+	// Delete removes an object that a user applied. If data is true, it also deletes the files of a claim.
 	Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted
 }
 
-// Shutdown ends all pods in order, as at a shutdown of the machine.
+// Shutdown ends all pods in the order of a shutdown of the machine.
 type Shutdown interface {
-	// Begin returns once all pods have ended; false: no grace period is configured.
+	// Begin ends the pods and returns once all have ended. configured is false if no grace period is configured.
 	Begin(ctx context.Context) (configured bool, err error)
 	// Cancel starts the pods again.
 	Cancel(ctx context.Context) error
 }
 
-// Config configures a Server.
+// Config configures a Server. New returns an error if Pods, Local, Runtime, Images, Usage, Decode or Log is not set. The
+// paths for removing images and restarting pods require Garbage and Restart. All other functions, interfaces and pointers
+// may be nil. The API then lacks what they provide.
 type Config struct {
 	Version     string // of islet
-	KubeVersion string // of the corresponding kubelet, such as v1.36.3
+	KubeVersion string // version of the corresponding kubelet, such as v1.36.3
 	NodeName    string
-	LogsDir     string   // of pods, for containers that the runtime has removed
-	Disks       []string // directories whose file systems Status shows
+	LogsDir     string   // directory of the pods' logs, for containers that the runtime has removed
+	Disks       []string // directories whose file systems the status contains
 
-	// Ignored returns the fields of a pod that have no effect on this node, and a sentence for
-	// each. Nil: all fields have an effect.
+	// Ignored returns the fields of a pod that have no effect on this node, and a sentence about each of them.
 	Ignored func(*v1.Pod) (fields, sentences []string)
 
 	Pods    Pods
 	Local   Local
-	Runtime cri.Runtime // exec, attach and port-forward are direct if it implements cri.Streamer
-	Images  cri.Images  // import, and pull progress, need cri.Archives
+	Runtime cri.Runtime // if it does not implement cri.Streamer, the server is a proxy for exec, attach and port-forward
+	Images  cri.Images  // imports of archives and the progress of pulls require cri.Archives
 
-	// Flash returns the data for /stats/flash: bytes written to the disk by cause. Nil: not
-	// measured.
+	// Flash returns the data for /stats/flash, which are the bytes written to the disk by cause.
 	Flash func(context.Context) *api.Flash
 	// Garbage finds unused images.
 	Garbage Garbage
 
-	// Decode returns the pods and objects of manifests for the local source, with defaults and
-	// validated.
+	// Decode decodes a manifest for the local source. It sets the defaults and validates the result.
 	Decode func(data []byte, origin string) (manifest.Set, error)
-	// Objects manages the objects of manifests. Nil: none are supported.
+	// Objects manages the objects of manifests. If it is nil, manifests can contain only pods.
 	Objects Objects
-	// Describe completes the status with information of other parts of the node.
+	// Describe adds information about other parts of the node to the status.
 	Describe func(ctx context.Context, s *api.Status)
-	// Details returns further information about a pod. Nil: none.
+	// Details returns information about a pod that the Pod object does not contain.
 	Details func(types.UID) api.Details
-	// Events returns the stored events of the node and all pods. Nil: none.
+	// Events returns the stored events of the node and all pods.
 	Events func() []api.Event
-	// Restart restarts a container. Nil: not supported.
+	// Restart restarts a container.
 	Restart func(uid types.UID, container, id string, grace time.Duration)
-	// Accept ends the held pods. Nil: none are ever held.
+	// Accept ends the pods on hold.
 	Accept func(ctx context.Context) (api.Accepted, error)
-	// TakeOver assigns the node's name to this machine; with force even if another machine uses it.
-	// Nil: no other machine can have it.
+	// TakeOver assigns the node's name to this machine. If force is true, it does so even if another machine uses the
+	// name.
 	TakeOver func(ctx context.Context, force bool) (api.TakenOver, error)
-	Clock    Clock // nil: none
-	// Devices returns the devices that containers can request; all: also those without a resource.
-	// Nil: there are none.
+	Clock    Clock
+	// Devices returns the devices that containers can request. If all is true, it also returns devices that belong to no
+	// resource.
 	Devices func(all bool) ([]api.Device, error)
-	// Shutdown ends all pods in order. Nil: not supported.
+	// Shutdown ends all pods in order.
 	Shutdown Shutdown
-	// Configuration manages configurations of the whole node. Nil: not supported.
+	// Configuration manages configurations of the whole node.
 	Configuration Configurer
-	// Updates installs other versions of islet. Nil: not supported.
+	// Updates installs other versions of islet.
 	Updates Updater
-	// Settings returns the agent's settings in a form that JSON can encode. Nil: unknown.
+	// Settings returns the agent's settings as a value that can be encoded as JSON.
 	Settings func() any
 	// Usage measures the node and its pods.
 	Usage Usage
@@ -137,51 +137,51 @@ type Config struct {
 	Checks []Check
 	// Kubelet configures the paths on the kubelet's ports.
 	Kubelet Kubelet
-	// Counted and Metrics extend /metrics, ProbeMetrics extends /metrics/probes; nil: nothing.
+	// Counted and Metrics are added to /metrics, and ProbeMetrics to /metrics/probes.
 	Counted      []prometheus.Collector
 	Metrics      func() []exposition.Sample
 	ProbeMetrics prometheus.Collector
 
-	// Page is the status page at PathPage of port 10250. Nil: none.
+	// Page is the status page at PathPage of port 10250.
 	Page http.Handler
 
-	StreamIdleTimeout time.Duration // 0: 4 hours, as a kubelet
+	StreamIdleTimeout time.Duration // 0 means the default of a kubelet, 4 hours
 	Log               *slog.Logger
 }
 
-// Kubelet is the part of a kubelet's configuration that controls paths. The local socket has all
-// paths.
+// Kubelet is the part of a kubelet's configuration that controls which paths the kubelet's ports have. The local socket
+// has all paths.
 type Kubelet struct {
-	Debugging  bool                          // enableDebuggingHandlers: more than figures and pods
-	SystemLogs string                        // directory of the host's logs; "": not enableSystemLogHandler
+	Debugging  bool                          // enableDebuggingHandlers: the paths of routeDebugging
+	SystemLogs string                        // directory of the host's logs; empty without enableSystemLogHandler
 	Profiling  bool                          // enableProfilingHandler
-	Config     *kubelet.KubeletConfiguration // for /configz; nil: 404
-	Flags      []string                      // name=value of all flags, sorted; for /flagz
-	SetLevel   func(v int)                   // sets a klog log level; nil: not enableDebugFlagsHandler
+	Config     *kubelet.KubeletConfiguration // for /configz, which responds with 404 if it is nil
+	Flags      []string                      // all flags as name=value, sorted, for /flagz
+	SetLevel   func(v int)                   // sets the log level on klog's scale; nil without enableDebugFlagsHandler
 }
 
-// A Server serves requests. Several listeners may share its handlers.
+// A Server serves the HTTP API. Several listeners may share its handlers.
 type Server struct {
 	Config
 	started time.Time
 	kubelet mux // a kubelet's paths
-	local   mux // a kubelet's and islet's own paths
+	local   mux // a kubelet's paths and islet's own
 	asked   *requests
 	slis    slis
-	counted func() (*exposition.Process, error) // Counted and process metrics; created by the first scrape
+	counted func() (*exposition.Process, error) // returns the metrics of Counted and of this process
 }
 
-// Limits for a plain request; a stream sets its own.
+// Limits of a request. A stream has its own timeouts.
 const (
 	headerTimeout  = 10 * time.Second
 	requestTimeout = time.Minute
 	keepAlive      = 2 * time.Minute
 	stopTimeout    = 3 * time.Second
 	maxHeader      = 64 << 10
-	maxStreams     = 64 // of one HTTP/2 connection
+	maxStreams     = 64 // concurrent streams of an HTTP/2 connection
 )
 
-// PathPage is the status page's path on port 10250.
+// PathPage is the path of the status page on port 10250.
 const PathPage = "/page/"
 
 // New returns a Server.
@@ -214,25 +214,25 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the handler for all paths, including islet's own. The caller must have
-// authenticated the client by the local listener's check.
+// Handler returns the handler for all paths, including islet's own. It does not authenticate clients. The listener of the
+// local socket does this.
 func (s *Server) Handler() http.Handler { return s.local }
 
-// MaxLocal bounds the connections to the local socket.
+// MaxLocal is the maximum number of connections to the local socket.
 const MaxLocal = 64
 
-// Run serves a local listener (socket.Sockets.ListenLocal) until ctx ends and all requests have
-// ended, which ctx causes.
+// Run serves the listener of the local socket (socket.Sockets.ListenLocal) until ctx ends. It then ends all requests and
+// waits for them.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.local, nil)
 }
 
-// RunAPI serves a kubelet's port 10250: over TLS, for requests that guard admits.
+// RunAPI serves a kubelet's port 10250 over TLS. guard wraps the handler and rejects requests that it does not admit.
 func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
 	return s.serve(ctx, ln, guard(s.count("readwrite", s.kubelet)), c)
 }
 
-// RunReadOnly serves a kubelet's port 10255: figures and pods, without authentication.
+// RunReadOnly serves a kubelet's port 10255. It provides metrics and pods without authentication.
 func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
 	m := newMux()
 	s.routeOpen(m)
@@ -240,14 +240,14 @@ func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.count("readonly", m), nil)
 }
 
-// RunHealthz serves a kubelet's port 10248.
+// RunHealthz serves a kubelet's port 10248. It has only the health checks.
 func (s *Server) RunHealthz(ctx context.Context, ln net.Listener) error {
 	m := newMux()
 	s.routeHealthz(m)
 	return s.serve(ctx, ln, m, nil)
 }
 
-// serve serves ln, with TLS if config is set, until ctx ends and all requests have ended.
+// serve serves ln until ctx ends, and then waits for the end of all requests. It uses TLS if config is not nil.
 func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, config *tls.Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -267,7 +267,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: keepAlive / 2, WriteByteTimeout: requestTimeout,
 		},
 		BaseContext:       func(net.Listener) context.Context { return requests },
-		ReadHeaderTimeout: headerTimeout, // also for a TLS handshake
+		ReadHeaderTimeout: headerTimeout, // also the timeout of a TLS handshake
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       keepAlive,
@@ -300,15 +300,14 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 	return err
 }
 
-// handlers counts the running handlers, including those of hijacked connections, which http.Server
-// does not track.
+// handlers counts the running handlers. Unlike http.Server, it includes those of hijacked connections.
 type handlers struct {
 	mu     sync.Mutex
 	ended  bool
 	active sync.WaitGroup
 }
 
-// enter reports whether a new handler may start, and counts it.
+// enter reports whether a new handler may start. If it may, the handler must call leave when it returns.
 func (h *handlers) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -320,7 +319,7 @@ func (h *handlers) enter() bool {
 
 func (h *handlers) leave() { h.active.Done() }
 
-// end prevents new handlers and waits for the running ones.
+// end prevents new handlers from starting and waits for the running ones.
 func (h *handlers) end() {
 	h.mu.Lock()
 	h.ended = true

@@ -6,7 +6,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// shutdown ends all pods in order, and responds when they have ended.
+// shutdown ends all pods in order. The response ends when all pods have ended.
 func (s *Server) shutdown(w http.ResponseWriter, r *http.Request) {
 	out := s.progress(w, r)
 	out.Flush()
@@ -18,7 +18,7 @@ func (s *Server) shutdown(w http.ResponseWriter, r *http.Request) {
 	out.end(nil, err)
 }
 
-// cancelShutdown starts the pods again.
+// cancelShutdown starts the pods again that shutdown ended.
 func (s *Server) cancelShutdown(r *http.Request) (struct{}, error) {
 	return struct{}{}, s.Shutdown.Cancel(r.Context())
 }

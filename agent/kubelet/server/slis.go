@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// slis counts the results of healthz's checks.
+// slis counts the results of the checks of healthz.
 // https://kubernetes.io/docs/reference/instrumentation/slis/
 type slis struct {
 	mu    sync.Mutex
@@ -34,7 +34,7 @@ func (c *slis) count(check, status string) int {
 	return c.total[[2]string{check, status}]
 }
 
-// serveSLIs runs the checks, and returns their current and previous results.
+// serveSLIs runs the checks, and responds with their current results and the numbers of all results so far.
 func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request, checks []Check) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
@@ -44,12 +44,12 @@ func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request, checks []Chec
 		if s.checked(ctx, c) != nil {
 			ok = 0
 		}
-		now = append(now, exposition.Sample{Name: "kubernetes_healthcheck", Help: "whether a check of health passed",
+		now = append(now, exposition.Sample{Name: "kubernetes_healthcheck", Help: "1 if the health check passed, otherwise 0",
 			Labels: []string{"name", c.Name, "type", "healthz"}, Value: ok})
 		for _, status := range []string{"error", "success"} {
 			if n := s.slis.count(c.Name, status); n > 0 {
 				ever = append(ever, exposition.Sample{Name: "kubernetes_healthchecks_total",
-					Help: "results of checks of health", Kind: exposition.Counter,
+					Help: "number of results of health checks", Kind: exposition.Counter,
 					Labels: []string{"name", c.Name, "status", status, "type", "healthz"}, Value: float64(n)})
 			}
 		}

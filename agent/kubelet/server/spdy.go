@@ -17,31 +17,30 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/frames"
 )
 
-// openTimeout bounds the time for a client to open its streams; goodbye bounds the time to read the
-// message that the agent is stopping.
+// Timeouts of a client.
 const (
-	openTimeout = 30 * time.Second
-	goodbye     = time.Second
+	openTimeout = 30 * time.Second // to open its streams
+	goodbye     = time.Second      // to read the message that the agent is stopping
 )
 
-// A muxed is a SPDY connection whose streams arrive on a channel.
+// A muxed is a SPDY connection. It has a channel for the streams that the client opens.
 type muxed struct {
-	ctx     context.Context // ends with the connection, and ends the connection soon after
+	ctx     context.Context // ends when the connection ends; if it ends first, the connection is closed soon after
 	conn    httpstream.Connection
 	streams chan httpstream.Stream
-	waiting atomic.Int32 // streams that have not been received
+	waiting atomic.Int32 // number of streams that were not received from the channel yet
 }
 
-// maxWaiting bounds the unneeded streams that a client opens.
+// maxWaiting is the maximum number of streams that a client can open before they are received from the channel.
 const maxWaiting = 64
 
-// upgrade upgrades a request to SPDY, calls use with the connection and closes it. use must return
-// soon after the connection's context has ended. (The library's own handlers do not detect the end
-// of a connection and leak goroutines.)
+// upgrade upgrades a request to SPDY, calls use with the connection, and closes it. use must return soon after the context
+// of the connection has ended. The handlers of the library are not used, because they do not detect the end of a
+// connection and leak goroutines.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxed, protocol string)) {
 	protocol, err := httpstream.Handshake(r, w, protocols)
 	if err != nil {
-		return // the response has been sent
+		return // Handshake has sent the response
 	}
 	idle := time.NewTimer(s.StreamIdleTimeout)
 	defer idle.Stop()
@@ -50,7 +49,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 	m := &muxed{ctx: r.Context(), streams: make(chan httpstream.Stream)}
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.Bound(w), r, m.arrived)
 	if conn == nil {
-		return // the response has been sent
+		return // UpgradeResponse has sent the response
 	}
 	m.conn = conn
 	closed := make(chan struct{})
@@ -58,18 +57,19 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocols []str
 		defer close(closed)
 		select {
 		case <-conn.CloseChan():
-		case <-idle.C: // the library's own timeout closes the connection without a message
+		case <-idle.C: // the library's own timeout is not used, because it closes the connection without a message
 			cancel(idleError(s.StreamIdleTimeout))
 			<-conn.CloseChan()
 		}
 		cancel(nil)
 	}()
 	use(m, protocol)
-	conn.Close() // waits until the client has read the last frame
-	<-closed     // the client has read everything and disconnected
+	conn.Close() // returns when the client has read the last frame
+	<-closed
 }
 
-// arrived delivers a stream once its opening is confirmed, which happens after arrived returns.
+// arrived sends a new stream to the channel. It starts a goroutine for this, because the stream can be used only after
+// confirmed is closed, which happens after arrived has returned.
 func (m *muxed) arrived(stream httpstream.Stream, confirmed <-chan struct{}) error {
 	if m.waiting.Add(1) > maxWaiting {
 		m.waiting.Add(-1)
@@ -111,24 +111,25 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 		if in := streams[remotecommand.StreamTypeResize]; in != nil {
 			sizes := newSizes()
 			o.Resize = sizes
-			go sizes.readAll(in) // ends with the connection
+			go sizes.readAll(in) // returns when the connection ends
 		}
 		text := statusText(p.run(m.ctx, o), protocol == remotecommand.StreamProtocolV4Name)
-		streams[remotecommand.StreamTypeError].Write(text) // an error: the client has disconnected
+		streams[remotecommand.StreamTypeError].Write(text) // an error means that the client has disconnected
 		if in := streams[remotecommand.StreamTypeStdin]; in != nil {
 			in.Close()
-			in.Reset() // without notifying the client: unread input would hide its end
+			in.Reset() // discard unread input, behind which the end of the connection would not be seen
 		}
-		m.letGo(s.StreamIdleTimeout, streams[remotecommand.StreamTypeStdout],
+		m.closeStreams(s.StreamIdleTimeout, streams[remotecommand.StreamTypeStdout],
 			streams[remotecommand.StreamTypeStderr], streams[remotecommand.StreamTypeError])
 	})
 }
 
-// letGo closes streams and waits until the client, which then knows that it has everything,
-// disconnects. An API server in between closes both of its connections when one ends: if this side
-// closed first, output that the client has not read would be lost as soon as the client sends
-// something, such as a ping, and client-go would treat that as success.
-func (m *muxed) letGo(patience time.Duration, streams ...httpstream.Stream) {
+// closeStreams closes streams and waits until the client disconnects. The client does so when it has read everything.
+//
+// The node must not close the connection first. An API server between the client and the node closes both of its
+// connections when one of them ends, so output that the client has not read would be lost as soon as the client sends
+// something, such as a ping. client-go would treat this as a success.
+func (m *muxed) closeStreams(patience time.Duration, streams ...httpstream.Stream) {
 	for _, stream := range streams {
 		if stream != nil {
 			stream.Close()
@@ -142,7 +143,7 @@ func (m *muxed) letGo(patience time.Duration, streams ...httpstream.Stream) {
 	}
 }
 
-// streamTypes returns the streams that the client will open.
+// streamTypes returns the types of the streams that the client will open.
 func (p *process) streamTypes(protocol string) []string {
 	types := []string{remotecommand.StreamTypeError}
 	add := func(is bool, name string) {
@@ -158,9 +159,8 @@ func (p *process) streamTypes(protocol string) []string {
 	return types
 }
 
-// await collects one stream of each type.
-
-// await collects one stream of each type.
+// await receives one stream of each type. It returns an error if the client opens another stream, or does not open all of
+// them within openTimeout.
 func (m *muxed) await(types []string) (map[string]httpstream.Stream, error) {
 	late := time.NewTimer(openTimeout)
 	defer late.Stop()

@@ -7,10 +7,10 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// maxForm bounds the size of a posted form.
+// maxForm is the maximum size of a form in the body of a request.
 const maxForm = 64 << 10
 
-// flash serves /stats/flash, which a kubelet does not have. Its figures are cached for a while.
+// flash serves /stats/flash, which a kubelet does not have. Flash may return cached data.
 func (s *Server) flash(r *http.Request) (*api.Flash, error) {
 	if s.Flash == nil {
 		return nil, refuse(http.StatusNotFound, "disk writes are not measured on this node")
@@ -18,8 +18,8 @@ func (s *Server) flash(r *http.Request) (*api.Flash, error) {
 	return s.Flash(r.Context()), nil
 }
 
-// summary serves /stats/summary: the resource use of the host and the running pods. The parameter
-// only_cpu_and_memory may be in the query or posted, as with a kubelet.
+// summary serves /stats/summary, the resource use of the host and of the running pods. As with a kubelet, the parameter
+// only_cpu_and_memory may be in the query or in a form in the body.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		r.Body = http.MaxBytesReader(nil, r.Body, maxForm)

@@ -19,7 +19,7 @@ func (s *Server) status(r *http.Request) (*api.Status, error) {
 	st := &api.Status{Version: s.Version, Node: s.NodeName, Started: s.started, Now: time.Now(),
 		Pods: countPods(pods), Disks: disks(s.Disks)}
 	st.Pods.Stuck, st.Troubles = troubles(pods, st.Now)
-	s.askRuntime(r, st)
+	s.addRuntime(r, st)
 	if s.Describe != nil {
 		s.Describe(r.Context(), st)
 	}
@@ -38,8 +38,8 @@ func (s *Server) settings(*http.Request) (any, error) {
 	return s.Settings(), nil
 }
 
-// askRuntime adds the status of the runtime and the pod network.
-func (s *Server) askRuntime(r *http.Request, st *api.Status) {
+// addRuntime adds the status of the runtime and of the pod network.
+func (s *Server) addRuntime(r *http.Request, st *api.Status) {
 	resp, err := s.Runtime.Status(r.Context(), &crapi.StatusRequest{Verbose: true})
 	if err != nil {
 		st.Runtime.Message = err.Error()
@@ -89,7 +89,7 @@ func countPods(pods []*v1.Pod) api.PodCounts {
 	return n
 }
 
-// disks returns the file systems of the directories without duplicates.
+// disks returns the file systems of the directories. A file system with several of the directories is returned once.
 func disks(dirs []string) []api.Disk {
 	var out []api.Disk
 	seen := map[uint64]bool{}

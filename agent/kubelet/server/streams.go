@@ -21,7 +21,7 @@ import (
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	command := r.URL.Query()["command"]
 	if len(command) == 0 {
-		fail(w, refuse(http.StatusBadRequest, "exec needs a command"))
+		fail(w, refuse(http.StatusBadRequest, "exec requires a command"))
 		return
 	}
 	s.remote(w, r, command, func(id string, o *remotecommand.Options) (string, error) {
@@ -40,11 +40,11 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// remote connects the client with a process: directly if the runtime is in this process, else
-// through the URL that the runtime returns.
+// remote connects the client with a process. If the runtime implements cri.Streamer, it does so directly. Otherwise it is a
+// proxy for the URL that ask requests from the runtime.
 func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string,
 	ask func(string, *remotecommand.Options) (string, error)) {
-	r.Body = http.NoBody // a form in a body is nobody's
+	r.Body = http.NoBody // do not parse the body as a form
 	id, err := s.running(r)
 	if err != nil {
 		fail(w, err)
@@ -71,7 +71,7 @@ func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string
 	}
 }
 
-// running returns the running container that a request names.
+// running returns the ID of the running container in the request's path.
 func (s *Server) running(r *http.Request) (string, error) {
 	pod, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
@@ -98,7 +98,7 @@ func stateText(st v1.ContainerState) string {
 	return "waiting"
 }
 
-// run serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=...: the output of a command, without
+// run serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=... It runs a command and responds with its output, without
 // streams.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	id, err := s.running(r)
@@ -118,8 +118,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// checkpoint responds to POST /checkpoint/NAMESPACE/POD/CONTAINER like a kubelet whose runtime does
-// not support it.
+// checkpoint serves POST /checkpoint/NAMESPACE/POD/CONTAINER. The response is that of a kubelet whose runtime does not
+// support checkpoints.
 func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	pod, err := s.find(namespace, name, "")

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// systemLogs serves /logs/: the host's log files and directory listings. Links are followed only
-// within the directory, because a container may have created them.
+// systemLogs serves /logs/, the host's log files and listings of their directories. A link is followed only to a file below
+// the directory, because a container may have created it.
 func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	root, err := os.OpenRoot(s.Kubelet.SystemLogs)
 	if err != nil {
@@ -18,7 +18,7 @@ func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(steadyWriter{w, s.steady(w)}, r)
 }
 
-// A steadyWriter allows a response of any length as long as it makes progress.
+// A steadyWriter allows a response of unlimited length. Only each single write has a timeout.
 type steadyWriter struct {
 	http.ResponseWriter
 	*stream

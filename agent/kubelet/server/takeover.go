@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// proxy forwards the request to a runtime behind a socket.
+// proxy forwards the request to the URL that ask requests from a runtime in another process.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
 	target, err := ask()
 	if err != nil {
@@ -33,11 +33,10 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, ask func() (strin
 	(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.Out.URL, p.Out.Host = u, u.Host }}).ServeHTTP(w, r)
 }
 
-// takeover prepares a request whose connection a library will hijack: the new request's context
-// ends when the client disconnects, and the connection is closed some time after the context has
-// ended, even if the client reads nothing. The library does neither. When the library closes the
-// connection, all written data is first delivered, however slow the client is. moved, if it is not
-// nil, is called whenever data is read or written.
+// takeover prepares a request for a library that will hijack its connection. The context of the returned request ends when
+// the client disconnects. The connection is closed after the context has ended and the time later has passed, even if the
+// client does not read. The library does neither. When the library closes the connection, all written data is first
+// delivered, however slow the client is. moved is called each time data is read or written. It may be nil.
 func takeover(
 	w http.ResponseWriter, r *http.Request, later time.Duration, moved func(),
 ) (http.ResponseWriter, *http.Request, context.CancelCauseFunc) {
@@ -60,7 +59,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.later, func() { c.Close() }) })
 	w := &watchedConn{Conn: c, ctx: h.ctx, gone: h.gone, moved: h.moved, closing: make(chan struct{}), closed: make(chan struct{})}
-	// Data that the client has already sent is in rw; the rest is read through w.
+	// rw contains data that the client has already sent. It is read first, and then the rest through w.
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	r := io.MultiReader(strings.NewReader(string(ahead)), w)
 	return w, bufio.NewReadWriter(bufio.NewReader(r), bufio.NewWriter(w)), nil
@@ -80,7 +79,7 @@ type watchedConn struct {
 	closing, closed chan struct{} // closed when Close starts and returns
 }
 
-// Close waits until the peer has read everything, or the context has ended.
+// Close waits until the peer has read everything or the context has ended. It then closes the connection.
 func (c *watchedConn) Close() (err error) {
 	c.once.Do(func() {
 		close(c.closing)
@@ -90,8 +89,9 @@ func (c *watchedConn) Close() (err error) {
 	return err
 }
 
-// Read discards data once Close was called, and waits for the end. The library would otherwise get
-// fragments, treat them as invalid, and end the session before the peer has read everything.
+// Read waits for the end of the connection once Close has been called, and does not return data any more. Close reads the
+// data itself, so the library would get only fragments. It would treat them as invalid and end the session before the peer
+// has read everything.
 func (c *watchedConn) Read(b []byte) (int, error) {
 	select {
 	case <-c.closing:

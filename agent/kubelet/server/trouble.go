@@ -13,17 +13,17 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A pod counts as stuck if its start or end takes longer.
+// A pod counts as stuck if its start or its end takes longer than this.
 const (
 	stuckPending = 5 * time.Minute
-	stuckEnding  = time.Minute // beyond its grace period
+	stuckEnding  = time.Minute // in addition to its grace period
 )
 
-// mostTrouble bounds the pods in a status.
+// mostTrouble is the maximum number of troubled pods in a status.
 const mostTrouble = 50
 
-// troubles returns the pods that need attention: failed pods, and pods that cannot start or do not
-// end.
+// troubles returns the pods that need attention. These are failed pods, and pods that are stuck because they cannot start
+// or do not end. stuck is the number of pods that are stuck.
 func troubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
 	for _, p := range pods {
 		t, bad := troubleOf(p, now)
@@ -35,7 +35,7 @@ func troubles(pods []*v1.Pod, now time.Time) (stuck int, list []api.Trouble) {
 		}
 		list = append(list, t)
 	}
-	// Not slices.SortFunc: each type that it sorts costs 20 KB of the binary.
+	// slices.SortFunc would add 20 KB to the binary for each type of element.
 	sort.Slice(list, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(list[i].Namespace, list[j].Namespace), cmp.Compare(list[i].Name, list[j].Name)) < 0
 	})
@@ -75,7 +75,7 @@ func troubleOf(p *v1.Pod, now time.Time) (t api.Trouble, bad bool) {
 	return t, false
 }
 
-// cannotStart reports whether a container with this waiting reason needs a user's action.
+// cannotStart reports whether a waiting container with the given reason counts as stuck.
 func cannotStart(reason string) bool {
 	return slices.Contains([]string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull",
 		"InvalidImageName", "ImageInspectError",
@@ -83,7 +83,7 @@ func cannotStart(reason string) bool {
 		"RunContainerError", "PostStartHookError"}, reason)
 }
 
-// exitText returns the exit code and reason of a failed pod's container.
+// exitText describes how a container of a failed pod ended. It returns the first container with an exit code other than 0.
 func exitText(p *v1.Pod) string {
 	for st := range podspec.Statuses(&p.Status) {
 		if e := st.State.Terminated; e != nil && e.ExitCode != 0 {

@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// untagger is a runtime that can remove one name of an image.
+// An untagger is a runtime that can remove a single name of an image.
 type untagger interface {
 	Untag(ctx context.Context, name string) error
 }
 
-// removeImage removes the name ?ref= of an image, and the image with its last name or by its ID.
-// Containers keep running. Without ?force it rejects an image or name that a pod needs, because the
-// pod could not restart.
+// removeImage removes an image. If ?ref= is one of several names of the image, it removes only this name. Running
+// containers are not affected. Without ?force, a request for an image or name that a pod needs is rejected, because the pod
+// could not restart.
 func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 	name, ctx := r.URL.Query().Get("ref"), r.Context()
 	ref := &crapi.ImageSpec{Image: name}
@@ -55,8 +55,8 @@ func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
 	return gone, nil
 }
 
-// PodNeeding returns a pod that needs an image; "": none does. CRI clients, which do not know pods,
-// must not remove such an image.
+// PodNeeding returns a pod that needs an image. It is empty if no pod does. Clients of the CRI must not remove an image that
+// a pod needs, and the CRI does not tell them which pods there are.
 func (s *Server) PodNeeding(ctx context.Context, ref string) (string, error) {
 	st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
 	if err != nil || st.Image == nil {
@@ -84,7 +84,8 @@ func (s *Server) podNeeding(ctx context.Context, id, name string, onlyName bool)
 	return "", nil
 }
 
-// neededBy returns what needs an image, or only that name of it.
+// neededBy describes a user of an image, such as a pod. If onlyName is true, it considers only users of the given name. It
+// returns an empty text if there is no user.
 func (s *Server) neededBy(ctx context.Context, id, name string, onlyName bool) (string, error) {
 	pod, err := s.podNeeding(ctx, id, name, onlyName)
 	if err != nil || pod != "" || onlyName {

@@ -12,8 +12,8 @@ import (
 
 // An Updater installs other versions of islet. *update.Updater implements it.
 type Updater interface {
-	// Update fetches and verifies an archive (absolute path or URL), and starts its trial according
-	// to the options. tell receives the progress in bytes; total is 0 if unknown.
+	// Update fetches and verifies the archive at an absolute path or a URL, and starts its trial according to the
+	// options. It calls tell with the progress in bytes. total is 0 if unknown.
 	Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (api.Update, error)
 }
 
@@ -37,7 +37,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	out.done(api.Progress{Update: &u}, err)
 }
 
-// archiveName returns the last part of a path or URL: the rest of a URL may contain a password.
+// archiveName returns the last element of a path or URL. The rest of a URL is not shown, because it may contain a password.
 func archiveName(from string) string {
 	if u, err := url.Parse(from); err == nil {
 		from = u.Path

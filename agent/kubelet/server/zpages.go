@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// zpageHead starts a page for humans, in the format of k8s.io/apiserver, which is not stable for
+// zpageHead is the beginning of a page for humans. The format is that of k8s.io/apiserver. It may change and is not meant for
 // programs (KEP-4827, KEP-4828).
 const zpageHead = "\nkubelet %s\nWarning: This endpoint is not meant to be machine parseable, has no formatting " +
 	"compatibility guarantees and is for debugging purposes only.\n"
 
-// routeZPages adds the pages about this process and its flags.
+// routeZPages adds the paths of the pages about this process and its flags.
 func (s *Server) routeZPages(m mux) {
 	m.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) {
 		if plain(w, r) {
@@ -31,7 +31,7 @@ func (s *Server) routeZPages(m mux) {
 	})
 }
 
-// statusz writes the versions and paths. The last line is islet's own.
+// statusz writes the versions and the paths. A kubelet does not have the last line.
 func (s *Server) statusz(w io.Writer, roots []string) {
 	up := int64(time.Since(s.started).Seconds())
 	version := strings.TrimPrefix(s.KubeVersion, "v")
@@ -54,7 +54,8 @@ func (s *Server) flagz(w io.Writer) {
 	}
 }
 
-// plain sets the content type to plain text; false: the client does not accept it.
+// plain sets the content type to plain text. If the client does not accept it, plain responds with an error and returns
+// false.
 func plain(w http.ResponseWriter, r *http.Request) bool {
 	accept := r.Header.Get("Accept")
 	for part := range strings.SplitSeq(accept, ",") {
@@ -64,14 +65,14 @@ func plain(w http.ResponseWriter, r *http.Request) bool {
 			return true
 		}
 	}
-	http.Error(w, "only text/plain is served here", http.StatusNotAcceptable)
+	http.Error(w, "only text/plain is available", http.StatusNotAcceptable)
 	return false
 }
 
-// longestLevel bounds the length of a log level.
+// longestLevel is the maximum length of a log level in the body of a request.
 const longestLevel = 16
 
-// setLevel sets the log level in the body of a PUT, on klog's scale, as in every Kubernetes
+// setLevel sets the log level to the number in the body of a PUT request. Its scale is klog's, as in every Kubernetes
 // component.
 func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {

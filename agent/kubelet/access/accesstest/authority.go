@@ -21,7 +21,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// New makes an authority.
+// New creates an authority.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{cert: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true,
@@ -39,13 +39,13 @@ func New(t testing.TB) *Authority {
 	return a
 }
 
-// Client makes a client's certificate.
+// Client creates a client certificate.
 func (a *Authority) Client(t testing.TB, name string, groups ...string) *tls.Certificate {
 	return a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: groups},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
 
-// Server makes a certificate for 127.0.0.1.
+// Server creates a server certificate for 127.0.0.1.
 func (a *Authority) Server(t testing.TB) *tls.Certificate {
 	return a.sign(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Subject: pkix.Name{CommonName: "node"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})

@@ -1,2 +1,2 @@
-// Package accesstest makes certificates for the tests of handlers behind a Filter.
+// Package accesstest creates certificates for tests of handlers that an access.Filter wraps.
 package accesstest

@@ -1,3 +1,3 @@
-// Package servertest is a node without containers, for the tests of what talks
-// to package server: pods in memory, logs in files, streams that echo.
+// Package servertest runs the API server of a fake node, for tests of its clients. The node has pods in memory, logs in
+// files and streams that echo, but no containers.
 package servertest

@@ -30,26 +30,23 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-// A Node is the agent's part that the server asks.
+// A Node is a fake node with its server. It implements the interfaces of server.Config.
 type Node struct {
 	Dir     string
 	Socket  string
 	Runtime *Runtime
 	Server  *server.Server
-	// Describe adds to the status.
+	// Describe, Details, Settings, Restart and Events are used for the fields of server.Config with these names. They
+	// may be nil.
 	Describe func(*api.Status)
-	// Details adds to a pod.
-	Details func(types.UID) api.Details
-	// Devices are those that containers can ask for; Others those that no resource has.
-	Devices, Others []api.Device
-	// Settings are the agent's.
+	Details  func(types.UID) api.Details
 	Settings func() any
-	// Restart is asked for a container.
-	Restart func(uid types.UID, container, id string, grace time.Duration)
-	// Events are those that are kept.
-	Events func() []api.Event
+	Restart  func(uid types.UID, container, id string, grace time.Duration)
+	Events   func() []api.Event
+	// Devices are the devices that containers can request. Others are the devices that belong to no resource.
+	Devices, Others []api.Device
 
-	// Time is what the clock says.
+	// Time is the state of the clock.
 	Time api.Clock
 
 	mu      sync.Mutex
@@ -57,11 +54,11 @@ type Node struct {
 	changed chan struct{}
 }
 
-// Start runs a server on a socket in a directory of the test's own. stop ends it
-// as a killed agent would be seen to end.
+// Start starts a Node. Its socket is in a temporary directory. stop ends the server. To a client this looks like the end of
+// an agent that was killed.
 func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "islet") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "islet") // the path of t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +114,8 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 	return n, n.Serve(t)
 }
 
-// Serve serves the node on its socket, again after stop: its containers and pods
-// are as before, as after a restart of the agent.
+// Serve serves the node on its socket. Start calls it first. A test may call it again after stop, to simulate a restart of
+// the agent: the node's containers and pods are the same as before.
 func (n *Node) Serve(t testing.TB) (stop func()) {
 	t.Helper()
 	ln, err := socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}).ListenLocal(n.Socket, server.MaxLocal)
@@ -138,7 +135,7 @@ func (n *Node) Serve(t testing.TB) (stop func()) {
 	return stop
 }
 
-// meta keeps nothing.
+// meta stores nothing.
 type meta struct{}
 
 func (meta) Meta(context.Context, string) (string, bool, error) { return "", false, nil }
@@ -156,7 +153,7 @@ func (n *Node) Put(pod *v1.Pod) {
 	})
 }
 
-// Remove forgets a pod.
+// Remove removes a pod.
 func (n *Node) Remove(uid types.UID) {
 	n.change(func() { n.pods = slices.DeleteFunc(n.pods, func(p *v1.Pod) bool { return p.UID == uid }) })
 }
@@ -197,8 +194,8 @@ func (n *Node) Apply(_ context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// Delete implements server.Local: the pod is gone at once if grace is 0, else it
-// is Terminating until Remove.
+// Delete implements server.Local. If grace is 0, it removes the pod at once. Otherwise the pod is Terminating until Remove
+// is called.
 func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	if grace != nil && *grace == 0 {
 		n.Remove(uid)
@@ -214,7 +211,7 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	return nil
 }
 
-// ignored is as on a node that limits no storage.
+// ignored returns the fields of a pod that have no effect on a node without limits of storage.
 func ignored(pod *v1.Pod) (fields, sentences []string) {
 	for _, f := range admit.IgnoredFields(pod, admit.Node{}) {
 		fields, sentences = append(fields, f.Field), append(sentences, f.String())
@@ -238,8 +235,8 @@ func decode(data []byte, origin string) (m manifest.Set, err error) {
 	return manifest.Set{Pods: []*v1.Pod{&pod}}, nil
 }
 
-// Pod makes a running pod of the local source with one container per name, which
-// the runtime knows by the IDs POD-CONTAINER.
+// Pod adds a running pod of the local source, with a container for each of the given names. The IDs of the containers in
+// the runtime are POD-CONTAINER.
 func (n *Node) Pod(name string, started time.Time, containers ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name),
 		Annotations: map[string]string{keys.ConfigSource: keys.SourceLocal}}}
@@ -260,7 +257,7 @@ func (n *Node) Pod(name string, started time.Time, containers ...string) *v1.Pod
 	return pod
 }
 
-// Log appends lines to the log of a container, as its runtime would.
+// Log appends lines in CRI format to the log of a container.
 func (n *Node) Log(t testing.TB, id string, lines ...string) {
 	t.Helper()
 	path := filepath.Join(n.Dir, id, "0.log")
@@ -281,9 +278,8 @@ func (n *Node) Log(t testing.TB, id string, lines ...string) {
 	}
 }
 
-// Replace restarts a container: the one there was becomes the last one, and the
-// new one has the ID POD-CONTAINER-2.
-// Containers that end side by side are replaced side by side, so it is one change.
+// Replace restarts a container. The new container has the ID POD-CONTAINER-2. The former one becomes the
+// LastTerminationState of the status. Concurrent calls for containers of a pod do not overwrite each other's change.
 func (n *Node) Replace(pod, container string) {
 	n.change(func() {
 		i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.Name == pod })
@@ -301,10 +297,10 @@ func (n *Node) Replace(pod, container string) {
 	})
 }
 
-// Clock gives Time.
+// Clock returns Time.
 func (n *Node) Clock() api.Clock { return n.Time }
 
-// ResetClock leaves the machine's time of it.
+// ResetClock deletes everything in Time except the machine's time.
 func (n *Node) ResetClock(context.Context) error {
 	n.Time = api.Clock{Now: n.Time.Machine, Machine: n.Time.Machine}
 	return nil

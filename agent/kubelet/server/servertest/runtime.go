@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A Runtime knows containers and runs a few commands that need none. What it
-// does not implement panics.
+// A Runtime is a fake runtime. It has containers without processes, and runs a few commands. Methods that it does not
+// implement panic.
 type Runtime struct {
 	cri.Runtime
 	cri.Images
@@ -31,11 +31,11 @@ type Runtime struct {
 	cpu        uint64
 	images     []*api.Image
 
-	// Stopped is called with the ID of a container that was stopped.
+	// Stopped is called with the ID of each container that is stopped. It may be nil.
 	Stopped func(id string)
-	// Streams counts processes that run. Who waits for them has heard of each of them.
+	// Streams waits for the calls of Stream in progress.
 	Streams sync.WaitGroup
-	// Size is the last size a terminal was given.
+	// Size receives the sizes of the terminal from the command sh.
 	Size chan cri.TerminalSize
 }
 
@@ -59,7 +59,7 @@ func (r *Runtime) Exit(id string) {
 	r.containers[id].State = api.ContainerState_CONTAINER_EXITED
 }
 
-// Knows says whether there is a container.
+// Knows reports whether the runtime has a container.
 func (r *Runtime) Knows(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,8 +122,8 @@ func (r *Runtime) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*
 	return &api.ListPodSandboxResponse{Items: []*api.PodSandbox{{Id: "sandbox"}}}, nil
 }
 
-// ListContainerStats implements cri.Runtime: each container has used a tenth of
-// a core since it was last asked, half a second ago.
+// ListContainerStats implements cri.Runtime. Between two calls, time advances by half a second, and each container uses a
+// tenth of a core.
 func (r *Runtime) ListContainerStats(context.Context, *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,10 +157,20 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 	return &api.ExecSyncResponse{Stdout: []byte(strings.Join(q.Cmd, ","))}, nil
 }
 
-// Stream implements cri.Streamer for the commands echo WORDS, cat, exit CODE, give BYTES CODE, flood,
-// hang, begin (which says so, and hangs) and sh (which reports each size of the
-// terminal by Size). Attaching is as cat with standard input, as give without, and as flood to a
-// container of that name.
+// Stream implements cri.Streamer for these commands:
+//
+//	echo WORDS       writes the words, and the container's ID to the standard error
+//	cat              copies the standard input to the output
+//	exit CODE        ends with an exit code
+//	give BYTES CODE  writes bytes and ends with an exit code
+//	flood            writes until the session ends
+//	hang             waits for the end of the session
+//	begin            writes "begun" and then waits for the end of the session
+//	sh               answers lines and sends the sizes of the terminal to Size
+//	tar, test        run on the host
+//
+// To attach to a container is like cat, or like give if there is no standard input. To attach to a container with the
+// name flood is like flood.
 func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	r.Streams.Add(1)
 	defer r.Streams.Done()
@@ -193,7 +203,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 			}
 		}
 		return ctx.Err()
-	case "tar", "test": // the host's, which are as good
+	case "tar", "test":
 		cmd := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
 		err := cmd.Run()
@@ -201,7 +211,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 			return cri.ExitError{Code: int32(exit.ExitCode())}
 		}
 		return err
-	case "give": // so many bytes, whatever comes in, and a code
+	case "give":
 		var n, code int
 		fmt.Sscan(o.Command[1], &n)
 		fmt.Sscan(o.Command[2], &code)
@@ -212,14 +222,14 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 			return nil
 		}
 		return cri.ExitError{Code: int32(code)}
-	case "begin": // and then hang
+	case "begin":
 		fmt.Fprintln(o.Stdout, "begun")
 		<-ctx.Done()
 		return ctx.Err()
 	case "hang":
 		<-ctx.Done()
 		return ctx.Err()
-	case "sh": // a terminal: answers lines, and sizes, until "exit"
+	case "sh":
 		return r.shell(ctx, o)
 	default:
 		return errors.New("executable file not found: " + o.Command[0])
@@ -227,7 +237,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	return nil
 }
 
-// shell answers each line of the standard input and reports each size of the terminal.
+// shell answers each line of the standard input, and sends each size of the terminal to Size. The line "exit" ends it.
 func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
 	lines := make(chan string)
 	go func() {
@@ -251,16 +261,17 @@ func (r *Runtime) shell(ctx context.Context, o cri.ExecOptions) error {
 	}
 }
 
-// Given is how much a container gives that nobody asks for an amount.
+// Given is the number of bytes that a container writes to a client that attaches without standard input, and that PortGives
+// sends.
 const Given = 512 << 10
 
-// Bytes are the first n that give gives; a multiple of 16.
+// Bytes returns the first n bytes of the output of give. n must be a multiple of 16.
 func Bytes(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16) }
 
 // Ports of a sandbox that do not echo.
 const (
-	PortGives  = 97 // Given bytes
-	PortFloods = 98
+	PortGives  = 97 // sends Given bytes
+	PortFloods = 98 // sends bytes until the connection ends
 )
 
 // Forward implements cri.Streamer.
@@ -306,7 +317,7 @@ func (r *Runtime) RemoveImage(context.Context, *api.RemoveImageRequest) (*api.Re
 	return &api.RemoveImageResponse{}, nil
 }
 
-// ImportArchive implements cri.Archives: the archive's text is the image's name.
+// ImportArchive implements cri.Archives. The content of the archive is used as the name of the image.
 func (r *Runtime) ImportArchive(_ context.Context, in io.Reader, name string, tell func(cri.ImportProgress)) ([]string, error) {
 	data, err := io.ReadAll(in)
 	if err != nil {
