@@ -16,9 +16,9 @@ func newEvictions() *Evictions {
 	signal := []string{"eviction_signal"}
 	return &Evictions{
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions",
-			Help: "pods that were evicted, by what there was too little of"}, signal),
+			Help: "number of evicted pods by eviction signal or exceeded limit"}, signal),
 		age: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_eviction_stats_age_seconds",
-			Help: "how old the figures were that pods were evicted by", Buckets: prometheus.DefBuckets}, signal),
+			Help: "age in seconds of the usage data for which a pod was evicted", Buckets: prometheus.DefBuckets}, signal),
 	}
 }
 

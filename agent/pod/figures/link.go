@@ -23,24 +23,26 @@ func Link(l *link.Link, serving bool, dropped int) (out []exposition.Sample) {
 	}
 	client, server := l.Expiry()
 	clientFailed, servingFailed := l.Failures()
-	add(exposition.Gauge, "kubelet_certificate_manager_client_ttl_seconds", "how long the client certificate is still valid", left(client))
-	add(exposition.Counter, "kubelet_certificate_manager_client_expiration_renew_errors", "failures to get a client certificate",
-		float64(clientFailed))
+	add(exposition.Gauge, "kubelet_certificate_manager_client_ttl_seconds", "remaining validity of the client certificate in seconds",
+		left(client))
+	add(exposition.Counter, "kubelet_certificate_manager_client_expiration_renew_errors",
+		"number of failed requests for a client certificate", float64(clientFailed))
 	if serving {
-		add(exposition.Gauge, "kubelet_certificate_manager_server_ttl_seconds", "how long the serving certificate is still valid",
-			left(server))
-		add(exposition.Counter, "kubelet_server_expiration_renew_errors", "failures to get a serving certificate", float64(servingFailed))
+		add(exposition.Gauge, "kubelet_certificate_manager_server_ttl_seconds",
+			"remaining validity of the serving certificate in seconds", left(server))
+		add(exposition.Counter, "kubelet_server_expiration_renew_errors", "number of failed requests for a serving certificate",
+			float64(servingFailed))
 	}
-	add(exposition.Counter, "islet_events_dropped_total", "events that were dropped before the API server was told of them",
-		float64(dropped))
+	add(exposition.Counter, "islet_events_dropped_total",
+		"number of events that were dropped before they were sent to the API server", float64(dropped))
 	host := l.Client().Host()
 	for o, n := range l.Client().Requests() {
 		code := "<error>"
 		if o.Status != 0 {
 			code = strconv.Itoa(o.Status)
 		}
-		add(exposition.Counter, "rest_client_requests_total", "requests to the API server", float64(n), "code", code, "host", host,
-			"method", o.Method)
+		add(exposition.Counter, "rest_client_requests_total", "number of requests to the API server", float64(n),
+			"code", code, "host", host, "method", o.Method)
 	}
 	return out
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Watches counts how the node keeps up: lists of the runtime's state, changes of pod cgroups, and requests to the API
-// server.
+// Watches measures how long the node takes to list the runtime's state, to change the cgroups of pods, and for requests to
+// the API server.
 type Watches struct {
 	relists, intervals prometheus.Histogram
 	seen               prometheus.Gauge
@@ -22,19 +22,19 @@ func newWatches() *Watches {
 	}
 	return &Watches{
 		relists: prometheus.NewHistogram(histogram("kubelet_pleg_relist_duration_seconds",
-			"how long it took to list all that the runtime has", prometheus.DefBuckets)),
+			"duration in seconds of a list of all pods in the runtime", prometheus.DefBuckets)),
 		intervals: prometheus.NewHistogram(histogram("kubelet_pleg_relist_interval_seconds",
-			"time between two such lists; in between events tell", prometheus.DefBuckets)),
+			"interval in seconds between two lists of all pods in the runtime", prometheus.DefBuckets)),
 		seen: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds",
-			Help: "when the runtime was last listed, in seconds since 1970"}),
+			Help: "time of the last list of all pods in the runtime, in seconds since 1970"}),
 		cgroups: prometheus.NewHistogramVec(histogram("kubelet_cgroup_manager_duration_seconds",
-			"how long it took to change the cgroup of a pod", prometheus.DefBuckets), []string{"operation_type"}),
+			"duration in seconds of a change of a pod's cgroup", prometheus.DefBuckets), []string{"operation_type"}),
 		requests: prometheus.NewHistogramVec(histogram("rest_client_request_duration_seconds",
-			"how long requests to the API server took until the answer began",
+			"duration in seconds from a request to the API server until the response began",
 			[]float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}), []string{"verb", "host"}),
-		version: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_cgroup_version", Help: "version of cgroups: 1 or 2"}),
-		inPod: prometheus.NewHistogram(histogram("kubelet_containers_per_pod_count", "containers of the pods that were started",
-			[]float64{1, 2, 4, 8, 16})),
+		version: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_cgroup_version", Help: "version of the cgroups, 1 or 2"}),
+		inPod: prometheus.NewHistogram(histogram("kubelet_containers_per_pod_count",
+			"number of containers in the pods that were started", []float64{1, 2, 4, 8, 16})),
 	}
 }
 

@@ -22,13 +22,13 @@ func newResizes() *Resizes {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &Resizes{
-		requested: counter("kubelet_container_requested_resizes_total", "resources of containers that somebody asked to be changed",
+		requested: counter("kubelet_container_requested_resizes_total", "number of requested changes of a container's resources",
 			"resource", "requirement", "operation"),
-		infeasible: counter("kubelet_pod_infeasible_resizes_total", "resizes of pods that are not possible here", "reason_detail"),
-		accepted: counter("kubelet_pod_deferred_accepted_resizes_total", "resizes that were accepted after they had been deferred",
-			"retry_trigger"),
+		infeasible: counter("kubelet_pod_infeasible_resizes_total", "number of resizes that the node cannot carry out", "reason_detail"),
+		accepted: counter("kubelet_pod_deferred_accepted_resizes_total",
+			"number of resizes that were accepted after they had been deferred", "retry_trigger"),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
-			Help:    "how long it took to resize a pod",
+			Help:    "duration in milliseconds of the resize of a pod",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}},
 			[]string{"success"}),
 	}
@@ -54,8 +54,8 @@ func (r *Resizes) collectors(now Resizing) []prometheus.Collector {
 }
 
 var (
-	pendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes", "pods whose resize is pending", []string{"reason"}, nil)
-	movingResizes  = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "pods that are being resized", nil, nil)
+	pendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes", "number of pods with a pending resize", []string{"reason"}, nil)
+	movingResizes  = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "number of pods that are being resized", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

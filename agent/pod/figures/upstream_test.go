@@ -63,7 +63,7 @@ var own = map[string]string{
 // beyond are names that a kubelet does not have, or has no more, with what they tell.
 var beyond = []struct{ name, kind, labels, what string }{
 	{"islet_build_info", "gauge", "version", "the version"},
-	{"islet_events_dropped_total", "counter", "", "events that were dropped before the API server had them"},
+	{"islet_events_dropped_total", "counter", "", "number of events that were dropped before they were sent to the API server"},
 	{"islet_system_oom_kills_total", "counter", "", "processes that the kernel killed because the machine had no memory left"},
 	{"islet_network_repairs_total", "counter", "item", "items of the built-in pod network (table, bridge, port, address, route, sysctl, firewall) that were repaired after another program removed or changed them"},
 	{"islet_flash_written_bytes_total", "counter", "cause", "bytes that islet and its pods wrote to disks, also before restarts, by cause: database, images, logs and pods"},

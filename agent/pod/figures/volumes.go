@@ -21,11 +21,11 @@ func newImageVolumes() *ImageVolumes {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	return &ImageVolumes{
-		requested: counter("kubelet_image_volume_requested_total", "images that containers which were to be started mount"),
-		mounted:   counter("kubelet_image_volume_mounted_succeed_total", "those that were mounted"),
-		failed:    counter("kubelet_image_volume_mounted_errors_total", "those of containers that could not be created"),
+		requested: counter("kubelet_image_volume_requested_total", "number of image volumes that starting containers requested"),
+		mounted:   counter("kubelet_image_volume_mounted_succeed_total", "number of image volumes that were mounted"),
+		failed:    counter("kubelet_image_volume_mounted_errors_total", "number of image volumes of containers that could not be created"),
 		features: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_feature_enabled",
-			Help: "whether a feature is on, of those that this node knows"}, []string{"name", "stage"}),
+			Help: "1 if the feature is enabled, otherwise 0"}, []string{"name", "stage"}),
 	}
 }
 
