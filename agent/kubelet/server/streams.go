@@ -21,7 +21,7 @@ import (
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	command := r.URL.Query()["command"]
 	if len(command) == 0 {
-		fail(w, refuse(http.StatusBadRequest, "exec requires a command"))
+		fail(w, refuse(http.StatusBadRequest, "exec needs a command"))
 		return
 	}
 	s.remote(w, r, command, func(id string, o *remotecommand.Options) (string, error) {

@@ -75,7 +75,7 @@ func (l *listing) same(seen plan.Observed) bool {
 	return true
 }
 
-// read returns the view of one pod. Sandboxes and containers whose state has not changed are copied from the view before.
+// read returns the view of one pod. Sandboxes and containers whose state has not changed are copied from the former view.
 func (o *Observer) read(ctx context.Context, uid types.UID, before plan.Observed) (plan.Observed, error) {
 	found, err := o.list(ctx, map[string]string{keys.PodUID: string(uid)})
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 	nodeChanged   = "node_changed" // a kubelet does not have this value
 )
 
-// Resizes counts resizes. *figures.Figures is one.
+// Resizes counts resizes. *figures.Figures implements it.
 type Resizes interface {
 	Requested(resource, requirement, operation string)
 	Infeasible(detail string)

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Devices allocates devices, and exclusive CPUs and memory, to pods when they are admitted. *device.Devices is one.
+// Devices allocates devices, and exclusive CPUs and memory, to pods when they are admitted. *device.Devices implements it.
 type Devices interface {
 	// Wants reports whether a pod requests devices that it does not have.
 	Wants(*v1.Pod) bool

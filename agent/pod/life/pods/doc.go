@@ -9,8 +9,8 @@
 //	                store, outbox, server
 //
 // Admit, an action of the plan, decides about a pod. Get returns the decision, which is called the verdict. A refusal is
-// stored before it takes effect. An admission is not stored: after a restart of the agent, a pod that has containers in
-// the runtime and no stored refusal is an admitted one.
+// stored before it takes effect. An admission is not stored. After a restart of the agent, a pod counts as admitted if it
+// has containers in the runtime and no stored refusal.
 //
 // A refused pod of the API server stays Failed, and its controller replaces it. A refused pod of another source has no
 // controller. Its refusal is reconsidered when a pod has ended or the node has changed.

@@ -145,7 +145,7 @@ func Rebuild(ctx context.Context, c Config) (found int, err error) {
 // A Refill restores the database if it is lost while the agent runs.
 type Refill struct{ c Config }
 
-// New returns a Refill. Its Run does the work.
+// New returns a Refill.
 func New(c Config) *Refill { return &Refill{c} }
 
 // Run restores the store each time it was created again. It returns when ctx ends.

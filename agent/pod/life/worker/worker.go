@@ -81,7 +81,7 @@ func newWorker(uid types.UID, s *Set) *worker {
 	}
 }
 
-// errNoEffect is the failure of an action that succeeded twice without an effect. It delays the next attempt.
+// errNoEffect is the failure of an action that succeeded but changed nothing. It delays the next attempt.
 var errNoEffect = errors.New("the action succeeded, but had no effect")
 
 func (w *worker) poke() {
