@@ -15,9 +15,9 @@
 // the evidence. The Lease does not reveal a backup that is newer than the last renewal. So the server is
 // also asked for its current version before a watch of pods continues.
 //
-// The epoch is the number of the current history. The marker consists of the epoch, the last renewal and
-// the newest version of a pod. It is stored in each transaction that stores pods, and with the first
-// renewal after that. So stored pods are never newer than the marker. An agent that starts later still
-// detects a backup that lacks one of them. Two cases are not detected: the agent was killed before that
-// renewal; the restored cluster has since written more than it had lost.
+// The node counts the histories that it has seen, and the epoch is the number of the current one. The marker
+// consists of the epoch, the last renewal and the newest version of a pod. It is stored in each transaction
+// that stores pods, and with the first renewal after that. So stored pods are never newer than the marker. An
+// agent that starts later still detects a backup that lacks one of them. Two cases are not detected: the agent
+// was killed before that renewal; the restored cluster has since written more than it had lost.
 package history

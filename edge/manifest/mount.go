@@ -89,8 +89,8 @@ func (r *review) checkDescending(p *field.Path, name string) {
 	r.rejectBacksteps(p, name)
 }
 
-// checkVisible is like descending, for files in volumes that are updated atomically. Their names must not start
-// with two dots, because the internal directories of such volumes do.
+// checkVisible checks the path of a file in a volume that is updated atomically. It makes the checks of checkDescending.
+// In addition, the path must not start with two dots, because the internal directories of such volumes do.
 func (r *review) checkVisible(p *field.Path, name string) {
 	r.checkDescending(p, name)
 	r.failIf(strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../"), p, name, "must not start with '..'")

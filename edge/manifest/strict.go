@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// strict decodes raw into the value that into points to. Unknown and duplicate fields are errors, as with
+// strict decodes raw and stores the result at the pointer into. Unknown and duplicate fields are errors, as with
 // the strict field validation of the API server.
 func strict(raw []byte, into any, at place) error {
 	if err := weight.JSON(raw, into, maxMemory); err != nil {

@@ -27,8 +27,8 @@ type Recent struct {
 // intervals.
 const keep = 2 * time.Minute
 
-// A Reading is a reading of a cgroup, with the times of its last change and its last check, in turns.
-// Several callers share the readings, so a caller does not see every reading. By comparing turns, a caller
+// A Reading is a reading of a cgroup. It contains the numbers of the turns in which the cgroup last changed and was last
+// checked. Several callers share the readings, so a caller does not see every reading. By comparing turns, a caller
 // finds out whether anything has changed between two readings.
 type Reading struct {
 	*Details // immutable

@@ -58,7 +58,7 @@ type value struct {
 	known bool
 }
 
-// mostValues is the maximum number of families for one kind of user.
+// mostValues is the maximum number of values of one user. Each value belongs to a different metric family.
 const mostValues = 5
 
 // A users contains all users of a page. The users of each kind are in the order of measurement. It is

@@ -41,7 +41,7 @@ func (s *spare[T]) put(one *T) {
 	}
 }
 
-// drop releases an object that was not used for keepSpare.
+// drop releases the object. It is called when the object has not been used for the time keepSpare.
 func (s *spare[T]) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

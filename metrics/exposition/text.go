@@ -198,9 +198,9 @@ func appendLabels(b []byte, pairs ...string) []byte {
 	return b
 }
 
-// respond sends the page that the function write writes. The page is compressed if the client accepts that.
-// respond sends the page in parts, because a page may be larger than the free memory of a small machine. It
-// reuses the memory of the previous page.
+// respond sends a page. It calls write to produce the page, and compresses it if the client accepts gzip. It sends
+// the page in parts, because a page may be larger than the free memory of a small machine. It reuses the memory of
+// the previous page.
 func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 	p := pages.get()
 	defer func() {

@@ -42,9 +42,9 @@ func (b *Buffer) Put() {
 // Memory returns the Buffer's memory, 16 KiB or more, for other purposes.
 func (b *Buffer) Memory() []byte { return b.b }
 
-// Open opens a file for reading. The path is relative to the directory at, or to the current directory if
-// at is unix.AT_FDCWD. The path is the concatenation of the parts of name. Open does not follow a symbolic
-// link in the last component. An error is a unix.Errno.
+// Open opens a file for reading. Its path is the concatenation of the parts of name. A relative path starts at the
+// directory with the file descriptor at. If this is unix.AT_FDCWD, it starts at the current directory. Open does not
+// follow a symbolic link in the last component. An error is a unix.Errno.
 func (b *Buffer) Open(at int, name ...string) (fd int, err error) {
 	b.name = b.name[:0]
 	for _, part := range name {

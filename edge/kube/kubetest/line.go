@@ -174,7 +174,7 @@ func (l *Line) carry(to, from net.Conn, w *direction) {
 	delete(l.conns, to)
 }
 
-// awaits waits until the given time and reports whether the line is still open then.
+// awaits waits until the given time or the end of the line. It reports whether the line is still open.
 func (l *Line) awaits(at time.Time) bool {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
