@@ -34,14 +34,14 @@ const (
 	ReasonReleased = "PodsReleased"
 )
 
-// A Sink receives pods from the API server. *desired.Desired is one.
+// A Sink receives pods from the API server. *desired.Desired implements it.
 type Sink interface {
 	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
 	Fail(source string, problems []desired.Problem)
 	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error
 }
 
-// Meta stores small values. *store.Store is one.
+// Meta stores small values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error

@@ -75,7 +75,7 @@ type Problem struct {
 	Message string
 }
 
-// A Store stores the rows. *store.Store is one.
+// A Store stores the rows. *store.Store implements it.
 type Store interface {
 	Pods(ctx context.Context) ([]store.Pod, error)
 	// UpdatePods durably writes all rows or none.

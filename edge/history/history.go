@@ -26,7 +26,7 @@ const (
 	storeEvery = 10 * time.Minute
 )
 
-// Meta stores small values. *store.Store is one.
+// Meta stores small values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error

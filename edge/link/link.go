@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// Meta durably stores small values. *store.Store is one.
+// Meta durably stores small values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
@@ -57,7 +57,7 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// A Claim detects another machine with the name of this node. *twin.Twin is one.
+// A Claim detects another machine with the name of this node. *twin.Twin implements it.
 type Claim interface {
 	// Admit is called after each successful probe. If why is empty, the link is up. Otherwise the link is
 	// down, and Admit is called again after wait or after a change. The error is the server's answer, or an

@@ -33,7 +33,7 @@ type Problem struct {
 	Source, Origin, Field, Message string
 }
 
-// A Store stores the objects across restarts. *store.Store is one.
+// A Store stores the objects across restarts. *store.Store implements it.
 type Store interface {
 	Locals(ctx context.Context) ([]store.Local, error)
 	// UpdateLocals durably writes all rows or none.

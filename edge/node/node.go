@@ -18,13 +18,13 @@ import (
 // metaNode is the store's key for the last Node. The value is the protobuf encoding in base64.
 const metaNode = "node"
 
-// Meta stores small values. *store.Store is one.
+// Meta stores small values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// A History detects that the API server has lost changes. *history.History is one.
+// A History detects that the API server has lost changes. *history.History implements it.
 type History interface {
 	Doubt()                                                    // reports that a renewal has failed
 	Settle(ctx context.Context) error                          // must be called before each renewal
@@ -42,7 +42,7 @@ func (anyHistory) Renewed(context.Context, string, time.Time) {}
 func (anyHistory) Missing(context.Context)                    {}
 func (anyHistory) Rewritten() <-chan struct{}                 { return nil }
 
-// A Claim detects another machine with the name of the node. *twin.Twin is one.
+// A Claim detects another machine with the name of the node. *twin.Twin implements it.
 type Claim interface {
 	// Annotations returns the annotations that the next renewal sets. created means that the renewal
 	// creates the Lease.

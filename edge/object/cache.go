@@ -30,7 +30,7 @@ const (
 // patience is the maximum time that a pod waits for an update of known objects.
 const patience = 5 * time.Second
 
-// A Store stores objects and tokens across restarts. *store.Store is one.
+// A Store stores objects and tokens across restarts. *store.Store implements it.
 type Store interface {
 	Objects(ctx context.Context) ([]store.Object, error)
 	PutObject(ctx context.Context, o store.Object) error

@@ -20,7 +20,7 @@ const (
 	combined    = "(combined from similar events): "
 )
 
-// An EventStore stores events across restarts. *store.Store is one.
+// An EventStore stores events across restarts. *store.Store implements it.
 type EventStore interface {
 	Events(ctx context.Context) ([]store.Event, error)
 	// UpdateEvents writes events and removes others by name. It does everything or nothing.

@@ -24,7 +24,7 @@ import (
 // patience is the maximum time that Prepare waits for a signer.
 const patience = 5 * time.Second
 
-// A Store stores certificates across restarts. *store.Store is one.
+// A Store stores certificates across restarts. *store.Store implements it.
 type Store interface {
 	Certificates(ctx context.Context) ([]store.Certificate, error)
 	PutCertificate(ctx context.Context, c store.Certificate) error

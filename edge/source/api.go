@@ -27,7 +27,7 @@ const (
 	apiBatch      = 512              // maximum number of events in one update
 )
 
-// An APISink receives the pods of the API server. *desired.Desired is one.
+// An APISink receives the pods of the API server. *desired.Desired implements it.
 type APISink interface {
 	Sink
 	// Update receives changes to the set of a source. If it returns an error, the source sends the full set
@@ -43,7 +43,7 @@ type Observer interface {
 	Gone(pod *v1.Pod)     // a removed pod
 }
 
-// A History detects that the API server has lost changes. *history.History is one.
+// A History detects that the API server has lost changes. *history.History implements it.
 type History interface {
 	Doubt()                           // reports that a watch ended: another server may answer now
 	Settle(ctx context.Context) error // must be called before a list or an earlier version is used

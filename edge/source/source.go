@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// A Sink receives the set of a source. *desired.Desired is one.
+// A Sink receives the set of a source. *desired.Desired implements it.
 type Sink interface {
 	// Set receives the full set of a source and replaces the former one. The pods of an origin with a
 	// problem are kept. If Set returns an error, the source calls it again.

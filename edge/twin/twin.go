@@ -22,7 +22,7 @@ const metaTwin = "twin"
 // forgotten.
 const rounds = 4
 
-// Meta stores small values. *store.Store is one.
+// Meta stores small values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
