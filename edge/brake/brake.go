@@ -125,8 +125,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Registered stores the UID of the Node if none is stored. That is so before the first list, and after an
-// update from a version of islet without a brake.
+// Registered stores the UID of the Node if none is stored. None is stored before the first list of pods, and
+// after an update from a version of islet without a brake.
 func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
@@ -282,8 +282,8 @@ func failedByPodGC(p *v1.Pod) bool {
 	})
 }
 
-// Accept ends the pods on hold. The user confirms with it that the control plane is right. It returns their
-// number.
+// Accept ends the pods on hold and returns their number. It is called when a user confirms that the control
+// plane is right to lack them.
 func (b *Brake) Accept(ctx context.Context) (int, error) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
@@ -338,9 +338,9 @@ func (b *Brake) setState(ctx context.Context, now state) {
 	}
 }
 
-// Run checks holds until ctx ends. It ends a hold whose time limit is over. It requests a new list in two
-// cases: when pods that were removed one by one can be judged together, and when the identity of the
-// control plane changes again.
+// Run checks the current hold periodically until ctx ends. It ends a hold whose time limit is over. It requests
+// a new list in two cases: when pods that were removed one by one can be judged together, and when the identity
+// of the control plane changes again.
 func (b *Brake) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -39,8 +39,10 @@ func NewAnswers() *Answers {
 	return &Answers{small: make(chan struct{}, smallPlaces), large: make(chan struct{}, 1)}
 }
 
-// A share is the part of the budget that a request uses, or all pages of a list. Shares cannot deadlock. A
-// share without a place waits for a small one. A share with a small place waits for the large one.
+// A share is the part of the budget that one request uses, or that all pages of a list use together. An answer
+// of up to freeAnswer bytes needs no place. For a longer answer the share acquires one of the small places. For
+// more than smallAnswer bytes it then also acquires the only large place. Because all shares acquire the places
+// in this order, they cannot deadlock.
 type share struct {
 	answers *Answers
 	mu      sync.Mutex // held during a wait, so that a share grows in one goroutine at a time

@@ -53,7 +53,7 @@ type record struct {
 type state int
 
 const (
-	standing state = iota // the machine has the name, as far as it knows
+	standing state = iota // the machine uses the name and has not seen another machine with it
 	newcomer              // the machine never had the name, and reads the Lease before it claims the name
 	barred                // another machine has the name
 )
