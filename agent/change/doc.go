@@ -1,5 +1,5 @@
-// Package change is the district of changes to a node: it tries a configuration or version that
-// is sent to the node, and keeps it only if the node is as healthy as before.
+// Package change contains the packages for changes to a node: they try a configuration or version that is sent to the
+// node, and keep it only if the node is as healthy as before.
 //
 //	configure  accepts a configuration that is sent to the node
 //	trial      decides whether it is kept; does no I/O but for its file

@@ -7,9 +7,9 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// authorities returns an error if next has another client CA file than now and that file is invalid. No client could
-// authenticate with a certificate then. The trial cannot detect that, because the node may have no client
-// certificate.
+// authorities returns an error if next has a different client CA file from the one in now, and that file is invalid.
+// With such a file, no client could authenticate with a certificate. The trial cannot detect that, because the node
+// itself may have no client certificate.
 func authorities(now, next *config.Config) error {
 	file := next.Kubelet.Authentication.X509.ClientCAFile
 	if file == "" || file == now.Kubelet.Authentication.X509.ClientCAFile {

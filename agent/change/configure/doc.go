@@ -10,8 +10,8 @@
 //	                        '--Begin--> Restart: the agent ends and becomes a guard
 //
 // If the good configuration has become invalid, or the agent cannot run with it on this host, the agent uses the
-// previous good one, or the node's own files.
+// previous good one. If that fails too, it uses the node's own files.
 //
-// A Start selects the configuration before the agent exists. A Keeper is a part of the agent. On a node to which
-// nothing was ever sent, the Keeper only waits for a signal; it reads and writes no file.
+// A Start selects the configuration before the agent is created. A Keeper is a part of the agent. If nothing was ever
+// sent to the node, the Keeper only waits for a signal. It then reads and writes no file.
 package configure

@@ -12,21 +12,21 @@ import (
 	"github.com/islet-edge/islet/edge/link"
 )
 
-// Node returns the state of the node, which a Keeper compares with the state before the trial.
+// Node contains functions that return the node's state. A Keeper compares that state with the state before the trial.
 type Node struct {
 	Link      func() link.State
 	Ready     func(context.Context) []string // reasons why the node is not ready
-	Known     func() error                   // an error while the running pods are not known
-	Looked    func() bool                    // whether Pressures has been measured in this run
+	Known     func() error                   // not nil while the running pods are unknown
+	Looked    func() bool                    // whether Pressures has been measured since the agent started
 	Pressures func() []v1.NodeConditionType
-	Reach     func(context.Context) error // an error if the kubelet API is not reachable
+	Reach     func(context.Context) error // not nil if the kubelet API is not reachable
 	Spoken    func() bool                 // whether all sources have reported their pods
 	Pods      func() []*v1.Pod
-	Held      func() []types.UID // pods that would end if there were no trial
-	Confirmed func(*v1.Pod) bool // on trial: whether this agent itself found the ready pod to be ready
+	Held      func() []types.UID // pods that are only kept because of the trial
+	Confirmed func(*v1.Pod) bool // whether this agent, which is on trial, has itself found the ready pod to be ready
 }
 
-// Connect sets the node whose state the trials compare. It is called once, before Run.
+// Connect sets the node whose states are compared. It is called once, before Run. It is called once, before Run.
 func (k *Keeper) Connect(n Node) { k.c.Node = n }
 
 func (n *Node) facts(ctx context.Context) (f trial.Facts) {
@@ -63,8 +63,8 @@ func activePods(all []*v1.Pod) (out []*v1.Pod) {
 	return out
 }
 
-// podFacts adds the state of the pods to the facts. Pods that ended by themselves or were deleted do
-// not count as a fault of the node.
+// podFacts adds the state of the pods to the facts. Pods that ended by themselves or were deleted are not counted as
+// failures of the node.
 func podFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	f.Pods, f.Rejected, f.Known = map[string]bool{}, map[string]string{}, map[string]bool{}
 	f.Names, f.Probes = map[string]string{}, map[string]string{}

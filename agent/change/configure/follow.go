@@ -18,9 +18,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A Follower offers the configuration of a ConfigMap to the Keeper. The node's own files name the ConfigMap. If they
-// do not, the Node's annotation may name one in kube-system. So only users with write access to kube-system can
-// configure the node through the annotation.
+// A Follower offers the configuration of a ConfigMap to the Keeper. The node's own files can name the ConfigMap. If
+// they do not, an annotation of the Node can name one in kube-system. So only users with write access to kube-system
+// can configure the node through the annotation.
 type Follower struct {
 	keeper  *Keeper
 	source  *configsource.Source
@@ -28,14 +28,14 @@ type Follower struct {
 
 	mu              sync.Mutex
 	namespace, name string
-	known           bool // the Node was read, or the files name a ConfigMap
+	known           bool // the Node was read, or the node's own files name a ConfigMap
 }
 
 // NewFollower returns a Follower. It makes no network call. retry signals that the API server may be reachable again.
 func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slog.Logger) (*Follower, error) {
 	f := &Follower{keeper: k, changed: make(chan struct{}, 1)}
 	if own := &k.c.Edge.Configuration; own.ConfigMap != "" {
-		f.namespace, f.name, _ = own.Object() // it has been validated
+		f.namespace, f.name, _ = own.Object() // the content has been validated
 		f.known = true
 	}
 	var err error
@@ -84,8 +84,8 @@ func (f *Follower) Run(ctx context.Context) error {
 	return f.source.Run(ctx)
 }
 
-// leave offers the node's own files for a trial if the node uses the configuration of a ConfigMap but no longer
-// follows one.
+// leave offers the node's own files for a trial if the configuration in use came from a ConfigMap and no ConfigMap is
+// followed any more.
 func (f *Follower) leave() {
 	f.mu.Lock()
 	known := f.known
@@ -109,7 +109,7 @@ func (f *Follower) leave() {
 	}
 }
 
-// unfollow stores that no ConfigMap is followed.
+// unfollow stores that the node follows no ConfigMap.
 func (k *Keeper) unfollow() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// Restart is the cause with which an agent ends when its process must be replaced by one with Role.
+// Restart is the cause with which an agent ends if it must be replaced by a process with the role Role.
 type Restart struct{ Role guard.Role }
 
-// Error returns a message for logs.
+// Error returns the message for logs.
 func (r *Restart) Error() string { return "the agent restarts" }
 
 type timeOf = func() time.Time
@@ -30,19 +30,19 @@ type Config struct {
 	*config.Config
 	Start *Start
 	Node  Node
-	// Version is the version of this process. Newer reports whether version a is newer than b.
+	// Version is the version of this process. Newer reports whether version a is newer than version b.
 	Version string
 	Newer   func(a, b string) (bool, error)
 	Events  event.Sink
-	// Changed is called when Condition or Annotations have changed. It must not block. It may be nil.
+	// Changed is called when the result of Condition or Annotations has changed. It must not block. It may be nil.
 	Changed func()
-	// End ends the agent with a cause, which is a *Restart.
+	// End ends the agent. Its argument is a *Restart.
 	End func(error)
 	Now timeOf
 	Log *slog.Logger
 }
 
-// A Keeper accepts configurations and tries them. Its methods may be called concurrently.
+// A Keeper accepts configurations and runs their trials. Its methods may be called concurrently.
 type Keeper struct {
 	c    Config
 	dir  string
@@ -52,23 +52,23 @@ type Keeper struct {
 	mu      sync.Mutex
 	record  trial.Record
 	fell    error  // why the good configuration is not in use
-	broken  error  // why the record could not be used
+	broken  error  // why the record of configurations could not be used
 	waiting string // the condition for which the trial waits
 	ending  bool   // the agent is ending for a trial
 	follows Followed
-	granted []string // fields that need consent by now, but were set without it by an older version
+	granted []string // fields that need consent in this version, but were set without it in an older one
 }
 
 // Followed is the state of the source that the node follows.
 type Followed struct {
 	Source  string // empty if the node follows no source
-	Problem string // why it cannot be followed; empty if it can
+	Problem string // why the source cannot be followed; empty if it can
 }
 
-// Open returns the Keeper, with the record of the Start. This process must have locked the state
+// Open returns the Keeper for the record that the Start has loaded. This process must have locked the state
 // directory.
 func Open(c Config) (*Keeper, error) {
-	// Without a boot ID a reboot cannot be distinguished from a restart of the agent.
+	// Without a boot ID, a reboot cannot be distinguished from a restart of the agent.
 	k := &Keeper{c: c, dir: c.Dirs.State, boot: bootid.Read(), wake: make(chan struct{}, 1)}
 	changed := c.Start.settle(&c, k.boot)
 	k.record, k.fell, k.broken = c.Start.record, c.Start.fell, c.Start.broken
@@ -88,8 +88,8 @@ func Open(c Config) (*Keeper, error) {
 	return k, nil
 }
 
-// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it. ended
-// is set if this process has ended the trial.
+// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it. It is
+// told by ended whether this process has ended the trial.
 func (k *Keeper) reportTrial(ended bool) {
 	c, r := k.c, &k.record
 	after := c.Start.Role.After && c.Start.Role.Fallbacks == 0 // this process follows a trial
@@ -152,7 +152,7 @@ func (k *Keeper) reportFailure(last trial.Outcome) {
 	}
 }
 
-// Reasons of events.
+// Reasons of the events.
 const (
 	ReasonTrying   = "ConfigurationOnTrial"
 	ReasonAccepted = "ConfigurationAccepted"
@@ -164,7 +164,7 @@ const (
 	ReasonFailedProgram = "IsletUpdateFailed"
 )
 
-// Run waits for an assigned configuration or program and starts its trial. In a process on trial, it judges the
+// Run waits until a configuration or program is assigned, and starts its trial. In a process on trial, it judges the
 // trial. It returns when ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.c.Start.OnTrial() {
@@ -192,8 +192,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// The agent restarts after these intervals to check whether it can run with the good configuration again. The
-// interval doubles each time, because the node does not answer during a restart.
+// After these intervals the agent restarts, to check whether it can run with the good configuration again. The
+// interval doubles each time, because the node's servers are unavailable during a restart.
 const (
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
@@ -207,7 +207,7 @@ func (k *Keeper) retryDelay() time.Duration {
 	return min(firstRetry<<min(k.c.Start.Role.Fallbacks-1, 10), lastRetry)
 }
 
-// restart restarts the agent to try the good configuration, unless the agent is already ending.
+// restart restarts the agent to retry the good configuration, unless the agent is already ending.
 func (k *Keeper) restart() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -221,15 +221,15 @@ func (k *Keeper) restart() {
 }
 
 const (
-	// factsInterval is the time between two readings of the node's facts.
+	// factsInterval is the interval at which the node's facts are read.
 	factsInterval = time.Second
-	// maxHealthWait is how long an assigned configuration waits for the node to become healthy. Then its trial
-	// begins anyway, because the configuration may be the remedy.
+	// maxHealthWait is the maximum time for which an assigned configuration waits until the node is healthy. Then its
+	// trial begins anyway, because the configuration may be what repairs the node.
 	maxHealthWait = time.Minute
 )
 
-// ready waits until the node is healthy, or maxHealthWait has passed. A configuration that came over the link also
-// waits for the link, without a limit. ready returns false if ctx has ended.
+// ready waits until the node is healthy, for at most maxHealthWait. For a configuration that came over the link, it
+// also waits until the link is up, without a limit. ready returns false if ctx has ended.
 func (k *Keeper) ready(ctx context.Context) bool {
 	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
@@ -250,7 +250,7 @@ func (k *Keeper) ready(ctx context.Context) bool {
 		if now != waits { // another configuration was assigned, so the wait starts again
 			waits, began = now, time.Now()
 		}
-		// Without a link, the trial could not detect that the configuration breaks the link.
+		// Without a link, the trial could not detect a configuration that breaks the link.
 		if patient := time.Since(began) < maxHealthWait || remote(now) && f.Link != ""; well || !patient {
 			return ctx.Err() == nil
 		}
@@ -262,13 +262,13 @@ func (k *Keeper) ready(ctx context.Context) bool {
 	}
 }
 
-// remote reports whether a configuration came over the link, not from an operator at the node.
+// remote reports whether a configuration came over the link. The others come from an operator at the node.
 func remote(c *trial.Configuration) bool {
 	return !c.Asked && (c.Source.Name != "" || c.Program != nil)
 }
 
-// begin starts the trial of the assigned configuration or program. It stores the record first, so that every failure
-// from then on leads back to the good configuration. It returns false if the trial cannot begin.
+// begin starts the trial of the assigned configuration or program. It stores the record first, so that any later
+// failure leads back to the good configuration. It returns false if the trial cannot begin.
 func (k *Keeper) begin(ctx context.Context) bool {
 	facts := k.c.Node.facts(ctx)
 	k.mu.Lock()
@@ -289,7 +289,7 @@ func (k *Keeper) begin(ctx context.Context) bool {
 	return true
 }
 
-// judge compares the node with its state before the trial until the trial is decided.
+// judge compares the node with its state before the trial, until the trial has a result.
 func (k *Keeper) judge(ctx context.Context) {
 	k.mu.Lock()
 	t := k.record.Trial
@@ -331,8 +331,8 @@ func (k *Keeper) judge(ctx context.Context) {
 	}
 }
 
-// healthyFor returns how long the node must be healthy in this trial. The configuration on trial cannot change that
-// without the node's consent.
+// healthyFor returns how long the node must be healthy for the trial to succeed. The configuration on trial cannot
+// change this time without the node's consent.
 func (k *Keeper) healthyFor() time.Duration {
 	d := k.c.Edge.Configuration.HealthyFor.Duration
 	if k.record.Tries() {
@@ -341,9 +341,9 @@ func (k *Keeper) healthyFor() time.Duration {
 	return d
 }
 
-// accept stores that the configuration or program on trial is good. It returns the reason if it cannot. For a
-// program, only the installation can fail. If its success cannot be stored, such as on a full disk, the next agent
-// detects and stores it.
+// accept records the configuration or program on trial as good. It returns the reason if that fails. For a program,
+// only the installation can fail the trial. If the success of the trial cannot be stored, for example because the
+// disk is full, the next agent detects and stores it.
 func (k *Keeper) accept() (why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -356,7 +356,7 @@ func (k *Keeper) accept() (why string) {
 			err = nil
 		}
 	}
-	k.ending = err == nil // later offers are left to the next agent
+	k.ending = err == nil // the next agent handles later offers
 	if err != nil {
 		return err.Error()
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Local is the Keeper's interface for an operator at the node.
+// Local is the interface to the Keeper for an operator at the node.
 type Local struct{ *Keeper }
 
 // Apply offers a KubeletConfiguration, an EdgeConfiguration or both.

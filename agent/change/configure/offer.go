@@ -13,9 +13,9 @@ import (
 // ErrBusy is returned while a trial is in progress.
 var ErrBusy = errors.New("another configuration or version is on trial; wait until the trial has ended (islet config)")
 
-// Offer offers a configuration for a trial. The error lists the invalid fields of a rejected configuration. asked is
-// set for an operator's request, which may repeat a trial that has failed. If dry is set, Offer only checks the
-// configuration.
+// Offer offers a configuration for a trial. It returns an error that lists the invalid fields if the configuration is
+// rejected. An operator's request, for which asked is set, may repeat a trial that has failed. If dry is set, Offer
+// only checks the configuration.
 func (k *Keeper) Offer(c *trial.Configuration, asked, dry bool) error {
 	return k.offer(c, c.Consent, asked, dry)
 }
@@ -63,17 +63,17 @@ func (k *Keeper) offer(c *trial.Configuration, consent []string, asked, dry bool
 	return nil
 }
 
-// busy returns ErrBusy if no new configuration is accepted now. The caller holds mu.
+// busy returns ErrBusy if no configuration can be accepted now. The caller holds mu.
 func (k *Keeper) busy(c *trial.Configuration, asked bool) error {
-	// A followed source offers its configuration again later.
+	// A source that is followed offers its configuration again later.
 	if k.ending || k.record.Trial != nil || !asked && k.record.Tries() && k.record.Assigned.ID != c.ID {
 		return ErrBusy
 	}
 	return nil
 }
 
-// check returns an error if a configuration cannot be tried. A program needs no check, because it runs with the
-// configuration that is in use.
+// check returns an error if a configuration is not valid for a trial. A program is not checked, because it runs with
+// the configuration that is in use.
 func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 	if c.Program != nil {
 		return nil
@@ -81,8 +81,8 @@ func (k *Keeper) check(c *trial.Configuration, consent []string) error {
 	return k.c.Start.check(c, consent, k.c.Config, len(activePods(k.c.Node.Pods())))
 }
 
-// save stores the record. If that fails, it restores before in memory. It does not replace a record on disk that
-// could not be read but may be valid, because a later start may be able to read it.
+// save stores the record. If that fails, it restores the record before in memory. A record on disk that could not be
+// read is not replaced if it may be valid, because the agent may be able to read it after a restart.
 func (k *Keeper) save(before trial.Record) error {
 	if k.broken != nil && !trial.Broken(k.broken) {
 		k.record = before
@@ -110,7 +110,7 @@ func (k *Keeper) Revert() (*trial.Configuration, error) {
 	if good.IsLocal() && before.IsLocal() {
 		return nil, errors.New("there is no previous configuration: the node uses its own files, and used nothing else before")
 	}
-	// A field that the good configuration changed with consent may be changed back.
+	// A field that was changed with consent by the good configuration may be changed back.
 	var consent []string
 	if good != nil {
 		consent = append(consent, good.Consent...)

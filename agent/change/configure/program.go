@@ -13,15 +13,15 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// Times of the trial of a program. A program that does not work is replaced again within a minute.
+// Times of a program's trial. A program that does not work is replaced within a minute.
 const (
 	programHealthy  = 30 * time.Second
-	programDeadline = 50 * time.Second // a program that hangs is then killed, and the previous one is started
+	programDeadline = 50 * time.Second // then a program that hangs is killed, and the previous one is started
 )
 
-// OfferProgram offers another version of islet for a trial with the configuration that is in use. asked is set for an
-// operator's request, which may repeat a trial that has failed. OfferProgram returns whether the program will be
-// tried.
+// OfferProgram offers another version of islet for a trial with the configuration that is in use. An operator's
+// request, for which asked is set, may repeat a trial that has failed. OfferProgram returns whether the program will
+// be tried.
 func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods bool) (id string, tried bool, err error) {
 	k.mu.Lock()
 	good := k.active()
@@ -35,8 +35,8 @@ func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods b
 	return c.ID, err == nil && k.record.Assigned == c, err
 }
 
-// leftVersion returns the newest version that the node leaves if it downgrades to version. It returns "" if version
-// is newer than the running one. The caller holds mu.
+// leftVersion returns the newest version that the node runs or has run, if version is a downgrade from it. It returns
+// "" if version is newer than the running one. The caller holds mu.
 func (k *Keeper) leftVersion(version string) string {
 	if newer, err := k.c.Newer(version, k.c.Version); err != nil || newer {
 		return ""
@@ -47,7 +47,7 @@ func (k *Keeper) leftVersion(version string) string {
 	return k.c.Version
 }
 
-// Busy returns an error if no program can be offered now. asked is set for an operator's request, which replaces a
+// Busy returns an error if no program can be offered now. An operator's request, for which asked is set, replaces a
 // waiting configuration.
 func (k *Keeper) Busy(asked bool) error {
 	k.mu.Lock()
@@ -63,8 +63,8 @@ func (k *Keeper) Busy(asked bool) error {
 	return nil
 }
 
-// Refused reports whether only an operator may have a program tried. That is so if it has failed, or if an operator
-// has downgraded from this version or a newer one. sum is the checksum of its archive.
+// Refused reports whether a program is tried only on an operator's request. That is so if its trial has failed, or if
+// an operator has downgraded from its version or a newer one. sum is the checksum of its archive.
 func (k *Keeper) Refused(version, sum string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,8 +95,9 @@ func (k *Keeper) guardRole(c *trial.Configuration) guard.Role {
 	return r
 }
 
-// install installs a program that passed its trial, by one rename. After the rename the program is installed even if
-// nothing else was stored: see installed. An error means that it was not renamed.
+// install installs a program that has passed its trial. It does so with a single rename. After the rename the program
+// counts as installed, even if its success is not stored: see installed. If install returns an error, the file was
+// not renamed.
 func (k *Keeper) install(c *trial.Configuration) error {
 	if c == nil || c.Program == nil {
 		return nil
@@ -111,8 +112,8 @@ func (k *Keeper) install(c *trial.Configuration) error {
 	return nil
 }
 
-// installed reports whether the running version is the program on trial, which was installed before its success was
-// stored.
+// installed reports whether this process runs the program on trial. Then the program was installed, but its success
+// could not be stored.
 func installed(c *trial.Configuration, version string) bool {
 	if c == nil || c.Program == nil || c.Program.Version != version {
 		return false

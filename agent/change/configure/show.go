@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Show returns the configurations that were sent to the node, the one in use, and the results of trials.
+// Show returns the configurations that were sent to the node, the configuration in use, and the results of trials.
 func (k *Keeper) Show() api.Configuration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,7 +65,7 @@ func (k *Keeper) active() *trial.Configuration {
 	return k.record.Good
 }
 
-// overridden reports whether an operator requested another configuration than that of the followed source.
+// overridden reports whether an operator has requested a configuration other than that of the followed source.
 func (k *Keeper) overridden() bool {
 	r, wanted := &k.record, k.assigned()
 	failed := r.Failed != nil && r.Failed.ID == r.Followed
@@ -73,7 +73,7 @@ func (k *Keeper) overridden() bool {
 }
 
 // problem returns why the node does not use the last configuration that was sent to it. It returns "" if the node
-// uses it or will try it.
+// uses that configuration or will try it.
 func (k *Keeper) problem() string {
 	switch r := &k.record; {
 	case k.broken != nil:
@@ -86,7 +86,7 @@ func (k *Keeper) problem() string {
 	return ""
 }
 
-// Problems returns the problems for islet status.
+// Problems returns the problems that islet status shows.
 func (k *Keeper) Problems() (out []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,7 +110,7 @@ func (k *Keeper) Problems() (out []string) {
 }
 
 // Conditions returns the configuration condition of the Node, or nil if nothing was ever sent to the node. Its type
-// is that of the kubelet's former condition.
+// is that of the condition that kubelets had for dynamic configuration.
 func (k *Keeper) Conditions() []v1.NodeCondition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -138,8 +138,8 @@ func (k *Keeper) Conditions() []v1.NodeCondition {
 
 const maxMessage = 1 << 10
 
-// Annotations returns annotations of the Node. They replace the field status.config, which API servers no longer
-// store since the kubelet's feature was removed.
+// Annotations returns annotations of the Node. They replace the field status.config, which API servers have not
+// stored since the kubelet's feature was removed.
 func (k *Keeper) Annotations() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -163,7 +163,7 @@ func (k *Keeper) Annotations() map[string]string {
 	return map[string]string{keys.ConfigurationStatus: string(text)}
 }
 
-// assigned returns the configuration that waits for its trial or is on trial, or else the good one.
+// assigned returns the configuration that waits for its trial or is on trial, or the good one if there is none.
 func (k *Keeper) assigned() *trial.Configuration {
 	if k.record.Assigned != nil && !k.record.Tries() {
 		return k.record.Assigned

@@ -20,24 +20,24 @@ type Start struct {
 	record trial.Record
 	broken error                // why the record cannot be used
 	used   *trial.Configuration // the selected configuration; it points into record
-	passed int                  // the index of used in record.Kept(), so the number of skipped configurations
+	passed int                  // the index of used in record.Kept(), which is the number of skipped configurations
 	fell   error                // why the first configuration was skipped
 }
 
-// Begin returns a Start. It does no I/O. args is the agent's command line.
+// Begin returns a Start. It does no I/O. args are the agent's command-line arguments.
 func Begin(role guard.Role, args []string) *Start { return &Start{Role: role, args: args} }
 
-// Load loads the configuration like config.Load, but prefers the good one that was sent to the node, or the one on
-// trial. If the good one has become invalid, such as after a change of the node's own files, Load uses the previous
-// good one, or the node's own files. The Keeper then reports why.
+// Load loads the configuration like config.Load, but prefers a configuration that was sent to the node: the one on
+// trial, or the good one. If the good one has become invalid, for example because the node's own files have changed,
+// Load uses the previous good one, or else the node's own files. The Keeper then reports why.
 func Load(args []string) (*config.Config, []config.Notice, error) {
 	return Begin(guard.Role{}, args).Load()
 }
 
-// Load implements the function Load for this Start. It attempts the configurations in the order of record.Kept(): the
-// newest good one first, the node's own files last. Each attempt loads the record again, so that used always points
-// into the current record. The first Role.Passed configurations are skipped, because an earlier process could not run
-// with them. On trial there is one attempt, with the configuration on trial.
+// Load tries the configurations in the order of record.Kept(): the newest good one first, the node's own files last.
+// For each configuration it loads the record again, so that used always points into the current record. The first
+// Role.Passed configurations are skipped, because an earlier process could not run with them. A process on trial only
+// tries the configuration on trial.
 func (s *Start) Load() (*config.Config, []config.Notice, error) {
 	s.passed = s.Role.Passed
 	if s.Role.UnfitReason != "" {
@@ -68,12 +68,13 @@ func (s *Start) Load() (*config.Config, []config.Notice, error) {
 	}
 }
 
-// SkipReason returns why Load skipped the best configuration. It is nil if Load did not.
+// SkipReason returns why Load skipped the best configuration. It is nil if no configuration was skipped.
 func (s *Start) SkipReason() error { return s.fell }
 
-// fallBack returns the role of a process that skips the current configuration, because this process cannot run with
+// fallBack returns the role of the process that skips the current configuration, because this process cannot run with
 // it on this host. That process uses the next configuration of record.Kept(). The cause may be temporary, so the
-// Keeper restarts the agent later to try again. fallBack returns false if there is no other configuration.
+// Keeper of that process restarts the agent later to retry the configuration. fallBack returns false if there is no
+// other configuration.
 func (s *Start) fallBack(why error) (next guard.Role, other bool) {
 	if s.OnTrial() || s.passed == len(s.record.Kept())-1 {
 		return next, false
@@ -88,10 +89,11 @@ func (s *Start) fallBack(why error) (next guard.Role, other bool) {
 	return next, true
 }
 
-// HandleUnfit is called when this process cannot run on this host with its configuration. It returns the exit code.
-// If the configuration is a good one that was sent to the node, HandleUnfit replaces the process by one with the
-// previous good configuration, because an operator may not be able to reach the node. It does not do so for the
-// node's own files, which the operator has to correct, and on trial, where the guard reverts the change.
+// HandleUnfit is called if this process cannot run with its configuration on this host. It returns the exit code. If
+// the configuration is a good one that was sent to the node, HandleUnfit replaces this process with one that uses the
+// previous good configuration, because an operator may not be able to reach the node. It does not replace the process
+// if the node's own files are in use, which the operator has to correct, or on trial, where the guard reverts the
+// change.
 func (s *Start) HandleUnfit(err error, log *slog.Logger) int {
 	s.Role.ReportResult(err.Error())
 	log.Error("this host does not meet the requirements of the configuration; islet doctor reports more", "error", err)
@@ -110,12 +112,12 @@ func (s *Start) use(c *trial.Configuration) *config.Sent {
 	}
 }
 
-// OnTrial reports whether this process is on trial, with another configuration or version.
+// OnTrial reports whether this process is the agent on trial, with another configuration or version.
 func (s *Start) OnTrial() bool { return s.Role.Kind == guard.Trial }
 
-// Holds reports whether this process is on trial with a change that does not affect which pods are desired. Then a
-// pod that its source no longer lists must not end. The cause may be the change, such as a version that does not find
-// a manifest.
+// Holds reports whether this process is on trial and the change on trial does not affect which pods are desired. In
+// that case a pod that its source no longer lists must not be ended. The change itself may be the cause, for example
+// if the new version does not find a manifest.
 func (s *Start) Holds(now *config.Config) bool {
 	if !s.OnTrial() || s.record.Tries() {
 		return s.OnTrial()
@@ -124,8 +126,8 @@ func (s *Start) Holds(now *config.Config) bool {
 	return err != nil || config.SameManifests(good, now)
 }
 
-// samePressure reports whether the configuration on trial has the same eviction thresholds as the good one. Then pods
-// cause a new pressure during the trial, not the configuration.
+// samePressure reports whether a configuration on trial has the same eviction thresholds as the good one. If it does,
+// a pressure that arises during the trial is caused by pods, not by the configuration.
 func (s *Start) samePressure(now *config.Config) bool {
 	good, err := s.load(s.record.Good)
 	return err == nil && config.SamePressure(good, now)
@@ -137,15 +139,15 @@ func (s *Start) load(c *trial.Configuration) (*config.Config, error) {
 	return next, err
 }
 
-// check returns errors, one for each field that prevents the trial of a configuration. now is the configuration in
-// use, pods the number of the node's pods. consent names protected fields that the configuration may change.
+// check returns one error for each field that prevents the trial of a configuration. now is the configuration in use,
+// and pods is the number of the node's pods. The configuration may change the protected fields that consent names.
 func (s *Start) check(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
 	next, err := s.load(c)
 	if err != nil {
 		return err
 	}
 	own, err := s.load(nil)
-	if err != nil { // the node's own files are valid only together with a sent configuration
+	if err != nil { // the node's own files may be valid only together with a sent configuration
 		own = nil
 	}
 	errs := slices.Concat(config.Withheld(now, next, own, consent), config.Held(now, next, pods), next.CheckHost(os.DirFS("/")))
@@ -156,13 +158,14 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 }
 
 // granted returns the fields that the configuration in use has set without consent, because an older version of islet
-// did not require it. It reads the node's own files only if the configuration was accepted by such a version.
+// did not require it for them. It reads the node's own files only if the configuration was accepted by such an older
+// version.
 func (s *Start) granted(now *config.Config) []string {
 	if s.used.IsLocal() || s.used.Program != nil || s.used.Binding >= config.Binding {
 		return nil
 	}
 	own, err := s.load(nil)
-	if err != nil { // the node's own files are valid only together with a sent configuration
+	if err != nil { // the node's own files may be valid only together with a sent configuration
 		return nil
 	}
 	names, err := config.Granted(own, now, s.used.Consent)
@@ -172,8 +175,8 @@ func (s *Start) granted(now *config.Config) []string {
 	return names
 }
 
-// settle ends a trial of an earlier process in the record. It reports whether the record has changed and must be
-// stored. The caller has locked the directory.
+// settle ends, in the record, a trial that an earlier process has started. It reports whether the record has changed
+// and must be stored. The caller has locked the directory.
 func (s *Start) settle(c *Config, boot string) (changed bool) {
 	if s.broken != nil && trial.Broken(s.broken) {
 		if err := trial.SetAside(c.Dirs.State); err != nil {
@@ -199,7 +202,7 @@ func (s *Start) settle(c *Config, boot string) (changed bool) {
 			r.Fail("the agent was killed or stopped during the trial", true, c.Now())
 		}
 	}
-	if r.Tries() && r.Assigned.Program.Left == "" { // a package manager may have installed the version meanwhile
+	if r.Tries() && r.Assigned.Program.Left == "" { // a package manager may have installed this version meanwhile
 		if newer, err := c.Newer(r.Assigned.Program.Version, c.Version); err == nil && !newer {
 			r.Drop(fmt.Sprintf("the running islet %s is not older", c.Version), c.Now())
 			changed = true

@@ -1,5 +1,5 @@
-// Package guard runs an agent on trial under supervision. The process that the service manager
-// started becomes a guard, which does as little as possible, and the agent on trial is its child:
+// Package guard runs an agent on trial under supervision. The process that the service manager started becomes a
+// guard, which does as little as possible. The agent on trial is its child:
 //
 //	agent --Become(exec, same pid)--> guard --starts--> agent on trial
 //	                                    |                   |
@@ -8,13 +8,14 @@
 //	                                    | ends the child
 //	agent <-----Become(exec, same pid)--'
 //
-// Pods run below shims, so a trial affects them no more than a restart of the agent. The guard is a separate process
-// because a timer in the agent could not handle an agent that hangs or crashes, or a broken program. It works the
-// same under systemd, under OpenRC, in a container and without an init system, and needs no watchdog of the service
-// manager. If the guard is killed, the kernel kills the child with it, so that two agents never run at the same time.
+// Pods run below shims, so a trial does not affect them more than a restart of the agent. The guard is a separate
+// process because a timer in the agent could not handle an agent that hangs or crashes, or a broken program. It works
+// the same under systemd, under OpenRC, in a container and without an init system, and needs no watchdog of the
+// service manager. If the guard is killed, the kernel also kills the child, so that two agents never run at the same
+// time.
 //
-// The guard does not store the result of a successful trial. The child does so before it reports good. If the new
-// program was installed, by a rename, the guard becomes that program even if the child ended before it could report.
-// The child's reports are read with a size limit. A child that closes the pipe does not end the trial; the deadline
-// does. Without a trial there is no guard, and the only cost is reading an environment variable.
+// The guard does not store the result of a successful trial. The child stores it before it reports good. The new
+// program is installed by a rename. After that, the guard becomes the new program even if the child ended before it
+// could report. The child's reports are read with a size limit. If a child closes the pipe, the trial goes on until
+// the deadline. Without a trial there is no guard. The only cost is then reading an environment variable.
 package guard

@@ -20,10 +20,12 @@ import (
 	"time"
 )
 
-// variable is the environment variable with the role of this process. Its other children do not inherit it.
+// variable is the environment variable that contains the role of this process. The role's other child processes do
+// not inherit it.
 const variable = "ISLET_GUARD"
 
-// notify is the environment variable with systemd's notification socket. Only the main process may use the socket.
+// notify is the environment variable that contains the address of systemd's notification socket. Only the main process
+// may use the socket.
 const notify = "NOTIFY_SOCKET"
 
 // A Kind is the kind of a process.
@@ -37,28 +39,29 @@ const (
 )
 
 // A Role is the role of this process. Its methods except Report must be called on the main goroutine, which main
-// locks to the main thread. A child is killed when the thread that started it ends, and exec keeps the namespaces of
-// the calling thread.
+// locks to the main thread. A child is killed when the thread that started it ends. exec keeps the namespaces of the
+// calling thread.
 type Role struct {
 	Kind     Kind          `json:"kind,omitempty"`
-	Deadline time.Duration `json:"deadline,omitempty"` // of a Guard: when the trial has failed
-	// Program is the program of the agent on trial, and Installed the one that this process becomes
-	// if the trial succeeds. Both are empty if a configuration is on trial.
+	Deadline time.Duration `json:"deadline,omitempty"` // for a Guard: the trial fails after this time
+	// Program is the program of the agent on trial. Installed is the program that this process becomes if the trial
+	// succeeds. Both are empty if a configuration is on trial.
 	Program   string   `json:"program,omitempty"`
 	Installed string   `json:"installed,omitempty"`
-	Why       string   `json:"why,omitempty"`    // of an Agent: why the trial before it failed
-	Outage    bool     `json:"outage,omitempty"` // of an Agent: it failed only because of an outage
-	Pods      []string `json:"pods,omitempty"`   // of an Agent: the pods and pressures that alone made it fail
-	After     bool     `json:"after,omitempty"`  // of an Agent: the process was a guard or another agent before
-	// An Agent skips good configurations with which it could not run on this host. Passed is their number,
-	// UnfitReason the error of the newest, and Fallbacks how often in a row the agent has skipped it.
+	Why       string   `json:"why,omitempty"`    // for an Agent: why the preceding trial failed
+	Outage    bool     `json:"outage,omitempty"` // for an Agent: the trial failed only because of an outage
+	Pods      []string `json:"pods,omitempty"`   // for an Agent: the pods and pressures that were the only reason for the failure
+	After     bool     `json:"after,omitempty"`  // for an Agent: this process had another role before
+	// An Agent skips good configurations with which it cannot run on this host. Passed is the number of skipped
+	// configurations, UnfitReason is the error of the newest one, and Fallbacks counts how often in a row the agent
+	// has skipped one.
 	Passed      int    `json:"passed,omitempty"`
 	UnfitReason string `json:"unfit,omitempty"`
 	Fallbacks   int    `json:"falls,omitempty"`
 
-	notify  string         // systemd's socket, for the next role
-	reports *os.File       // of a Trial
-	signals chan os.Signal // of a Guard: requests to end
+	notify  string         // path of systemd's socket, for the next role
+	reports *os.File       // for a Trial
+	signals chan os.Signal // for a Guard: signals that request its end
 }
 
 // TakeRole reads the role of this process from its environment. It is called once, before anything
@@ -118,11 +121,11 @@ func (r *Role) ReportResult(why string) {
 	if why != "" {
 		line = "bad: " + strings.Join(strings.Fields(why), " ") + "\n"
 	}
-	io.WriteString(r.reports, line) // it fails only if the guard has ended, and then this process is killed
+	io.WriteString(r.reports, line) // this fails only if the guard has ended, and then this process is killed
 }
 
-// Become replaces this process by one with another role, with the same PID and arguments. It
-// returns only if that fails.
+// Become replaces this process with one that has another role, but the same PID and arguments. It returns only if
+// that fails.
 func (r *Role) Become(next Role) error { return r.become(program, next) }
 
 func (r *Role) become(program string, next Role) error {
@@ -141,7 +144,7 @@ func (r *Role) become(program string, next Role) error {
 	return nil
 }
 
-// program returns the path of this process's program, also after its file was replaced.
+// program returns the path of this process's program. It also works after the file was replaced.
 const program = "/proc/self/exe"
 
 func withoutVariable(env []string, name string) (out []string) {
@@ -153,11 +156,11 @@ func withoutVariable(env []string, name string) (out []string) {
 	return out
 }
 
-// Timeouts of a child after SIGTERM.
+// Times to wait for a child after SIGTERM.
 const (
 	endGood    = 20 * time.Second
 	endBad     = 5 * time.Second
-	endStopped = 12 * time.Second // less than a service manager's timeout, more than an agent needs
+	endStopped = 12 * time.Second // shorter than a service manager's timeout, longer than an agent needs
 )
 
 // Supervise is the main function of a guard. It starts an agent on trial, and replaces itself by an agent after the
@@ -188,7 +191,7 @@ func (r *Role) Supervise(log *slog.Logger) int {
 		return r.handleVerdict(log, c, said)
 	case <-late.C:
 		c.end(endBad)
-		if said, ok := <-c.said; ok { // a report just before the end
+		if said, ok := <-c.said; ok { // a report that was sent just before the end
 			return r.handleVerdict(log, c, said)
 		}
 		why := fmt.Sprintf("the node was not as healthy as before within %s", r.Deadline)
@@ -239,7 +242,7 @@ func (r *Role) rollBack(log *slog.Logger, why string) int {
 	return 1
 }
 
-// stopped reports whether the guard received a signal while it ended the child.
+// stopped reports whether the guard received a signal while it was ending the child.
 func (r *Role) stopped(log *slog.Logger) bool {
 	select {
 	case s := <-r.signals:
@@ -260,14 +263,14 @@ func (r *Role) replaced() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// lastWords is how long the guard waits for the child's report after the child's end. The limit is needed because
+// lastWords is how long the guard waits for the child's report after the child has ended. The limit is needed because
 // descendants of the child may keep the pipe open.
 const lastWords = time.Second
 
 // A child is an agent on trial.
 type child struct {
 	cmd   *exec.Cmd
-	said  chan string   // the verdict; closed without one when the child has ended and its reports are read
+	said  chan string   // the verdict; closed without a verdict when the child has ended and its reports have been read
 	ended chan struct{} // closed when the child has ended and ProcessState is set
 
 	mu   sync.Mutex
@@ -275,7 +278,7 @@ type child struct {
 	pods []string // the last report of ReportBlamed
 }
 
-// waits returns the condition for which the child waits, as it was last reported.
+// waits returns the condition that the child last reported with Waits.
 func (c *child) waits() (why string, outage bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,11 +295,11 @@ func (c *child) blamed() []string {
 	return c.pods
 }
 
-// maxLine is the maximum length of a line that the child reports.
+// maxLine is the maximum length of a line in the child's reports.
 const maxLine = 64 << 10
 
-// listen reads the child's reports until a verdict, or until the child has ended and the pipe is
-// closed. A child that only closes the pipe may continue until the deadline.
+// listen reads the child's reports until it reads a verdict, or until the child has ended and the pipe is closed. A
+// child that only closes the pipe may run until the deadline.
 func (c *child) listen(in io.ReadCloser) {
 	defer close(c.said)
 	defer in.Close()
@@ -349,7 +352,7 @@ func start(program string) (*child, error) {
 	c := &child{cmd: cmd, said: make(chan string, 1), ended: make(chan struct{})}
 	go func() {
 		defer close(c.ended)
-		cmd.Wait() // the result is in ProcessState
+		cmd.Wait() // ProcessState contains the result
 		time.AfterFunc(lastWords, func() { in.Close() })
 	}()
 	go c.listen(in)

@@ -11,16 +11,16 @@ import (
 	"syscall"
 )
 
-// Reap reaps the children of the earlier roles of this process, if it had any.
+// Reap reaps the children that this process started in earlier roles, if it had any.
 func (r *Role) Reap(ctx context.Context) {
 	if r.After {
 		reap(ctx)
 	}
 }
 
-// reap reaps the children that this process has from an earlier role, such as shims, when they exit. Otherwise they
-// would remain as zombies. It must be called before the process starts other children. It returns at once, and its
-// goroutine ends with ctx or with the last of these children.
+// reap reaps the children that this process inherited from an earlier role, such as shims, when they exit. Otherwise
+// they would remain as zombies. It must be called before the process starts other children. It returns at once. Its
+// goroutine ends when ctx ends or the last of these children has exited.
 func reap(ctx context.Context) {
 	left := inherited()
 	if len(left) == 0 {

@@ -12,13 +12,13 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// checkConfiguration loads the configuration of the agent that runs this self-test, as this program would load it at
-// its start. The error names the field or the flag. So an update to a version without a feature gate or flag that the
-// node uses fails before the trial.
+// checkConfiguration loads the configuration of the agent that runs this self-test, in the way in which this program
+// would load it when it starts. The error names the field or the flag. So an update to a version that does not have a
+// feature gate or flag used by the node fails before the trial.
 //
-// agent is the agent's directory in /proc. checkConfiguration returns nil if this program was not staged by an agent
-// in the folder of the agent. It reads the command line of the agent in /proc, because agents of earlier versions do
-// not pass it.
+// agent is the agent's directory in /proc. checkConfiguration returns nil if no agent has staged this program in the
+// agent's own directory. It reads the command line of the agent in /proc, because agents of earlier versions do not
+// pass it.
 func checkConfiguration(self, agent string) error {
 	staged, err := filepath.Match(release.Program+"-*.new", filepath.Base(self))
 	exe, missing := os.Readlink(filepath.Join(agent, "exe"))

@@ -13,9 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim"
 )
 
-// Main checks that the database can be opened and written, and that the shim can be unpacked, in a
-// temporary directory, and that the configuration of the agent that runs it is valid. It returns the
-// exit code.
+// Main checks, in a temporary directory, that the database can be opened and written and that the shim can be
+// unpacked. It also checks that the configuration of the agent that runs it is valid. It returns the exit code.
 func Main(version string, stdout, stderr io.Writer) int {
 	if err := run(); err != nil {
 		fmt.Fprintln(stderr, "islet:", err)

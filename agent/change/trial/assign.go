@@ -2,8 +2,8 @@ package trial
 
 import "slices"
 
-// The source of an offer decides whether it is assigned, and whether it replaces an assigned configuration or
-// program that waits for its trial:
+// The source of an offer determines whether the offer is assigned, and whether it replaces an assigned configuration
+// or program that waits for its trial:
 //
 //	the offer of         a followed ConfigMap           a followed archive       an operator
 //	is assigned if       its content changed            it has not failed        always
@@ -12,7 +12,7 @@ import "slices"
 //	 - an operator's     yes                            no                       yes
 //	 - a program         no (it is offered again)       no                       yes
 
-// Assign handles an offer. asked is set for an operator's offer. Assign returns whether the offer is assigned now, and
+// Assign handles an offer. asked is set if an operator made it. Assign returns whether the offer is assigned now, and
 // whether the record has changed and must be stored.
 func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	switch {
@@ -25,7 +25,7 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	}
 	waits := r.waits()
 	switch {
-	// The same configuration waits already, and does not wait for the link.
+	// The same configuration is already waiting, and does not wait for the link.
 	case waits != nil && waits.ID == c.ID && waits.Asked && (waits.DespitePods || !c.DespitePods):
 		return false, false
 	case name(r.Good) == c.ID:
@@ -39,7 +39,7 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	return true, true
 }
 
-// waits returns the assigned configuration, or nil if none or a program is assigned.
+// waits returns the assigned configuration. It returns nil if nothing or a program is assigned.
 func (r *Record) waits() *Configuration {
 	if r.Assigned == nil || r.Assigned.Program != nil {
 		return nil
@@ -50,7 +50,7 @@ func (r *Record) waits() *Configuration {
 // Tries reports whether a program is assigned or on trial.
 func (r *Record) Tries() bool { return r.Assigned != nil && r.Assigned.Program != nil }
 
-// assignFollowed handles the offer of a followed ConfigMap. c is local if no ConfigMap is followed any more.
+// assignFollowed handles the offer of a followed ConfigMap. c is local if the node no longer follows one.
 func (r *Record) assignFollowed(c *Configuration) (tried, changed bool) {
 	if r.Tries() || r.Followed == c.ID {
 		return false, false
@@ -64,7 +64,7 @@ func (r *Record) assignFollowed(c *Configuration) (tried, changed bool) {
 	case name(r.Good) == c.ID:
 		r.Failed = nil
 		if known || waits != nil && waits.Source.Name != "" {
-			r.forget() // the good configuration is wanted again
+			r.forget() // the good configuration is requested again
 		}
 		return false, true
 	case r.Failed != nil && r.Failed.ID == c.ID:
@@ -74,8 +74,8 @@ func (r *Record) assignFollowed(c *Configuration) (tried, changed bool) {
 	return true, true
 }
 
-// Unfollow records that no ConfigMap is followed, and cancels the assigned configuration of a ConfigMap. It reports
-// whether the record has changed and must be stored.
+// Unfollow records that the node follows no ConfigMap, and cancels the assignment of a ConfigMap's configuration. It
+// reports whether the record has changed and must be stored.
 func (r *Record) Unfollow() (changed bool) {
 	if r.Trial != nil || r.Followed == "" || r.Followed == "local" {
 		return false
@@ -87,7 +87,7 @@ func (r *Record) Unfollow() (changed bool) {
 	return true
 }
 
-// Knows reports whether a program is among the last ones that failed.
+// Knows reports whether the program is among the programs that failed last.
 func (r *Record) Knows(p Program) bool { return slices.Contains(r.Refused, p.id()) }
 
 // assignProgram handles the offer of a program.
@@ -103,7 +103,7 @@ func (r *Record) assignProgram(c *Configuration, asked bool) (tried, changed boo
 	return true, true
 }
 
-// set assigns a configuration or program, or nothing if c is nil.
+// set assigns a configuration or program. If c is nil, nothing is assigned any more.
 func (r *Record) set(c *Configuration) {
 	r.Assigned, r.Attempts, r.Was, r.Vetoed = c, 0, nil, nil
 	switch {
@@ -115,7 +115,7 @@ func (r *Record) set(c *Configuration) {
 	}
 }
 
-// forget cancels an assigned configuration, and clears the last failure.
+// forget cancels the assignment of a configuration, and clears the last failure.
 func (r *Record) forget() {
 	r.Failed = nil
 	if !r.Tries() {

@@ -20,12 +20,12 @@ import (
 // File is the name of the record in the state directory.
 const File = "configuration.json"
 
-// maxFile is the maximum size of the record. Four configurations in escaped JSON need less.
+// maxFile is the maximum size of the record. Four configurations in escaped JSON take less space.
 const maxFile = 32 << 20
 
-// Load reads the record in a directory. If there is none, it returns the zero value. If the record cannot be read, it
-// returns the zero value and an error, and the node uses its own files. If the error is Broken, SetAside moves the
-// record away, so that a new one can be written.
+// Load reads the record from a directory. If there is none, it returns the zero value. If the record cannot be read,
+// it returns the zero value and an error, and the node uses its own files. If Broken is true for the error, SetAside
+// can rename the record, so that a new one can be written.
 func Load(dir string) (Record, error) {
 	path := filepath.Join(dir, File)
 	r, err := read(path)
@@ -41,8 +41,8 @@ func Load(dir string) (Record, error) {
 // ErrNewer means that a newer islet wrote the record in a format that this one cannot read.
 var ErrNewer = errors.New("it was written by a newer islet")
 
-// Broken reports whether an error of Load means that the record is damaged. The record may be valid if the system
-// could not read it, such as for lack of file descriptors, or if a newer islet wrote it.
+// Broken reports whether an error of Load means that the record is damaged. Otherwise the record may be valid: the
+// system could not read it, for example for lack of file descriptors, or a newer islet wrote it.
 func Broken(err error) bool {
 	return !errors.As(err, new(syscall.Errno)) && !errors.Is(err, ErrNewer)
 }
@@ -114,7 +114,7 @@ var fieldNames = func() (names []string) {
 	return names
 }()
 
-// encode returns the file's content for a record. Fields that only a newer islet knows are preserved.
+// encode returns the file's content for a record. It preserves fields that only a newer islet knows.
 func (r Record) encode() ([]byte, error) {
 	if r.Format <= Format {
 		r.Format, r.ReadBy = Format, readBy
@@ -130,14 +130,14 @@ func (r Record) encode() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// migrate converts a record of an earlier islet, which had one failure for both configurations and programs.
+// migrate converts a record of an earlier islet, in which configurations and programs shared one failure.
 func (r *Record) migrate() {
 	if f := r.Failed; f != nil && strings.HasPrefix(f.ID, programID) {
 		r.Failed, r.FailedProgram, r.Refused = nil, f, []string{f.ID}
 	}
 }
 
-// Save stores the record durably, readable only by the agent's user. After a power cut the file contains either the
+// Save stores the record durably. Only the agent's user can read it. After a power cut the file contains either the
 // old or the new record.
 func Save(dir string, r Record) (err error) {
 	data, err := r.encode()

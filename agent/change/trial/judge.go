@@ -9,35 +9,34 @@ import (
 	"time"
 )
 
-// Facts are the health of the node at a moment.
+// Facts describe the health of the node at one moment.
 type Facts struct {
 	Link     string   `json:"link,omitempty"`     // why the API server is unreachable; empty if it is reachable or there is none
 	Node     string   `json:"node,omitempty"`     // why the node is not Ready; empty if it is Ready
 	Reach    string   `json:"reach,omitempty"`    // why the kubelet API is unreachable; empty if it is reachable
 	Pressure []string `json:"pressure,omitempty"` // the node's pressure conditions, sorted
-	// Pods maps the UIDs of the pods that are desired and have not ended to whether the pod is ready.
+	// Pods contains the pods that are desired and have not ended, by UID. The value is true if the pod is ready.
 	Pods map[string]bool `json:"pods,omitempty"`
-	// Rejected maps the UIDs of the pods that the node has ended or not admitted to the reason.
+	// Rejected contains the pods that the node has ended or not admitted, by UID. The value is the reason.
 	Rejected map[string]string `json:"rejected,omitempty"`
 
-	// Names maps the UIDs of Pods to namespace/name, for messages.
+	// Names contains the namespace/name of each pod in Pods, by UID, for messages.
 	Names map[string]string `json:"-"`
-	// Probes maps the UIDs of Pods with a readiness probe to its kind: see ProbeNetwork.
+	// Probes contains the kind of the readiness probe of each pod in Pods that has one, by UID: see ProbeNetwork.
 	Probes map[string]string `json:"-"`
-	// Held are the UIDs of the pods that no source lists any more and that would end without the trial.
+	// Held contains the UIDs of the pods that no source lists any more. They would end if there were no trial.
 	Held []string `json:"-"`
-	// Known contains the UIDs of all pods that the agent knows, including pods that are being stopped.
+	// Known contains the UIDs of all pods that the agent knows, also of those that are being stopped.
 	Known map[string]bool `json:"-"`
 }
 
-// The kinds of readiness probes: over the network, or a command in the container.
+// The kinds of readiness probes: a probe over the network, or a command in the container.
 const (
 	ProbeNetwork = "network"
 	ProbeExec    = "exec"
 )
 
-// bestFacts combines the facts of two moments. Each fact is the better one of the two. The pods are those of the
-// later moment.
+// bestFacts combines the facts of two moments. For each fact it returns the better one. The pods are those of later.
 func bestFacts(earlier, later Facts) Facts {
 	for _, c := range []struct {
 		was string
@@ -57,7 +56,7 @@ func bestFacts(earlier, later Facts) Facts {
 	return later
 }
 
-// A Verdict is the result of a trial, as far as the facts decide it.
+// A Verdict is the result of a trial, as far as the facts determine it.
 type Verdict int
 
 // The verdicts.
@@ -67,16 +66,16 @@ const (
 	Bad
 )
 
-// A Judge compares the node with what it was before the trial.
+// A Judge compares the state of the node with its state before the trial.
 //
-// A pod could prevent every update, if it made itself unready or filled the disk. So pods alone cannot fail a trial
-// for ever. If only pods were worse in the first trial, the second trial ignores these pods, and the third one
-// ignores all pods. An unready pod is only ignored if there is proof that the change on trial is not the cause:
-// another pod with the same kind of readiness probe must be ready. Without one, the change on trial is the more
-// likely cause, such as a configuration with which the agent reaches no pod.
+// A pod could prevent every update by making itself unready or filling the disk. So pods alone cannot make every
+// trial fail. If pods were the only problem in the first trial, the second trial ignores these pods, and the third
+// one ignores all pods. However, an unready pod is only ignored if there is proof that the change on trial is not the
+// cause: another pod with the same kind of readiness probe must be ready. Without such a pod, the change on trial is
+// the more likely cause. An example is a configuration with which the agent cannot reach any pod.
 type Judge struct {
 	Before      Facts
-	HealthyFor  time.Duration // how long the node must be as healthy as before, without interruption
+	HealthyFor  time.Duration // how long the node must be as healthy as before without interruption
 	DespitePods bool          // ignores all pods and pressures
 	ExcuseAll   bool          // ignores every pod for which there is proof, and all pressures
 	Excused     []string      // UIDs of pods that are ignored if there is proof, and ignored pressures
@@ -85,7 +84,7 @@ type Judge struct {
 	since time.Time       // since when the node is as healthy as before; zero if it is not
 	known map[string]bool // all pods that the agent knew during the trial
 	up    map[string]bool // pods that were ready during the trial
-	fell  map[string]bool // pods that were ready during the trial and then were not
+	fell  map[string]bool // pods that were ready during the trial and later unready
 }
 
 // Judge returns the Judge of the trial in progress.
@@ -97,8 +96,8 @@ func (r *Record) Judge(healthyFor time.Duration, limits bool) Judge {
 	return j
 }
 
-// Look evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and what is
-// worse than before. The text is empty for a good verdict.
+// Look evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a text
+// that describes what is worse than before. The text is empty if the verdict is Good.
 func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
 	if j.known == nil {
 		j.known, j.up, j.fell = map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -124,7 +123,7 @@ func (j *Judge) Look(now time.Time, f Facts) (v Verdict, why string) {
 	return Waiting, fmt.Sprintf("as well as before for %s of %s", now.Sub(j.since).Round(time.Second), j.HealthyFor)
 }
 
-// fatalProblem returns a problem that must end the trial at once, because pods would be lost.
+// fatalProblem returns a problem that must end the trial at once, because pods would otherwise be lost.
 func (j *Judge) fatalProblem(f Facts) string {
 	for _, p := range j.newPressures(f) {
 		if !j.excused(p, f) {
@@ -159,8 +158,8 @@ func (j *Judge) excused(name string, f Facts) bool {
 }
 
 // hasProof reports whether there is proof that the change on trial is not the cause of an unready pod. The proof is
-// another ready pod with a network probe. If the unready pod has no network probe, a ready pod with any probe is
-// proof too. A pressure needs no proof.
+// another ready pod, which must have a network probe. If the unready pod has no network probe, a ready pod with any
+// kind of probe is proof as well. A pressure needs no proof.
 func (j *Judge) hasProof(name string, f Facts) bool {
 	if _, pod := j.Before.Pods[name]; !pod {
 		return true
@@ -174,9 +173,9 @@ func (j *Judge) hasProof(name string, f Facts) bool {
 	return false
 }
 
-// Blame returns the sorted UIDs of pods, and the pressures, that are the only reason why the trial does not succeed:
-// unready pods, pods that were unready in between, and new pressures. It returns nil if there is another problem, or
-// if the change on trial may be the cause of an unready pod.
+// Blame returns the pods and pressures that are the only reason why the trial has not succeeded: the sorted UIDs of
+// pods that are or were unready, and new pressures. It returns nil if there are other problems, or if the change on
+// trial may be the cause of an unready pod.
 func (j *Judge) Blame(f Facts) (out []string) {
 	if len(j.nodeProblems(f))+len(j.lostPods(f)) > 0 || j.rejectedPod(f) != "" {
 		return nil
@@ -211,8 +210,8 @@ func (j *Judge) problems(f Facts) string {
 	return strings.Join(append(j.healthProblems(f), j.lostPods(f)...), "; ")
 }
 
-// lostPods describes pods that ran before and are now missing. They may have been deleted, or the agent on trial may
-// be unable to find them.
+// lostPods describes the pods that ran before the trial and are missing now. They may have been deleted, or the agent
+// on trial may be unable to find them.
 func (j *Judge) lostPods(f Facts) (all []string) {
 	held, unknown := 0, 0
 	for uid := range j.Before.Pods {
@@ -232,7 +231,7 @@ func (j *Judge) lostPods(f Facts) (all []string) {
 	return all
 }
 
-// healthProblems describes problems of the node, and pods that were ready before and are not now.
+// healthProblems describes problems of the node, and the pods that were ready before and are not ready now.
 func (j *Judge) healthProblems(f Facts) []string {
 	all := j.nodeProblems(f)
 	var down []string
@@ -255,7 +254,7 @@ func (j *Judge) healthProblems(f Facts) []string {
 // maxNamed is the maximum number of pods that a message names.
 const maxNamed = 8
 
-// nodeProblems describes problems that the node did not have before, without those of pods.
+// nodeProblems describes problems that the node did not have before. Problems of pods are not included.
 func (j *Judge) nodeProblems(f Facts) (all []string) {
 	for _, c := range []struct{ what, before, now string }{
 		{"the API server cannot be reached", j.Before.Link, f.Link},

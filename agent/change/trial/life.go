@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Refuse records why a configuration of a followed source is not tried. A configuration that an operator requested,
-// or a program, stays assigned.
+// Refuse records why a configuration of a followed source is not tried. An assignment that an operator requested, or
+// that is a program, is not cancelled.
 func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
 	if r.Trial != nil {
 		return
@@ -18,8 +18,8 @@ func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
 	r.fail(c, why, now, now)
 }
 
-// Begin starts the trial of the assigned configuration. It returns false if there is none. A
-// repeated trial is judged by the best facts from before each attempt.
+// Begin starts the trial of the assigned configuration. It returns false if there is none. If a trial is repeated, it
+// is judged by the best facts that were collected before any of the attempts.
 func (r *Record) Begin(before Facts, boot string, now time.Time) bool {
 	if r.Assigned == nil || r.Trial != nil {
 		return false
@@ -81,8 +81,8 @@ func (r *Record) Fail(why string, interrupted bool, now time.Time) bool {
 	return true
 }
 
-// Veto ends a trial that failed only because of pods, and pressures that pods cause. The trial is repeated, up to
-// Attempts times in total, and ignores these pods and pressures then: see Judge.
+// Veto ends a trial that failed only because of pods, or pressures that pods cause. The trial is repeated, up to
+// Attempts times in total. The repeated trials ignore these pods and pressures: see Judge.
 func (r *Record) Veto(why string, by []string, now time.Time) bool {
 	if r.Trial == nil || r.Assigned == nil || r.Attempts >= Attempts {
 		return r.Fail(why, false, now)
@@ -100,7 +100,7 @@ func (r *Record) Veto(why string, by []string, now time.Time) bool {
 	return true
 }
 
-// Drop cancels the assigned configuration, without recording a failure.
+// Drop cancels the assignment without recording a failure.
 func (r *Record) Drop(why string, now time.Time) {
 	if c := r.Assigned; c != nil && r.Trial == nil {
 		r.set(nil)
@@ -120,7 +120,7 @@ func (r *Record) fail(c *Configuration, why string, began, now time.Time) {
 	r.ended(c, why, false, began, now)
 }
 
-// ended records the outcome of a trial without success.
+// ended records the outcome of a trial that ended without success.
 func (r *Record) ended(c *Configuration, why string, undecided bool, began, now time.Time) {
 	r.note(Outcome{ID: name(c), From: c.from(), At: now, Took: seconds(began, now), Why: short(why), Undecided: undecided,
 		Program: c.Program != nil})
@@ -138,5 +138,5 @@ func short(why string) string {
 	return why
 }
 
-// seconds returns the seconds between two times, or 0 if the clock was set back.
+// seconds returns the number of seconds between two times. It is 0 if the clock was set back.
 func seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }

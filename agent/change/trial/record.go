@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Format is the version of the file's format. A file of a newer format is read if its readBy is not above Format. Its
-// unknown fields are preserved, because the trial of a newer islet may end with a return to this one.
+// Format is the version of the record's format. This version can read a file in a newer format if the file's readBy
+// is not above Format. It preserves unknown fields, because a newer islet on trial may be replaced by this one again.
 const (
 	Format = 1
 	readBy = 1 // the oldest format version whose programs can read this file
@@ -26,7 +26,7 @@ const (
 
 // A Source is the origin of a configuration.
 type Source struct {
-	File            string `json:"file,omitempty"`      // applied at the node: the file, or a text in its place
+	File            string `json:"file,omitempty"`      // applied at the node: the file name, or a text instead of it
 	Namespace       string `json:"namespace,omitempty"` // of a ConfigMap
 	Name            string `json:"name,omitempty"`
 	UID             string `json:"uid,omitempty"`
@@ -47,40 +47,41 @@ func (s Source) String() string {
 // Local is the name of the configuration that consists of the node's own files.
 const Local = "the node's own files"
 
-// A Configuration was sent to the node. Without documents it stands for the node's own files.
+// A Configuration was sent to the node. Without documents, it stands for the node's own files.
 type Configuration struct {
 	ID      string    `json:"id"` // a hash of the content: see New
 	Kubelet string    `json:"kubelet,omitempty"`
 	Edge    string    `json:"edge,omitempty"`
-	Consent []string  `json:"consent,omitempty"` // protected fields that it may change
+	Consent []string  `json:"consent,omitempty"` // protected fields that the configuration may change
 	Source  Source    `json:"source,omitzero"`
 	At      time.Time `json:"at,omitzero"` // when it was received
 	Program *Program  `json:"program,omitempty"`
 	// Asked is set if an operator at the node requested it. Otherwise it came over the link.
 	Asked bool `json:"asked,omitempty"`
-	// DespitePods is set if the operator requested that the health of pods does not affect its trial.
+	// DespitePods is set if the operator requested that its trial ignores the health of pods.
 	DespitePods bool `json:"despitePods,omitempty"`
-	// Binding is the version of the list of protected fields at its acceptance: config.Binding.
+	// Binding is the version of the list of protected fields when the configuration was accepted: see config.Binding.
 	Binding int `json:"binding,omitempty"`
 }
 
-// A Program is another version of islet that is tried with the good configuration.
+// A Program is another version of islet, which is tried with the good configuration.
 type Program struct {
 	Version   string `json:"version"`
-	Sum       string `json:"sum"`       // of its archive; identifies it
-	Path      string `json:"path"`      // the staged file, which no longer exists once it is installed
-	Installed string `json:"installed"` // the path at which it will be installed
-	// Left is the newest version that the node leaves by this downgrade. It is empty if this version is newer than the
-	// running one.
+	Sum       string `json:"sum"`       // the archive's checksum, which identifies the program
+	Path      string `json:"path"`      // the staged file, which no longer exists after the installation
+	Installed string `json:"installed"` // the path at which the program will be installed
+	// Left is the newest version from which this program is a downgrade. It is empty if this version is newer than
+	// the running one.
 	Left string `json:"left,omitempty"`
 }
 
-// programID is the prefix of the IDs of programs, and of no other IDs.
+// programID is the prefix of the IDs of programs. No other ID has it.
 const programID = "islet-"
 
 func (p Program) id() string { return fmt.Sprintf("%s%s-%.12s", programID, p.Version, p.Sum) }
 
-// WithProgram returns the configuration for the trial of a program: the good one with the program.
+// WithProgram returns the configuration for the trial of a program. It consists of the good configuration and the
+// program.
 func WithProgram(good *Configuration, p Program, from Source, now time.Time) *Configuration {
 	c := &Configuration{Program: &p, Source: from, At: now}
 	if good != nil {
@@ -90,8 +91,7 @@ func WithProgram(good *Configuration, p Program, from Source, now time.Time) *Co
 	return c
 }
 
-// New returns a configuration with these documents. Its ID depends on the documents and the
-// consent only.
+// New returns a configuration with these documents. Its ID depends only on the documents and the consent.
 func New(kubelet, edge string, consent []string, from Source, now time.Time) *Configuration {
 	c := &Configuration{Kubelet: kubelet, Edge: edge, Consent: slices.Sorted(slices.Values(consent)), Source: from, At: now}
 	c.ID = c.sum()
@@ -113,7 +113,7 @@ func (c *Configuration) sum() string {
 	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
-// IsLocal reports whether the configuration stands for the node's own files. It is true for nil.
+// IsLocal reports whether the configuration stands for the node's own files. It also returns true for nil.
 func (c *Configuration) IsLocal() bool {
 	return c == nil || c.Program == nil && c.Kubelet == "" && c.Edge == ""
 }
@@ -126,7 +126,7 @@ func (c *Configuration) Name() string {
 	return c.ID
 }
 
-// from returns the name of its source for display.
+// from returns the name of the configuration's source for display.
 func (c *Configuration) from() string {
 	if c.IsLocal() {
 		return Local
@@ -137,14 +137,14 @@ func (c *Configuration) from() string {
 // A Trial is a trial in progress.
 type Trial struct {
 	Began  time.Time `json:"began"`
-	Boot   string    `json:"boot"` // the machine's boot ID; if it has changed, the machine restarted during the trial
+	Boot   string    `json:"boot"` // the machine's boot ID; a different one means that the machine restarted during the trial
 	Before Facts     `json:"before"`
 }
 
-// Vetoes counts the trials that failed only because pods were unhealthy or caused a pressure.
+// Vetoes counts the trials that failed only because of unhealthy pods, or pressures that pods caused.
 type Vetoes struct {
 	Trials int      `json:"trials"`
-	By     []string `json:"by"` // UIDs of these pods, and pressures, sorted
+	By     []string `json:"by"` // the UIDs of these pods, and the pressures, sorted
 }
 
 // A Failure is the reason why a configuration or program is not used.
@@ -154,56 +154,52 @@ type Failure struct {
 	At  time.Time `json:"at"`
 }
 
-// An Outcome is the result of a trial.
 type Outcome struct {
 	ID   string    `json:"id"`
 	From string    `json:"from"`
 	At   time.Time `json:"at"`
 	Took float64   `json:"took"`          // seconds
 	Why  string    `json:"why,omitempty"` // empty if it was accepted
-	// Undecided is set if the configuration or program did not cause Why: the trial was interrupted
-	// or cancelled.
+	// Undecided is set if Why was not caused by the configuration or program: the trial was interrupted or cancelled.
 	Undecided bool `json:"undecided,omitempty"`
 	// Program is set if a version of islet was tried.
 	Program bool `json:"program,omitempty"`
 }
 
-// A Record is the state of all configurations and trials. The zero value is that of a node to which
-// nothing was ever sent. Methods replace the pointers in it, but never change the values behind
-// them.
+// A Record contains the state of all configurations and trials. The zero value is the record of a node to which
+// nothing was ever sent. Methods replace the pointers in a Record, but never change the values that these point to.
 type Record struct {
 	Format   int            `json:"format"`
 	ReadBy   int            `json:"readBy,omitempty"`
-	Good     *Configuration `json:"good,omitempty"`     // nil for the node's own files
-	Before   *Configuration `json:"before,omitempty"`   // the previous good one
+	Good     *Configuration `json:"good,omitempty"`     // nil if it consists of the node's own files
+	Before   *Configuration `json:"before,omitempty"`   // the previous good configuration
 	Assigned *Configuration `json:"assigned,omitempty"` // waits for its trial or is on trial; nil if there is none
-	Attempts int            `json:"attempts,omitempty"` // trials of Assigned
-	Was      *Facts         `json:"was,omitempty"`      // the best facts from before each of these trials
-	Trial    *Trial         `json:"trial,omitempty"`    // of Assigned; nil if none is in progress
+	Attempts int            `json:"attempts,omitempty"` // number of trials of Assigned
+	Was      *Facts         `json:"was,omitempty"`      // the best facts from before any of these trials
+	Trial    *Trial         `json:"trial,omitempty"`    // the trial of Assigned; nil if none is in progress
 	Vetoed   *Vetoes        `json:"vetoed,omitempty"`   // trials of Assigned that failed only because of pods
-	// Followed is the ID of the last content of the followed ConfigMap, or "" if it is unknown. Only another content
-	// is assigned, so an operator's request stays in effect until the ConfigMap changes.
+	// Followed is the ID of the last content of the followed ConfigMap, or "" if it is unknown. Only a different
+	// content is assigned, so an operator's request stays in effect until the ConfigMap changes.
 	Followed string   `json:"followed,omitempty"`
-	Failed   *Failure `json:"failed,omitempty"` // of the last configuration; nil if it did not fail
-	// FailedProgram is the failure of the last program. Refused contains the IDs of failed
-	// programs, the newest last. Left is the newest version from which an operator has downgraded.
+	Failed   *Failure `json:"failed,omitempty"` // the failure of the last configuration; nil if it did not fail
+	// FailedProgram is the failure of the last program that was tried. Refused contains the IDs of the programs that
+	// failed. The newest is the last. Left is the newest version from which an operator has downgraded.
 	FailedProgram *Failure  `json:"failedProgram,omitempty"`
 	Refused       []string  `json:"refused,omitempty"`
 	Left          string    `json:"leftVersion,omitempty"`
-	History       []Outcome `json:"history,omitempty"` // the newest last
+	History       []Outcome `json:"history,omitempty"` // the newest is the last
 
-	unknown map[string]json.RawMessage // fields of a newer format
+	unknown map[string]json.RawMessage // unknown fields, of a newer format
 }
 
-// Used reports whether the node was ever sent a configuration.
+// Used reports whether a configuration was ever sent to the node.
 func (r *Record) Used() bool {
 	return r.Good != nil || r.Failed != nil || r.Assigned != nil && r.Assigned.Program == nil ||
 		slices.ContainsFunc(r.History, func(o Outcome) bool { return !o.Program })
 }
 
-// Kept returns the configurations with which a process that is not on trial may run, in the order
-// in which they are attempted: the good one, the previous good one, and nil, which stands for the
-// node's own files.
+// Kept returns the configurations that a process that is not on trial tries, in this order: the good one, the
+// previous good one, and nil, which stands for the node's own files.
 func (r *Record) Kept() []*Configuration {
 	switch {
 	case r.Good.IsLocal():
@@ -214,8 +210,7 @@ func (r *Record) Kept() []*Configuration {
 	return []*Configuration{r.Good, r.Before, nil}
 }
 
-// Use returns the configuration for a process: the one on trial if forTrial is set, else the good
-// one.
+// Use returns the configuration for a process: the one on trial if forTrial is set, otherwise the good one.
 func (r *Record) Use(forTrial bool) *Configuration {
 	if forTrial && r.Trial != nil {
 		return r.Assigned

@@ -7,8 +7,8 @@
 //	                                                         |
 //	                    a successful trial (agent/change/configure): Install, one rename
 //
-// The staged program is in the directory of the installed one, so that one rename installs it. Package release
-// protects against forged releases. This package limits the time of a fetch, in case the server stalls or is very
-// slow. It rejects redirects to another protocol. It checks the disk space before it writes. It limits the time and
-// memory of the self-test.
+// The program is staged in the directory of the installed one, so that a single rename installs it. Package release
+// protects against forged releases. This package limits the duration of a fetch, for servers that stall or are very
+// slow. It rejects redirects to another protocol. It checks the free disk space before it writes. It limits the time
+// and memory of the self-test.
 package update

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxSilence is how long a server may send nothing.
+	// maxSilence is the maximum time for which a server may send nothing.
 	maxSilence = time.Minute
 	// minRate is the minimum average rate of a fetch, in bytes per second.
 	minRate = 2 << 10
@@ -26,7 +26,7 @@ const (
 	maxRedirects = 5
 	// maxHeaders is the maximum size of a response's headers, in bytes.
 	maxHeaders = 64 << 10
-	// Suffix is appended to the name of an archive for the name of its release.
+	// Suffix is appended to the name of an archive to form the name of its release.
 	Suffix = ".release"
 )
 
@@ -36,14 +36,14 @@ type source struct {
 	client *http.Client
 }
 
-// unreached is an error of the link or of a server. It may be temporary, and does not mean that the archive is
-// invalid.
+// unreached is an error of the network link or of a server. It may be temporary, and does not mean that the archive
+// is invalid.
 type unreached struct{ error }
 
 func (u unreached) Unwrap() error { return u.error }
 
-// newClient returns a client that verifies certificates at the time of now. The clock of a board without a real-time
-// clock may be so wrong that no certificate is valid.
+// newClient returns a client that checks the validity of certificates at the time that now returns. The clock of a
+// board without a real-time clock may be so wrong that no certificate seems valid.
 func newClient(now func() time.Time) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = maxHeaders
@@ -51,8 +51,8 @@ func newClient(now func() time.Time) *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// newSource returns the source of an archive. name is an absolute path or an https URL. An http URL is allowed for
-// this machine itself.
+// newSource returns the source of an archive. name is an absolute path or an https URL. An http URL is allowed only
+// for this machine itself.
 func newSource(name string, client *http.Client) (*source, error) {
 	if filepath.IsAbs(name) {
 		return &source{name: name}, nil
@@ -74,7 +74,7 @@ func newSource(name string, client *http.Client) (*source, error) {
 	return &source{name, &c}, nil
 }
 
-// checkURL returns an error if a URL is neither https nor of this machine.
+// checkURL returns an error unless the URL has the scheme https or refers to this machine.
 func checkURL(u *url.URL) error {
 	switch ip := net.ParseIP(u.Hostname()); {
 	case u.Scheme == "https":
@@ -140,7 +140,7 @@ func (s *source) archive(ctx context.Context, r *release.Release, file string, t
 	return nil
 }
 
-// A progressReader restarts a timer and reports progress whenever it has read data.
+// A progressReader restarts a timer and reports progress each time it has read data.
 type progressReader struct {
 	io.Reader
 	late      *time.Timer
@@ -180,7 +180,7 @@ func (s *source) open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return a.Body, nil
 }
 
-// short returns a name without its query, for messages.
+// short returns a URL without its query, for messages.
 func short(name string) string {
 	name, _, _ = strings.Cut(name, "?")
 	return name

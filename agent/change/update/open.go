@@ -17,8 +17,8 @@ import (
 type Trials interface {
 	// OfferProgram offers a program for a trial. It returns whether the program will be tried.
 	OfferProgram(p trial.Program, from string, anew, despitePods bool) (id string, tried bool, err error)
-	// Refused reports whether only an operator may have a program tried, because it has failed or an operator has
-	// downgraded from it.
+	// Refused reports whether a program is tried only on an operator's request, because its trial has failed or an
+	// operator has downgraded from it.
 	Refused(version, sum string) bool
 	// Staged returns the path of the program that waits for a trial or is on trial, or "".
 	Staged() string
@@ -43,7 +43,7 @@ func Open(c *config.Config, version string, k Trials, now func() time.Time, wait
 	if err != nil {
 		return nil, err
 	}
-	program = strings.TrimSuffix(program, " (deleted)") // the file was replaced after this process started
+	program = strings.TrimSuffix(program, " (deleted)") // this process's file was replaced after the process started
 	u := New(Config{
 		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
 			Keys: keys, Threshold: int(edge.Threshold), Client: newClient(now), Log: log},
@@ -54,7 +54,7 @@ func Open(c *config.Config, version string, k Trials, now func() time.Time, wait
 		},
 		Kept: k.Staged, Busy: k.Busy, Follow: edge.Archive, Every: edge.Every.Duration, Wait: wait,
 	})
-	if len(keys) > 0 { // before the result of the last trial can be queried
+	if len(keys) > 0 { // the result of the last trial cannot be queried yet
 		u.c.Tidy(k.Staged())
 	}
 	return u, nil

@@ -23,12 +23,12 @@ import (
 
 // A Stager prepares programs for a trial.
 type Stager struct {
-	Dir       string // for fetched archives; it belongs to the agent and is created when it is needed
+	Dir       string // for fetched archives; the agent owns it and creates it when needed
 	Program   string // path of the installed program, without symbolic links
 	Version   string // of the installed program and of this process
-	Arch      string // as in GOARCH
+	Arch      string // in the format of GOARCH
 	Keys      []release.Key
-	Threshold int // number of Keys that must have signed a release
+	Threshold int // number of keys in Keys that must have signed a release
 	Client    *http.Client
 	Log       *slog.Logger
 }
@@ -37,8 +37,8 @@ type Stager struct {
 type Staged struct {
 	Version string
 	Program string // its path
-	Sum     string // of the archive, hexadecimal
-	// DespitePods is set if the operator requested that its trial ignores pods.
+	Sum     string // checksum of the archive, hexadecimal
+	// DespitePods is set if the operator requested that the trial ignores pods.
 	DespitePods bool
 }
 
@@ -49,8 +49,8 @@ var (
 	ErrKeys   = errors.New("the node trusts no key: edge.update.keys is empty")
 )
 
-// Progress is called with the current step and the bytes done so far. total is 0 if it is not known. Progress may be
-// called often, by one goroutine at a time. It may be nil.
+// Progress is called with the current step and the number of bytes done so far. total is 0 if it is unknown. Progress
+// may be called often, by one goroutine at a time. It may be nil.
 type Progress func(status string, current, total int64)
 
 func (t Progress) report(status string, current, total int64) {
@@ -59,10 +59,10 @@ func (t Progress) report(status string, current, total int64) {
 	}
 }
 
-// Stage prepares the program in an archive. from is the absolute path of a file or an https URL. The release must be
-// next to the archive: see Suffix. older allows a version that is not newer. If refused returns true for a version
-// and the checksum of its archive, Stage returns ErrFailed after it has read the release. refused may be nil. If
-// Stage fails, it removes all files that it has created.
+// Stage prepares the program in an archive for a trial. from is the absolute path of a file or an https URL. The
+// release must be next to the archive: see Suffix. older allows a version that is not newer than the running one.
+// Stage first reads the release. It returns ErrFailed if refused then returns true for the version and the checksum
+// of the archive. refused may be nil. If Stage fails, it removes all files that it has created.
 func (s *Stager) Stage(ctx context.Context, from string, older bool, refused func(version, sum string) bool,
 	tell Progress) (*Staged, error) {
 	if len(s.Keys) == 0 {
@@ -107,7 +107,8 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	return &Staged{Version: r.Version, Program: program, Sum: sum}, nil
 }
 
-// checkRelease returns an error if a release is not signed, is for another architecture, or is not newer.
+// checkRelease returns an error if a release has too few valid signatures, is for another architecture, or is not
+// newer.
 func (s *Stager) checkRelease(r *release.Release, older bool) error {
 	if err := r.Signed(s.Keys, s.Threshold); err != nil {
 		return err
@@ -123,7 +124,7 @@ func (s *Stager) checkRelease(r *release.Release, older bool) error {
 	return nil
 }
 
-// Newer reports whether version a is newer than b, by the rules of https://semver.org.
+// Newer reports whether version a is newer than version b, by the rules of https://semver.org.
 func Newer(a, b string) (bool, error) {
 	x, err := version.ParseSemantic(a)
 	if err != nil {
@@ -136,29 +137,29 @@ func Newer(a, b string) (bool, error) {
 	return y.LessThan(x), nil
 }
 
-// unpackedFactor is the assumed ratio of the sizes of a program and its archive. The space is checked with it before
-// the fetch, and with the real size after: see checkProgramSpace.
+// unpackedFactor is the assumed ratio of a program's size to its archive's size. It is used for the check of the disk
+// space before the fetch. Afterwards the actual size is checked: see checkProgramSpace.
 const unpackedFactor = 4
 
-// A part is one of several files for which there must be space.
+// A part is a file for which the disk must have space.
 type part struct {
 	dir  string
 	need int64          // bytes
-	disk *unix.Statfs_t // of the file system of dir
+	disk *unix.Statfs_t // free space of the file system of dir
 }
 
-// checkSpace returns an error if there is not enough space for an archive and its program. They may be on the same
+// checkSpace returns an error if there is not enough space for an archive and its program. The two may be on the same
 // file system.
 func (s *Stager) checkSpace(size int64) error {
 	return checkParts(part{dir: s.Dir, need: size}, part{dir: filepath.Dir(s.Program), need: unpackedFactor * size})
 }
 
-// checkProgramSpace returns an error if there is not enough space for a program, after its archive was fetched.
+// checkProgramSpace returns an error if there is not enough space for a program whose archive was fetched.
 func (s *Stager) checkProgramSpace(size int64) error {
 	return checkParts(part{dir: filepath.Dir(s.Program), need: size})
 }
 
-// checkParts returns an error if there is not enough space for all parts together.
+// checkParts returns an error if there is not enough space for the parts.
 func checkParts(parts ...part) error {
 	for i := range parts {
 		parts[i].disk = new(unix.Statfs_t)
@@ -169,7 +170,7 @@ func checkParts(parts ...part) error {
 	return checkDisks(parts)
 }
 
-// checkDisks is checkParts for parts whose disk is set.
+// checkDisks does the work of checkParts. The field disk of each part must be set.
 func checkDisks(parts []part) error {
 	for i, p := range parts {
 		need := p.need
@@ -185,9 +186,9 @@ func checkDisks(parts []part) error {
 	return nil
 }
 
-// sameDisk reports whether two file systems share their free space. Subvolumes of btrfs, and overlays, have different
-// Fsids but the same figures. Two disks that have the same figures by chance count as one. In that case the check
-// only requires more space than necessary.
+// sameDisk reports whether two file systems share their free space. The subvolumes of a btrfs, and overlays on one
+// disk, have different Fsids but the same sizes. Two disks that have the same sizes by chance are treated as one. The
+// check then only requires more space than necessary.
 func sameDisk(a, b *unix.Statfs_t) bool {
 	return a.Fsid == b.Fsid ||
 		a.Type == b.Type && a.Blocks == b.Blocks && a.Bfree == b.Bfree && a.Bavail == b.Bavail && a.Files == b.Files
@@ -210,13 +211,13 @@ func (s *Stager) Tidy(but ...string) {
 	}
 }
 
-// SelfTest is the command with which a program tests whether it can run on this machine.
+// SelfTest is the command that tests whether a program can run on this machine.
 const SelfTest = "self-test"
 
 // Limits of a self-test.
 const (
 	testTime   = 20 * time.Second
-	testMemory = 4 << 30 // address space, of which Go reserves much
+	testMemory = 4 << 30 // address space, of which Go reserves a large amount
 	testOutput = 4 << 10
 )
 
@@ -250,10 +251,10 @@ func selfTest(ctx context.Context, program, version string) error {
 	return nil
 }
 
-// Passed returns the output of a successful self-test. Other versions of islet match it.
+// Passed returns the output of a successful self-test. Other versions of islet compare their output with it.
 func Passed(version string) string { return "islet " + version + " can run here" }
 
-// A limitedBuffer keeps the first testOutput bytes that are written to it.
+// A limitedBuffer keeps only the first testOutput bytes that are written to it.
 type limitedBuffer struct{ bytes.Buffer }
 
 func (b *limitedBuffer) Write(p []byte) (int, error) {

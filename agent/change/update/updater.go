@@ -10,41 +10,41 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Stager
-	// Offer offers a staged program for a trial. anew is set for an operator's request, which may repeat a trial that
-	// has failed. Offer returns whether the program will be tried. If not, it is removed.
+	// Offer offers a staged program for a trial. An operator's request, for which anew is set, may repeat a trial
+	// that has failed. Offer returns whether the program will be tried. If not, the staged program is removed.
 	Offer func(s *Staged, from string, anew bool) (id string, tried bool, err error)
-	// Refused reports whether only an operator may have a version tried. sum is the checksum of its archive. Refused
-	// may be nil.
+	// Refused reports whether a version is tried only on an operator's request. sum is the checksum of its archive.
+	// Refused may be nil.
 	Refused func(version, sum string) bool
-	// Kept returns the path of a program that waits for its trial or is on trial, or "".
+	// Kept returns the path of the program that waits for its trial or is on trial, or "".
 	Kept func() string
 	// Busy returns an error if no program can be offered now. It may be nil.
 	Busy func(asked bool) error
-	// Follow is an archive that is checked for a newer version at the interval Every. It may be empty.
+	// Follow describes an archive that is checked for a newer version at the interval Every. It may be empty.
 	Follow string
 	Every  time.Duration
-	// Wait reports whether the followed archive must not be fetched now, to spare the disk. It does not affect an
-	// operator's request. It may be nil.
+	// Wait reports whether the followed archive must not be fetched now, to reduce writes to the disk. It does not
+	// affect an operator's request. It may be nil.
 	Wait func() bool
 }
 
-// spareInterval is the time between two calls of Config.Wait while it returns true.
+// spareInterval is the interval at which Config.Wait is called while it returns true.
 const spareInterval = 10 * time.Minute
 
 // An Updater stages other versions of islet and offers them for a trial. Its methods may be called concurrently.
 type Updater struct {
 	c    Config
-	once sync.Mutex // held during an update
+	once sync.Mutex // locked during an update
 }
 
 // New returns an Updater. It starts no goroutine.
 func New(c Config) *Updater { return &Updater{c: c} }
 
-// Update stages a program and offers it for a trial: see Stage. With o.Dry it only stages the program, even if
-// another trial is in progress.
+// Update stages a program and offers it for a trial: see Stage. With o.Dry it only stages the program. This also
+// works while another trial is in progress.
 func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions,
 	tell func(status string, current, total int64)) (none api.Update, _ error) {
 	return u.update(ctx, from, o, true, tell)
@@ -76,7 +76,7 @@ func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, 
 		out.ID, tried, err = u.c.Offer(s, short(from), anew)
 	}
 	if tried {
-		u.c.Tidy(s.Program) // it may have replaced a program that waited for its trial
+		u.c.Tidy(s.Program) // it may have replaced a program that was waiting for its trial
 	} else {
 		u.c.Tidy(u.c.Kept())
 	}
@@ -88,11 +88,11 @@ type occupied struct{ error }
 
 func (o occupied) Unwrap() error { return o.error }
 
-// Run follows the archive of Config.Follow until ctx ends. A version that is not newer, or that has failed, is
-// detected from its release, so a check costs only a kilobyte. There is no check while a trial is in progress or
-// waits, or while the disk must be spared. If the link or the server fails, Run retries after a minute, and then at
-// growing intervals. If the archive is invalid, it waits for the regular interval, because the next check may fetch
-// the whole archive.
+// Run follows the archive of Config.Follow until ctx ends. For a version that is not newer, or that has failed, it
+// reads only the release, so a check costs about a kilobyte. It does not check while a trial is in progress or
+// waiting, or while Config.Wait returns true. If the link or the server fails, Run retries after a minute, and then
+// at growing intervals. If the archive is invalid, Run waits for the regular interval, because the next attempt may
+// have to fetch the whole archive.
 func (u *Updater) Run(ctx context.Context) error {
 	if u.c.Follow == "" {
 		<-ctx.Done()
@@ -134,7 +134,7 @@ const firstRetry = time.Minute
 // errSpared means that the check was skipped because Config.Wait returned true.
 var errSpared = errors.New("the disk must be spared")
 
-// look stages the followed archive and offers it for a trial if it is newer.
+// look stages the followed archive, and offers the program for a trial if it is newer.
 func (u *Updater) look(ctx context.Context) error {
 	if u.c.Wait != nil && u.c.Wait() {
 		return errSpared
@@ -146,7 +146,7 @@ func (u *Updater) look(ctx context.Context) error {
 	return err
 }
 
-// warn logs an error, unless it is the last one that was logged. It returns the error's text.
+// warn logs an error, unless it equals the last one that was logged. It returns the text of the error.
 func (u *Updater) warn(said string, err error) string {
 	if err.Error() != said {
 		u.c.Log.Warn("cannot update from the followed archive", "archive", short(u.c.Follow), "error", err)
