@@ -26,12 +26,12 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// patience is the maximum time to wait until the API server has recorded that a volume is in use. Then the volume is
+// patience is the maximum time to wait until the API server lists a volume as in use. After that the volume is
 // mounted anyway, because a server that cannot be reached cannot detach the volume either.
 const patience = 5 * time.Second
 
 // csiVolumes is the prefix of CSI volumes in volumesInUse. csiHandle separates the driver's name from the volume
-// handle. Only volumes with a handle can be attached.
+// handle. Only volumes with a volume handle can be attached.
 const (
 	csiVolumes = "kubernetes.io/csi/"
 	csiHandle  = "^"
@@ -44,7 +44,7 @@ type Config struct {
 	Labels  func() map[string]string // returns the labels of the Node
 	Objects storage.Objects          // resolves claims to volumes
 	Cluster *Cluster                 // nil if the node has no control plane
-	Retry   func(types.UID)          // makes the pod's worker retry
+	Retry   func(types.UID)          // makes the pod's worker try again
 	// Reject ends a pod that cannot run here. It returns false if the pod is already ending.
 	Reject func(pod *v1.Pod, reason, message string) bool
 	Label  func(user, role, kind, level string) (string, error) // see storage.Config
@@ -52,7 +52,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// A Cluster contains the connections to the control plane on which volumes depend.
+// A Cluster contains the connections to the control plane that volumes need.
 type Cluster struct {
 	Client  *kube.Client
 	Objects *object.Cache
@@ -60,14 +60,14 @@ type Cluster struct {
 	Up      <-chan struct{} // receives a value when the API server may be reachable again
 }
 
-// Claims connects the storage volumes, the CSI drivers and the node's CSINode.
+// Claims connects the storage volumes, the CSI drivers and the node's CSINode object.
 type Claims struct {
 	*storage.Mounter
 	drivers *csi.Drivers  // nil if the node has no control plane
 	node    *csinode.Node // nil if the node has no control plane
 }
 
-// Open loads the volumes that are still mounted. It makes no network call.
+// Open loads the list of volumes that are still mounted. It makes no network call.
 func Open(ctx context.Context, c Config) (*Claims, error) {
 	out, cfg := &Claims{}, storage.Config{
 		Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Label: c.Label,
@@ -109,7 +109,7 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 	return out, err
 }
 
-// Handle adds the plugin handlers of this package to handlers and returns the map.
+// Handle adds this package's plugin handlers to handlers and returns the map.
 func (c *Claims) Handle(handlers map[string]plugins.Handler) map[string]plugins.Handler {
 	if c.drivers != nil {
 		handlers[plugins.CSI] = c.drivers
@@ -135,7 +135,7 @@ func (c *Claims) NodeChanged() {
 }
 
 // VolumesInUse returns the attachable volumes that are mounted or being mounted, sorted by ID, for the Node's status.
-// The attach-detach controller does not detach the volumes that are listed there.
+// The attach-detach controller does not detach volumes that the status lists.
 func (c *Claims) VolumesInUse() (ids []v1.UniqueVolumeName) {
 	for _, id := range c.InUse() {
 		if strings.HasPrefix(id, csiVolumes) && strings.Contains(id, csiHandle) {
@@ -145,7 +145,7 @@ func (c *Claims) VolumesInUse() (ids []v1.UniqueVolumeName) {
 	return slices.Clip(ids)
 }
 
-// Run updates the CSINode and republishes volumes until ctx ends. Then it closes the connections to the drivers.
+// Run updates the CSINode and republishes volumes until ctx ends. It then closes the connections to the drivers.
 func (c *Claims) Run(ctx context.Context) error {
 	if c.node == nil {
 		return nil

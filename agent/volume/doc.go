@@ -1,4 +1,4 @@
-// Package volume opens the parts that provide persistent volumes to pods and connects them.
+// Package volume creates and connects the parts that provide persistent volumes to pods.
 //
 //	agent/plugin/plugins --CSI drivers--> agent/volume/csi --Install--> edge/csinode --> CSINode, Node
 //	                                  ^  '--Retry--> workers

@@ -88,8 +88,8 @@ func Open(c Config) (*Keeper, error) {
 	return k, nil
 }
 
-// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it. It is
-// told by ended whether this process has ended the trial.
+// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it. ended
+// is set if this process has ended the trial.
 func (k *Keeper) reportTrial(ended bool) {
 	c, r := k.c, &k.record
 	after := c.Start.Role.After && c.Start.Role.Fallbacks == 0 // this process follows a trial

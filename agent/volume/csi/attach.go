@@ -16,8 +16,8 @@ import (
 // limitExceeded is the kubelet's reason for a pod that fails because of the driver's volume limit.
 const limitExceeded = "VolumeAttachmentLimitExceeded"
 
-// attaches reports whether the attach-detach controller attaches the driver's volumes to this node. It does, unless
-// the CSIDriver object sets attachRequired to false.
+// attaches reports whether the attach-detach controller attaches the driver's volumes to this node. It attaches them
+// unless the CSIDriver object sets attachRequired to false.
 //
 // https://kubernetes-csi.github.io/docs/skip-attach.html
 func (d *Drivers) attaches(pod *v1.Pod, v storage.Volume) (bool, error) {
@@ -32,7 +32,7 @@ func (d *Drivers) attaches(pod *v1.Pod, v storage.Volume) (bool, error) {
 }
 
 // Attached waits until the attach-detach controller and the driver's external-attacher have attached the volume.
-// Before that it waits until the Node's volumesInUse contains the volume, so that the controller does not detach it.
+// It first waits until the Node's volumesInUse contains the volume, so that the controller does not detach it.
 func (d *Drivers) Attached(ctx context.Context, v storage.Volume, u storage.Use) error {
 	if err := checkSource(v); err != nil {
 		return err

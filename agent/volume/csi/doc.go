@@ -1,6 +1,6 @@
-// Package csi mounts volumes with CSI drivers. A driver is a program, usually a pod on this node,
-// that registers with agent/plugin/plugins and serves the Container Storage Interface on a socket.
-// The package implements agent/volume/storage's Driver; storage records each step before it starts.
+// Package csi mounts volumes with CSI drivers. A driver is a program, usually in a pod on this node, that registers
+// with agent/plugin/plugins and serves the Container Storage Interface on a socket. The package implements
+// agent/volume/storage's Driver, which records each step before it starts.
 //
 //	plugins --Register--> Drivers --NodeGetInfo, NodeGetCapabilities--> driver's socket
 //	                         |  '--node ID, topology, limit--> Nodes (edge/csinode)
@@ -10,14 +10,15 @@
 //	   |----Stage---------> NodeStageVolume   plugins/kubernetes.io/csi/DRIVER/SHA/globalmount
 //	   '----Publish-------> NodePublishVolume pods/UID/volumes/kubernetes.io~csi/PV/mount
 //
-// Paths and vol_data.json files are the same as a kubelet's. A node can therefore switch between
-// islet and a kubelet, and drivers find the files that they read.
+// Paths and vol_data.json files are the same as a kubelet's. So a node can switch between islet and a kubelet, and
+// drivers find the files that they read.
 //
 // A driver is not trusted: it may hang, die, or report false results. Each call has a timeout and each response a
-// size limit. After a publish the mount must exist; a mount that is left after an unpublish is unmounted here. The
-// driver is called in one goroutine for each volume, and agent/volume/storage ensures that this goroutine does not
-// block other volumes. Pods that need a driver wait until it has registered, with an error in their status. After a
-// reboot, for example, they wait until the driver's pod runs. Pods that already run are not affected.
+// size limit. After a publish call, the package checks that the mount exists. If a mount remains after an unpublish
+// call, the package unmounts it. A driver is called in a separate goroutine for each volume. agent/volume/storage
+// ensures that this goroutine does not block other volumes. Pods that need a driver wait until it has registered.
+// Their status contains an error meanwhile. After a reboot, for example, they wait until the driver's pod runs. Pods
+// that already run are not affected.
 //
 // https://github.com/container-storage-interface/spec/blob/master/spec.md
 // https://kubernetes-csi.github.io/docs/

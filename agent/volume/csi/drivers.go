@@ -40,7 +40,7 @@ const (
 
 // Objects returns the API objects that drivers depend on. *object.Cache implements it.
 type Objects interface {
-	// CSIDriver returns the CSIDriver object, which describes the driver's requirements.
+	// CSIDriver returns the CSIDriver object, which describes what the driver requires of a node.
 	CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error)
 	// RenewAttachment reads a VolumeAttachment from the API server. If the server cannot be reached, it returns the
 	// last known copy, as Attachment does.
@@ -51,7 +51,7 @@ type Objects interface {
 	VolumeToken(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, expires time.Time, err error)
 }
 
-// Nodes publishes this node's drivers in the cluster. *csinode.Node implements it. Its methods
+// Nodes publishes information about this node's drivers in the cluster. *csinode.Node implements it. Its methods
 // never block.
 type Nodes interface {
 	Install(driver, nodeID string, limit int64, topology map[string]string)
@@ -61,19 +61,18 @@ type Nodes interface {
 // Config configures Drivers.
 type Config struct {
 	Root    string // --root-dir
-	Node    string // name of the Node
+	Node    string
 	Objects Objects
-	Nodes   Nodes // may be nil; then drivers are not published
-	// Every is the interval, with jitter, at which volumes are published again if their driver requires it. The
-	// default is 80 s.
+	Nodes   Nodes // nil: drivers are not published
+	// Every is the interval, with jitter, at which volumes are published again if their driver requires that.
 	Every time.Duration
 	// InUse waits until the Node's status lists the volume as in use. It may be nil.
 	InUse func(ctx context.Context, id string) error
-	// Driver reads a CSIDriver object that no pod refers to. If it is nil, the volume limit of a driver never changes
-	// after registration.
+	// Driver reads a CSIDriver object that no pod refers to. If it is nil, the volume limit of a driver does not
+	// change after the registration.
 	Driver func(ctx context.Context, name string) (*storagev1.CSIDriver, error)
-	Retry  func(types.UID) // makes a pod that waits for a driver retry; must not block
-	// Reject ends a pod that cannot run here, with a kubelet's reason. If it is nil, the pod waits.
+	Retry  func(types.UID) // makes a pod that waits for a driver try again; must not block
+	// Reject ends a pod that cannot run here, with a reason that kubelets use. If it is nil, the pod waits instead.
 	Reject func(pod *v1.Pod, reason, message string)
 	Log    *slog.Logger
 }
@@ -85,11 +84,11 @@ type Drivers struct {
 
 	mu          sync.Mutex
 	drivers     map[string]*driver            // by name
-	waiting     map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by the driver's name
-	uses        map[string]*published         // volumes that this process published or adopted, by path
+	waiting     map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by driver name
+	uses        map[string]*published         // volumes that this process has published or adopted, by path
 	callSeconds *prometheus.HistogramVec      // of drivers
 	republish   chan struct{}                 // capacity 1; receives a value when a volume requires republishing
-	ctx         context.Context               // parent of the drivers' limit loops
+	ctx         context.Context               // parent context of the drivers' limit loops
 	cancel      context.CancelFunc
 	loops       sync.WaitGroup
 }
@@ -201,7 +200,7 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	}
 	d.mu.Unlock()
 	if before != nil {
-		_ = before.close() // the driver may have ended
+		_ = before.close() // the driver's program may have ended
 	}
 	for uid := range waiting {
 		d.cfg.Retry(uid)
@@ -258,7 +257,7 @@ func (n *driver) handshake(ctx context.Context) (*spec.NodeGetInfoResponse, erro
 	return info, nil
 }
 
-// Deregister removes a driver. It does nothing if the driver has registered with another socket since then.
+// Deregister removes a driver. It does nothing if the driver has registered with another socket in the meantime.
 func (d *Drivers) Deregister(p plugins.Plugin) {
 	d.mu.Lock()
 	has := d.drivers[p.Name]
@@ -270,7 +269,7 @@ func (d *Drivers) Deregister(p plugins.Plugin) {
 	if !ours {
 		return
 	}
-	_ = has.close() // the driver has ended
+	_ = has.close() // the driver's program has ended
 	if d.cfg.Nodes != nil {
 		d.cfg.Nodes.Uninstall(p.Name)
 	}
@@ -293,7 +292,8 @@ func (d *Drivers) Close() error {
 // errUnregistered means that a driver is not registered. It may register later.
 var errUnregistered = errors.New("not found in the list of registered CSI drivers")
 
-// find returns a registered driver. If there is none, find arranges a retry of the pod when the driver registers.
+// find returns the registered driver. If it is not registered, find arranges that the pod is retried when the driver
+// registers.
 func (d *Drivers) find(name string, pod types.UID) (*driver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

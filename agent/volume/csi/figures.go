@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/agent/volume/storage"
 )
 
-// newCallSeconds returns the histogram of CSI calls, with the kubelet's metric name.
+// newCallSeconds returns the histogram of the durations of CSI calls, with the kubelet's metric name.
 func newCallSeconds() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "csi_operations_seconds", Help: "how long CSI drivers took to answer", Buckets: storage.Seconds,
@@ -19,10 +19,9 @@ func newCallSeconds() *prometheus.HistogramVec {
 		[]string{"driver_name", "method_name", "grpc_status_code", "migrated"})
 }
 
-// Collectors returns the metrics of the drivers.
 func (d *Drivers) Collectors() []prometheus.Collector { return []prometheus.Collector{d.callSeconds} }
 
-// countedConn is a connection to a driver that measures each call.
+// countedConn is a connection to a driver that measures the duration of each call.
 type countedConn struct {
 	*grpc.ClientConn
 	driver string

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// readEvery is the interval at which a CSIDriver object is read again if it sets an update period. The object
-	// seldom changes.
+	// readEvery is the interval at which a CSIDriver object that sets an update period is read again.
 	readEvery = 10 * time.Minute
-	// leastPeriod is the API server's lower bound for the update period.
+	// leastPeriod is the API server's minimum for the update period.
 	leastPeriod = 10 * time.Second
 )
 
-// limitPeriod returns the interval at which the driver's volume limit is read again, or 0 if it is not.
+// limitPeriod returns the interval at which the driver's volume limit is read again. It is 0 if the limit is not read
+// again.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/4876-mutable-csinode-allocatable
 func limitPeriod(o *storagev1.CSIDriver) time.Duration {
@@ -31,8 +31,8 @@ func limitPeriod(o *storagev1.CSIDriver) time.Duration {
 }
 
 // watchLimit updates the published volume limit of a driver until ctx ends. It reads the limit from the driver at the
-// update period that the CSIDriver object sets. If the object sets none, it waits for requestLimit and then reads the
-// object again.
+// interval that the CSIDriver object sets as the update period. If the object sets no period, watchLimit waits for
+// requestLimit and then reads the object again.
 func (d *Drivers) watchLimit(ctx context.Context, n *driver, told *spec.NodeGetInfoResponse) {
 	again := retry.Backoff{First: time.Second, Soon: 30 * time.Second, Most: 5 * time.Minute}
 	var every time.Duration
@@ -89,7 +89,7 @@ func (d *Drivers) refreshLimit(ctx context.Context, n *driver, told *spec.NodeGe
 	return info
 }
 
-// requestLimit makes watchLimit read the driver's limit immediately.
+// requestLimit makes watchLimit read the driver's limit at once.
 func (d *Drivers) requestLimit(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,7 +101,7 @@ func (d *Drivers) requestLimit(name string) {
 	}
 }
 
-// exhausted reports whether the attachment failed because the node has reached the volume limit.
+// exhausted reports whether the volume could not be attached because the node has reached the volume limit.
 func exhausted(a *storagev1.VolumeAttachment) bool {
 	e := a.Status.AttachError
 	return e != nil && e.ErrorCode != nil && *e.ErrorCode == int32(codes.ResourceExhausted)

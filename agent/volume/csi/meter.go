@@ -105,7 +105,7 @@ func (d *Drivers) Expand(ctx context.Context, v storage.Volume, staged, publishe
 	return nil
 }
 
-// expandError classifies a driver's error as a kubelet does.
+// expandError classifies a driver's error in the same way as a kubelet.
 func expandError(err error) error {
 	e := &storage.ExpandError{Err: err}
 	switch status.Code(err) {

@@ -18,14 +18,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Plugin returns the plugin's name in paths.
+// Plugin returns the plugin's name that is used in paths.
 func (*Drivers) Plugin() string { return pluginName }
 
 // Serves reports whether a CSI driver provides the volume.
 func (*Drivers) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
 
-// Stage calls NodeStageVolume if the driver has that capability. Otherwise it only creates the directory, as a
-// kubelet does.
+// Stage calls NodeStageVolume if the driver has that capability. Otherwise it only creates the directory, like a
+// kubelet.
 func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u storage.Use) error {
 	if err := checkSource(v); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u st
 	if err != nil {
 		return err
 	}
-	// If this directory exists, the driver may have been called.
+	// If this directory exists, the driver may already have been called.
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return fmt.Errorf("make the directory to stage at: %w", err)
 	}
@@ -70,7 +70,7 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 		return err
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil // never staged, or already unstaged
+		return nil // never staged or already unstaged
 	}
 	n, err := d.find(v.Source.CSI.Driver, "")
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *Drivers) Publish(ctx context.Context, v storage.Volume, staged string, 
 	return nil
 }
 
-// publish calls NodePublishVolume. The caller must have called acquireUse for p.
+// publish calls NodePublishVolume. The caller must have called acquireUse to obtain p.
 func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriver, error) {
 	v, u, s := p.volume, p.use, p.volume.Source.CSI
 	n, err := d.find(s.Driver, u.Pod.UID)
@@ -157,7 +157,7 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if err := os.MkdirAll(filepath.Dir(req.TargetPath), dirMode); err != nil {
 		return nil, fmt.Errorf("make the directory of the volume: %w", err)
 	}
-	// If this file or link exists, the driver may have been called.
+	// If this file or link exists, the driver may already have been called.
 	if v.Block {
 		err = link(req.TargetPath, u.Path)
 	} else {
@@ -166,7 +166,7 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	if err != nil {
 		return nil, err
 	}
-	if limitPeriod(object) > 0 && !n.hasPeriod.Load() { // the update period was added after registration
+	if limitPeriod(object) > 0 && !n.hasPeriod.Load() { // the update period was set after the driver registered
 		d.requestLimit(s.Driver)
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
@@ -183,8 +183,9 @@ func (d *Drivers) publish(ctx context.Context, p *published) (*storagev1.CSIDriv
 	})
 }
 
-// checkPublished verifies that target is a directory or a block device. It rejects a symbolic link, which could lead
-// to files outside the volume. The pod could then read them, and their group would be set to the fsGroup.
+// checkPublished verifies that target is a directory or a block device. It returns an error for a symbolic link,
+// which could lead to files outside the volume. The pod could then read these files, and their group would be changed
+// to the pod's fsGroup.
 func (d *Drivers) checkPublished(v storage.Volume, target string) error {
 	fi, err := os.Lstat(target)
 	switch name := v.Source.CSI.Driver; {
@@ -232,7 +233,7 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	if err := d.forgetUse(ctx, path, uid); err != nil {
 		return err
 	}
-	if !mayBePublished(v, path) { // the driver was never called, so do not wait for it
+	if !mayBePublished(v, path) { // the driver was never called, so there is no need to wait for it
 		return nil
 	}
 	n, err := d.find(v.Source.CSI.Driver, "")

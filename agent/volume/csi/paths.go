@@ -36,8 +36,8 @@ func (d *Drivers) pluginPath(elem ...string) string {
 	return filepath.Join(append([]string{d.root, "plugins", pluginName}, elem...)...)
 }
 
-// Place returns the path at which the driver mounts the volume. A filesystem volume is mounted one level below the
-// usual directory, next to vol_data.json.
+// Place returns the path at which the driver mounts the volume for a pod. The path of a filesystem volume is one
+// level below the usual directory, next to vol_data.json.
 func (d *Drivers) Place(v storage.Volume, usual string) string {
 	if v.Block {
 		return usual
@@ -45,8 +45,8 @@ func (d *Drivers) Place(v storage.Volume, usual string) string {
 	return filepath.Join(usual, "mount")
 }
 
-// StagePath returns the staging path of a volume, or "" if the volume is not staged. Volumes of a driver that is not
-// registered also have a path, because the driver may support staging.
+// StagePath returns the staging path of a volume. It returns "" if the volume is not staged. It also returns a path
+// if the driver is not registered, because the driver may support staging.
 func (d *Drivers) StagePath(v storage.Volume) string {
 	switch {
 	case v.Inline:
@@ -86,7 +86,7 @@ func (d *Drivers) attachment(v storage.Volume) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(s.VolumeHandle+s.Driver+d.cfg.Node)))
 }
 
-// checkSource rejects names that are missing or would lead out of the plugin directory.
+// checkSource returns an error for names that are missing or would lead out of the plugin directory.
 func checkSource(v storage.Volume) error {
 	if s := v.Source.CSI; s == nil || s.Driver == "" || s.Driver == "." || s.Driver == ".." ||
 		strings.ContainsAny(s.Driver, "/\x00") || len(s.Driver) > maxDriverName {
@@ -118,8 +118,8 @@ func (d *Drivers) saveData(dir string, v storage.Volume, uid types.UID) error {
 	return nil
 }
 
-// unmountAndRemove unmounts all mounts at path and removes the empty directory. If data is true, it also removes
-// vol_data.json and the parent directory.
+// unmountAndRemove unmounts everything that is mounted at path and removes the empty directory. If data is true, it
+// also removes vol_data.json and the parent directory.
 func (d *Drivers) unmountAndRemove(path string, data bool) error {
 	if err := mounts.Detach(path); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (d *Drivers) unmountAndRemove(path string, data bool) error {
 	return removeEmpty(filepath.Dir(path))
 }
 
-// removeEmpty removes an empty directory or file. If it contains data, removeEmpty returns an error.
+// removeEmpty removes an empty directory or an empty file. For one that contains data it returns an error.
 func removeEmpty(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,25 +14,26 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// republishEvery is the default of Config.Every. A kubelet republishes at each sync of the pod.
+// republishEvery is the default of Config.Every. A kubelet republishes each time it syncs the pod.
 const republishEvery = 80 * time.Second
 
-// A published describes a published volume of a pod. This process or a previous one has published it.
+// A published describes a volume that was published for a pod. Either this process or a previous one has published
+// it.
 type published struct {
 	volume storage.Volume
 	staged string
 	use    storage.Use
 	busy   chan struct{} // a lock of capacity 1, which is locked while the driver is called for this volume
 
-	// Drivers.mu guards these fields.
+	// Drivers.mu guards the following fields.
 	repeat  bool // requiresRepublish
-	failing bool // the failure has been logged
+	failing bool // the failure has already been logged
 }
 
 func (p *published) release() { <-p.busy }
 
-// acquireUse registers a volume of a pod and locks it. It waits until a call to the driver for this volume has
-// returned.
+// acquireUse registers a pod's volume and locks it. If a call to the driver for this volume is in progress,
+// acquireUse waits for it.
 func (d *Drivers) acquireUse(ctx context.Context, v storage.Volume, staged string, u storage.Use) (*published, error) {
 	d.mu.Lock()
 	p := d.uses[u.Path]
@@ -53,7 +54,7 @@ func (d *Drivers) acquireUse(ctx context.Context, v storage.Volume, staged strin
 }
 
 // Adopt registers a volume that a previous process published. If the driver requires it, the volume is republished
-// without waiting for a container to start.
+// even if no container starts.
 func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	if checkSource(v) != nil {
 		return
@@ -63,7 +64,7 @@ func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.uses[u.Path] != nil {
-		return // already published, because a container has started
+		return // already registered, because a container has started
 	}
 	d.uses[u.Path] = &published{volume: v, staged: staged, use: u, busy: make(chan struct{}, 1), repeat: repeat}
 	if repeat {
@@ -74,7 +75,8 @@ func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	}
 }
 
-// forgetUse removes a volume of a pod. It first waits until a call to the driver for this volume has returned.
+// forgetUse removes the registration of a pod's volume. If a call to the driver for this volume is in progress,
+// forgetUse waits for it first.
 func (d *Drivers) forgetUse(ctx context.Context, path string, uid types.UID) error {
 	d.mu.Lock()
 	for _, pods := range d.waiting {
@@ -105,8 +107,8 @@ func (d *Drivers) publishedAt(path string) *published {
 	return d.uses[path]
 }
 
-// Run republishes the volumes of drivers that require it, until ctx ends. Such drivers write tokens into the volume,
-// for example. Run sleeps while there are no such volumes.
+// Run republishes the volumes whose drivers require it, until ctx ends. Such a driver writes, for example, tokens
+// into the volume. While there are no such volumes, Run sleeps.
 // https://kubernetes-csi.github.io/docs/csi-driver-object.html
 func (d *Drivers) Run(ctx context.Context) error {
 	var all sync.WaitGroup
@@ -128,8 +130,8 @@ func (d *Drivers) Run(ctx context.Context) error {
 	}
 }
 
-// republishAll starts a publish call for each volume that requires republishing. It skips a volume whose last call
-// has not returned. It reports whether there are such volumes.
+// republishAll starts a publish call for each volume that requires republishing. It skips a volume whose previous
+// call has not returned. It returns true if there are any such volumes.
 func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,7 +156,7 @@ func (d *Drivers) republishAll(ctx context.Context, all *sync.WaitGroup) bool {
 	return some
 }
 
-// republishOne republishes a volume. If the call fails, the pod's volume stays as it is.
+// republishOne republishes a volume. If the call fails, the volume stays as it is.
 func (d *Drivers) republishOne(ctx context.Context, p *published) {
 	object, err := d.publish(ctx, p)
 	d.mu.Lock()

@@ -22,7 +22,7 @@ import (
 // tokensKey is the key of the tokens in the volume context or in the secrets.
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
-// object returns the driver's CSIDriver object, or nil if there is none, which is not an error.
+// object returns the driver's CSIDriver object. It returns nil if there is none, which is not an error.
 func (d *Drivers) object(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	o, err := d.cfg.Objects.CSIDriver(pod, name)
 	if apierrors.IsNotFound(err) {
@@ -52,7 +52,7 @@ func checkLifecycle(o *storagev1.CSIDriver, inline bool, name string) error {
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, o.Spec.VolumeLifecycleModes)
 }
 
-// volumeCapability returns the access mode, type and mount options with which the pod uses the volume.
+// volumeCapability returns the access mode, type and mount options that the pod requires of the volume.
 func (n *driver) volumeCapability(v storage.Volume, pod *v1.Pod) *spec.VolumeCapability {
 	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: n.accessMode(v)}}
 	if v.Block {
@@ -74,7 +74,7 @@ func fsGroup(pod *v1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// accessMode converts the volume's first access mode as a kubelet does.
+// accessMode converts the volume's first access mode to that of CSI, in the same way as a kubelet.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/2485-read-write-once-pod-pv-access-mode
 func (n *driver) accessMode(v storage.Volume) spec.VolumeCapability_AccessMode_Mode {
 	mode := v1.ReadWriteOnce
@@ -97,7 +97,7 @@ func (n *driver) accessMode(v storage.Volume) spec.VolumeCapability_AccessMode_M
 	return spec.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// secrets returns the data of the Secret to which ref refers. It returns nil if ref is nil.
+// secrets returns the data of the Secret to which ref refers. If ref is nil, it returns nil.
 func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (map[string]string, error) {
 	if ref == nil || ref.Name == "" {
 		return nil, nil
@@ -113,9 +113,8 @@ func (d *Drivers) secrets(pod *v1.Pod, field string, ref *v1.SecretReference) (m
 	return out, nil
 }
 
-// addPodInfo adds pod information and tokens to a request if the CSIDriver object requests them.
-// https://kubernetes-csi.github.io/docs/pod-info.html
-// https://kubernetes-csi.github.io/docs/token-requests.html
+// addPodInfo adds information about the pod, and tokens, to a request if the CSIDriver object asks for them.
+// https://kubernetes-csi.github.io/docs/pod-info.html https://kubernetes-csi.github.io/docs/token-requests.html
 func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v storage.Volume, pod *v1.Pod,
 	req *spec.NodePublishVolumeRequest) error {
 	if o == nil {
@@ -145,7 +144,7 @@ func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v stor
 	return nil
 }
 
-// merge returns a copy of to with the pairs of add. If both have a key, the value in to has precedence.
+// merge returns a copy of to, with the entries of add. If both maps contain a key, the value in to takes precedence.
 func merge(to, add map[string]string) map[string]string {
 	if len(add) == 0 {
 		return to
@@ -159,7 +158,7 @@ func merge(to, add map[string]string) map[string]string {
 	return out
 }
 
-// tokens returns the requested tokens by audience, as JSON. It returns "" if none are requested.
+// tokens returns the requested tokens by audience, as JSON. It returns "" if the driver requests no tokens.
 func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, pod *v1.Pod) (string, error) {
 	if len(wanted) == 0 {
 		return "", nil
@@ -187,7 +186,7 @@ func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, p
 	return string(data), nil
 }
 
-// MountsLabel reports whether the driver supports an SELinux label as a mount option.
+// MountsLabel reports whether the driver supports mounting with an SELinux label.
 // https://kubernetes-csi.github.io/docs/csi-driver-object.html
 func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
 	if v.Inline {
@@ -197,9 +196,8 @@ func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
 	return err == nil && o != nil && podspec.IsTrue(o.Spec.SELinuxMount)
 }
 
-// SetsGroup reports whether the node instead of the driver must change the group of the volume's files to the pod's
-// fsGroup.
-// https://kubernetes-csi.github.io/docs/support-fsgroup.html
+// SetsGroup reports whether it is the node that must change the group of the volume's files to the pod's fsGroup.
+// Otherwise the driver changes it. https://kubernetes-csi.github.io/docs/support-fsgroup.html
 func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {
 	n, err := d.find(v.Source.CSI.Driver, "")
 	if err != nil || n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {

@@ -8,15 +8,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// savedEnvironments contains the environments of the containers that were running when the node found that its
-// database was lost. If such a container ends while the API server is unreachable, it is restarted with the same
-// environment.
+// savedEnvironments contains the environments of the containers that were running when the node detected the loss of
+// its database. If such a container ends while the API server is unreachable, the container is restarted with the
+// same environment.
 type savedEnvironments struct {
 	mu          sync.Mutex
 	byContainer map[types.UID]map[string][]*api.KeyValue // by pod and container; nil if the database was not lost
 }
 
-// KeepEnvironment keeps the environment of a running container in memory. env contains KEY=VALUE pairs.
+// KeepEnvironment stores the environment of a running container in memory. env contains KEY=VALUE pairs.
 func (o *Objects) KeepEnvironment(uid types.UID, container string, env []string) {
 	var kept []*api.KeyValue
 	for _, e := range env {
@@ -36,7 +36,7 @@ func (o *Objects) KeepEnvironment(uid types.UID, container string, env []string)
 	b.byContainer[uid][container] = kept
 }
 
-// EnvironmentBefore returns the environment that KeepEnvironment has kept, or nil.
+// EnvironmentBefore returns the environment that KeepEnvironment has stored, or nil if there is none.
 func (o *Objects) EnvironmentBefore(uid types.UID, container string) []*api.KeyValue {
 	b := &o.environments
 	b.mu.Lock()

@@ -2,12 +2,12 @@ package objects
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// certificateStates implements the kubelet's metric of podCertificate sources.
+// certificateStates implements the kubelet's metric of podCertificate volume sources.
 var certificateStates = prometheus.NewDesc("kubelet_podcertificate_states",
 	"Projected podCertificate sources of this node's pods, by their signer and by how they are.",
 	[]string{"signer_name", "state"}, nil)
 
-// Collectors returns the metrics of pods' objects.
+// Collectors returns the metrics about the objects of pods.
 func (o *Objects) Collectors() []prometheus.Collector { return []prometheus.Collector{collector{o}} }
 
 type collector struct{ o *Objects }

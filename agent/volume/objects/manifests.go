@@ -17,14 +17,15 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Manifests lists, applies and deletes the objects of manifests for a user.
+// Manifests lists, applies and deletes objects from manifests, on behalf of a user.
 type Manifests struct {
 	Local   *local.Objects
 	Claims  *provision.Claims
 	Desired Desired
 }
 
-// List returns all objects from manifests, and the directories of claims that are in no manifest.
+// List returns all objects from manifests. It also returns the directories of claims that no manifest contains any
+// more.
 func (m Manifests) List() []api.Object {
 	dirs := map[[2]string]provision.Dir{}
 	for _, d := range m.Claims.List() {
@@ -91,7 +92,7 @@ func (m Manifests) podNames(pods []types.UID) (podNames []string) {
 	return podNames
 }
 
-// Apply creates or updates objects for a user: all of them or none.
+// Apply creates or updates objects on behalf of a user. If it fails for one of them, it changes none.
 func (m Manifests) Apply(ctx context.Context, all []manifest.Object, dry bool) ([]api.Applied, error) {
 	actions, err := m.Local.Apply(ctx, all, dry)
 	if err != nil {
@@ -108,11 +109,11 @@ func (m Manifests) Apply(ctx context.Context, all []manifest.Object, dry bool) (
 // claim's files.
 func (m Manifests) Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted {
 	d := api.Deleted{Kind: kind, Namespace: namespace, Name: name}
-	if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) > 0 { // both become parts of a path
+	if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Subdomain(name)) > 0 { // namespace and name become parts of a path
 		d.NotFound, d.Error = true, fmt.Sprintf("%s %q/%q not found", kind, namespace, name)
 		return d
 	}
-	if kind == podspec.Claim && data && m.Local.Used(kind, namespace, name) { // the manifest must not go before its data
+	if kind == podspec.Claim && data && m.Local.Used(kind, namespace, name) { // the data must be deleted before the manifest
 		d.Error = fmt.Sprintf("claim %s/%s is in use by a pod: delete the pod first", namespace, name)
 		return d
 	}
@@ -138,8 +139,8 @@ func (m Manifests) Delete(ctx context.Context, kind, namespace, name string, dat
 	return d
 }
 
-// deleteData removes the directory of a claim that is in no manifest, if data is true. Otherwise it reports that the
-// directory remains.
+// deleteData removes the directory of a claim that no manifest contains, if data is true. If data is false, it
+// reports that the directory remains.
 func (m Manifests) deleteData(d api.Deleted, found, data bool) api.Deleted {
 	path := m.Claims.Path(d.Namespace, d.Name)
 	exists := m.Claims.Exists(d.Namespace, d.Name)

@@ -27,10 +27,10 @@ type Config struct {
 	Client   *kube.Client
 	Alone    bool // the node has no control plane
 	Store    Store
-	Dir      string           // parent of the directories of claims from manifests
-	Quota    provision.Quota  // for the claims from manifests
+	Dir      string // parent of the directories of claims from manifests
+	Quota    provision.Quota
 	Node     string           // name of the Node
-	NodeUID  func() types.UID // returns the UID of the Node; empty if the Node was never read
+	NodeUID  func() types.UID // returns the UID of the Node; empty if the Node has never been read
 	Events   event.Sink
 	Strategy string        // configMapAndSecretChangeDetectionStrategy
 	Every    time.Duration // see object.Config
@@ -38,7 +38,7 @@ type Config struct {
 	Now      func() time.Time
 	Desired  Desired
 	Refresh  func(*v1.Pod) error // updates the volumes of a pod
-	Retry    func(types.UID)     // makes a pod that waits for an object retry
+	Retry    func(types.UID)     // makes a pod that waits for an object try again
 	Log      *slog.Logger
 }
 
@@ -62,7 +62,7 @@ type Objects struct {
 
 	environments savedEnvironments
 	Local        *local.Objects    // objects from manifests
-	Own          *provision.Claims // claims from manifests; the pod hook that runs after this one
+	Own          *provision.Claims // claims from manifests; a pod hook that runs after this one
 	c            Config
 	dirty        *dirty.Set[types.UID]
 }
@@ -84,7 +84,7 @@ func Open(ctx context.Context, c Config) (*Objects, error) {
 	}
 	for _, p := range fromManifests {
 		if o.Local.Has(p.UID) {
-			o.Changed(p.UID) // after a power loss the pod's volumes may be out of date
+			o.Changed(p.UID) // the pod's volumes may be out of date after a power loss
 		}
 	}
 	claims := provision.Config{Dir: c.Dir, Node: c.Node, Local: o.Local, Quota: c.Quota, Log: c.Log}
@@ -114,7 +114,7 @@ func Open(ctx context.Context, c Config) (*Objects, error) {
 	return o, nil
 }
 
-// A source provides a pod's objects.
+// A source provides the objects for a pod.
 type source interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
@@ -123,7 +123,7 @@ type source interface {
 	PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string)
 }
 
-// sourceOf returns the source of the pod's objects: either the API server or the manifests.
+// sourceOf returns the source of the pod's objects: the API server or the manifests.
 func (o *Objects) sourceOf(pod *v1.Pod) source {
 	if o.API == nil || local.Serves(pod) {
 		return o.Local
@@ -146,7 +146,7 @@ func (o *Objects) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (strin
 	return o.sourceOf(pod).Token(pod, p)
 }
 
-// errAlone is the error for an object that only pods from an API server can use.
+// errAlone is the error for an object that only pods from an API server may use.
 var errAlone = errors.New("only pods from an API server can use it")
 
 // TrustAnchors returns the certificates of ClusterTrustBundles.
@@ -170,14 +170,14 @@ func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
 	return o.sourceOf(pod).Deleted(pod, kind, name)
 }
 
-// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, and the names
-// of the Secrets that are missing.
+// PullSecrets returns the credentials in the pod's imagePullSecrets that apply to an image, and the names of the
+// Secrets that are missing.
 func (o *Objects) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
 	return o.sourceOf(pod).PullSecrets(ctx, pod, image)
 }
 
-// Services returns the Services for the pod's environment. They come from the API server even for pods from
-// manifests.
+// Services returns the Services from which the pod's environment variables are made. They come from the API server,
+// also for pods from manifests.
 func (o *Objects) Services(pod *v1.Pod) ([]v1.Service, error) {
 	if o.API == nil {
 		return nil, nil
@@ -188,7 +188,7 @@ func (o *Objects) Services(pod *v1.Pod) ([]v1.Service, error) {
 // Name returns the name of the hook.
 func (*Objects) Name() string { return "objects" }
 
-// Prepare registers a pod and waits until all objects that it refers to are available.
+// Prepare registers a pod and waits until all objects to which the pod refers are available.
 func (o *Objects) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if local.Serves(pod) {
 		o.Local.Register(pod)
@@ -205,7 +205,7 @@ func (o *Objects) Prepare(ctx context.Context, pod *v1.Pod) error {
 // Ended releases the objects of a pod that has ended but is still desired.
 func (o *Objects) Ended(ctx context.Context, pod *v1.Pod) error { return o.Release(ctx, pod.UID) }
 
-// Release releases the objects of a pod. Objects that no other pod uses are removed.
+// Release releases the objects of a pod. It removes objects that no other pod uses.
 func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	if err := o.Local.Release(ctx, uid); err != nil || o.API == nil {
 		return err
@@ -213,7 +213,7 @@ func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	return errors.Join(o.API.Release(ctx, uid), o.Certs.Release(ctx, uid))
 }
 
-// Problems returns the problems with objects of the API server.
+// Problems returns the current problems with objects of the API server.
 func (o *Objects) Problems() []object.Problem {
 	if o.API == nil {
 		return nil
@@ -221,14 +221,14 @@ func (o *Objects) Problems() []object.Problem {
 	return o.API.Problems()
 }
 
-// Retry reads missing objects again. It must be called when the API server becomes reachable.
+// Retry fetches missing objects again. It must be called when the API server becomes reachable.
 func (o *Objects) Retry() {
 	o.API.Retry()
 	o.Certs.Retry()
 }
 
-// ForgetVersions lists all objects again. It must be called when the control plane was restored or replaced, because
-// the stored resource versions are void then.
+// ForgetVersions makes all objects be listed again. It must be called when the control plane was restored or
+// replaced, because the stored resource versions are then no longer valid.
 func (o *Objects) ForgetVersions(ctx context.Context) {
 	if err := o.API.Void(ctx); err != nil {
 		o.c.Log.Error("cannot store that the resource versions of objects are void: the agent will use them after a restart",
@@ -236,11 +236,11 @@ func (o *Objects) ForgetVersions(ctx context.Context) {
 	}
 }
 
-// Changed marks a pod whose volumes may be out of date, because an object or a label or annotation of the pod has
-// changed. It never blocks.
+// Changed marks a pod's volumes as possibly out of date, because an object that the pod uses, or a label or
+// annotation of the pod, has changed. It never blocks.
 func (o *Objects) Changed(uid types.UID) { o.dirty.Add(uid) }
 
-// Run keeps the objects, and the volumes that contain their data, current until ctx ends.
+// Run keeps the objects current, and the volumes that contain their data, until ctx ends.
 func (o *Objects) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if o.API != nil {
@@ -260,7 +260,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// refresh updates the volumes of changed pods and retries pods that waited for an object.
+// refresh updates the volumes of pods that were marked, and retries pods that waited for an object.
 func (o *Objects) refresh() {
 	for _, uid := range o.dirty.Take() {
 		if d, ok := o.c.Desired.Get(uid); ok && !d.Deleting {

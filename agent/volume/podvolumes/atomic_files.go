@@ -21,14 +21,14 @@ import (
 type file struct {
 	data []byte
 	mode fs.FileMode
-	uid  int // owner; 0 is root
+	uid  int // owner's user ID; 0 is root
 }
 
 // files contains the files of a volume by path.
 type files map[string]file
 
-// Names in the directory of a volume. The names that containers use are links through dataLink, so replacing dataLink
-// changes all files at once:
+// Names in the directory of a volume. The names that containers use are links that go through dataLink, so replacing
+// dataLink changes all files at once:
 //
 //	key      -> ..data/key
 //	..data   -> ..2026_11_21_04_00_00.123456789
@@ -41,17 +41,17 @@ const (
 	nextLink = "..data_tmp"
 	stamp    = "..2006_01_02_15_04_05.000000000"
 
-	groupReads = 0o440 // added to the mode of files if there is an fsGroup
+	groupReads = 0o440 // added to the mode of files if the pod has an fsGroup
 	dataDir    = 0o755
 )
 
-// hasFiles reports whether a volume's files have been written.
+// hasFiles reports whether the files of the volume have been written.
 func hasFiles(dir string) bool {
 	_, err := os.Readlink(filepath.Join(dir, dataLink))
 	return err == nil
 }
 
-// checkName returns an error for a path that leaves the volume or collides with the names above.
+// checkName returns an error for a path that leads out of the volume or collides with the names above.
 func checkName(name string) error {
 	if !filepath.IsLocal(name) || name == "." || path.Clean(name) != name || strings.HasPrefix(name, hidden) ||
 		strings.ContainsRune(name, 0) {
@@ -60,8 +60,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// write replaces the files in the directory with these files. gid is the group that can read them, or -1. If the
-// process is interrupted, the old files stay valid, and the next write cleans up.
+// write makes these files the content of the directory. gid is the group that can read them, or -1. If write is
+// interrupted, the old files stay valid, and the next call removes what it has left.
 func (f files) write(dir string, gid int) error {
 	for name := range f {
 		if err := checkName(name); err != nil {
@@ -88,7 +88,7 @@ func (f files) write(dir string, gid int) error {
 	return f.removeStale(root, now)
 }
 
-// matches reports whether the data directory contains exactly these files, and the links to them.
+// matches reports whether the data directory contains exactly these files, and the links to them exist.
 func (f files) matches(root *os.Root, data string, gid int) bool {
 	found := 0
 	err := fs.WalkDir(root.FS(), data, func(name string, d fs.DirEntry, err error) error {
@@ -151,7 +151,7 @@ func (f files) writeNew(root *os.Root, gid int) (data string, err error) {
 		}
 		return root.Chmod(name, dirMode)
 	}
-	for now := time.Now().UTC(); ; now = now.Add(1) { // the clock may not have advanced
+	for now := time.Now().UTC(); ; now = now.Add(1) { // needed because the clock may not have advanced
 		data = now.Format(stamp)
 		if err := mkdir(data); err == nil {
 			break

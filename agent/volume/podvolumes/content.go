@@ -15,9 +15,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Objects returns the API objects whose data is in volumes. Its methods do not block, because all objects that a pod
-// needs are fetched before its volumes are set up. If an object does not exist, apierrors.IsNotFound is true for the
-// error.
+// Objects returns the API objects whose data volumes contain. Its methods do not block, because all objects that a
+// pod needs are fetched before its volumes are set up. If an object does not exist, apierrors.IsNotFound is true for
+// the error.
 type Objects interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
@@ -27,7 +27,7 @@ type Objects interface {
 	// Credentials returns the key and the certificate chain of a podCertificate source, as PEM.
 	Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
 	// Deleted reports whether the API server has deleted an object. kind is ConfigMap or Secret. The pod can still
-	// read the last copy of the object.
+	// use the last copy of a deleted object.
 	Deleted(pod *v1.Pod, kind, name string) bool
 }
 
@@ -37,12 +37,12 @@ type Fields interface {
 	Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error)
 }
 
-// content is a kind of volume whose files the node writes and updates atomically. Containers mount it read-only, as
-// in a kubelet.
+// content implements the kinds of volumes whose files the node writes and updates atomically. Containers always mount
+// such a volume read-only, as in a kubelet.
 type content struct {
 	plugin string
 	serves func(*v1.Volume) bool
-	memory *memory // mounts the volume on a tmpfs, so that its data is never written to a disk; nil for a volume on disk
+	memory *memory // mounts a tmpfs for the volume, so that its data is never written to a disk; nil for a volume on disk
 	files  func(*v1.Pod, *v1.Volume) (files, error)
 
 	writing sync.Mutex // guards the volumes' files, because containers of a pod may start concurrently
@@ -52,8 +52,8 @@ func (c *content) Plugin() string             { return c.plugin }
 func (c *content) Serves(vol *v1.Volume) bool { return c.serves(vol) }
 func (c *content) ReadOnly() bool             { return true }
 
-// SetUp creates the volume. If the content of the files cannot be determined, existing files stay unchanged, so that
-// a container of a running pod can still restart.
+// SetUp creates the volume. If the files' content cannot be determined, existing files stay unchanged, so that a
+// container of a running pod can still restart.
 func (c *content) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()

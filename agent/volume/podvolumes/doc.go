@@ -1,6 +1,6 @@
 // Package podvolumes manages a pod's files on the host: its directory, volumes, /etc/hosts and
-// termination logs. It is a pod hook. The worker calls Prepare before the sandbox and before each
-// container, Container for each attempt, and Release when the pod has no process left.
+// termination logs. It is a pod hook. The worker calls Prepare before it starts the sandbox and before each
+// container, Container for each attempt to start a container, and Release when the pod has no processes left.
 //
 //	<root-dir>/pods/<uid>/                                   0750, as the kubelet has it
 //	    volumes/<kind>/<name>          kubernetes.io~empty-dir ...
@@ -8,12 +8,12 @@
 //	    containers/<name>/<attempt>    termination logs
 //	    etc-hosts
 //
-// Each type of volume is a Kind. It has a file of its own and an entry in builtinKinds. The types whose files the
-// node writes (configMap, secret, downwardAPI, projected) share the implementation, content, but have different
+// Each type of volume is a Kind. Each Kind has a file of its own and an entry in builtinKinds. The types whose files
+// the node writes (configMap, secret, downwardAPI, projected) share one implementation (content) but have different
 // sources. Refresh updates the files while containers run.
 //
 //	Objects, Fields --> sources --> files --write--> ..data --> timestamped directory
 //
-// Containers are not trusted. So names in their volumes are opened only beneath the volume (openat2, os.Root), and a
-// directory is not removed while anything is mounted below it.
+// Containers are not trusted. So names in their volumes are resolved only beneath the volume (openat2, os.Root), and
+// a directory is not removed while anything is mounted below it.
 package podvolumes

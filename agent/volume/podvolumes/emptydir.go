@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// emptyDir is a directory on disk, in memory or in huge pages that exists as long as the pod.
+// emptyDir is a directory on disk, in memory or in huge pages that exists as long as its pod.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
 type emptyDir struct {
 	memory    *memory
@@ -35,7 +35,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 	switch vol.EmptyDir.Medium {
 	case v1.StorageMediumDefault:
 		if l := vol.EmptyDir.SizeLimit; l != nil && l.Sign() > 0 && e.quota != nil {
-			if _, err := e.quota.Limit(dir, l.Value()); err != nil && e.memory.log != nil { // for example, the disk has no quotas
+			if _, err := e.quota.Limit(dir, l.Value()); err != nil && e.memory.log != nil { // for example because the disk has no quotas
 				e.memory.log.Warn("cannot enforce the sizeLimit of a volume", "pod",
 					pod.Namespace+"/"+pod.Name, "uid", pod.UID, "volume", vol.Name, "error", err)
 			}
@@ -104,8 +104,9 @@ func fsGroup(pod *v1.Pod) (gid int, ok bool) {
 	return 0, false
 }
 
-// tmpfsOptions returns the mount options of a tmpfs. Its size is the smallest of the volume's sizeLimit, the pod's
-// memory limit, and the memory available to all pods (KEP-1967). The pages of a tmpfs are part of the pod's memory.
+// tmpfsOptions returns the mount options of a tmpfs. Its size is the smallest of three: the volume's sizeLimit, the
+// pod's memory limit, and the memory that is available to all pods (KEP-1967). The pages of a tmpfs count as memory
+// of the pod.
 func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, podMemory func() int64) string {
 	size := int64(0)
 	bound := func(to int64) {
@@ -123,7 +124,7 @@ func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, podMemory func() int64) string {
 	if podMemory != nil {
 		bound(podMemory())
 	}
-	options := "mode=1777" // the mode of a kubelet's volumes and of /tmp
+	options := "mode=1777" // the mode of /tmp, and of volumes of a kubelet
 	if gid, ok := fsGroup(pod); ok {
 		options = fmt.Sprintf("mode=3777,gid=%d", gid)
 	}

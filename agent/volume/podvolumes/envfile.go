@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// EnvFile reads at most limit bytes of a file in an emptyDir volume of the pod. Environment variables of a container
-// are set from it. Links and special files that a container has created cannot lead outside the volume or block the
-// read.
+// EnvFile reads a file, up to limit bytes, from an emptyDir volume of the pod. The container's environment variables
+// are set from this file. Links and special files that a container has created cannot make EnvFile read outside the
+// volume or block.
 func (v *Volumes) EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error) {
 	if err := checkUID(pod.UID); err != nil {
 		return nil, err

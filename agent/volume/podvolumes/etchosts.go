@@ -18,11 +18,11 @@ import (
 
 const (
 	etcHostsPath = "/etc/hosts"
-	maxHosts     = 1 << 20 // maximum size of the host's file, which pods in the host network get
+	maxHosts     = 1 << 20 // maximum size of the host's file, which pods in the host network use
 )
 
 // etcHosts writes the pod's /etc/hosts and mounts it. It does nothing if the container mounts a volume there. The
-// addresses come from the pod's status, which contains them once the sandbox runs.
+// addresses come from the pod's status, which contains them when the sandbox runs.
 //
 // https://kubernetes.io/docs/tasks/network/customize-hosts-file-for-pods/
 func (v *Volumes) etcHosts(pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
@@ -42,7 +42,7 @@ func (v *Volumes) etcHosts(pod *v1.Pod, ctr *v1.Container, out *api.ContainerCon
 	path := filepath.Join(v.podDir(pod.UID), "etc-hosts")
 	v.hosts.Lock()
 	defer v.hosts.Unlock()
-	// Containers can write to the existing file, so it is not trusted.
+	// Containers can write to an existing file, so its content is not trusted.
 	if old, err := untrusted.ReadFile(v.podDir(pod.UID), "etc-hosts", int64(len(content))); err != nil || !bytes.Equal(old, content) {
 		if err := replaceFile(path, content); err != nil {
 			return fmt.Errorf("write the pod's %s: %w", etcHostsPath, err)
@@ -84,7 +84,7 @@ func hostAliases(pod *v1.Pod) []byte {
 	return b.Bytes()
 }
 
-// replaceFile replaces a file atomically. Running containers still have the old file mounted.
+// replaceFile replaces a file atomically. Running containers keep the old file mounted.
 func replaceFile(path string, content []byte) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, content, 0o644); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// hostPath is a path of the host, which is checked or created according to its type.
+// hostPath is a path on the host. SetUp checks or creates it according to its type.
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#hostpath
 type hostPath struct{}

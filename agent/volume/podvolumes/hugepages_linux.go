@@ -16,9 +16,9 @@ func hugePages(m v1.StorageMedium) bool {
 	return m == v1.StorageMediumHugePages || strings.HasPrefix(string(m), string(v1.StorageMediumHugePagesPrefix))
 }
 
-// hugeOptions returns the mount options of a volume in huge pages. The page size is that of the medium or, if the
-// medium has none, the only one that the pod requests. The volume's size is the pod's limit, or its sizeLimit if that
-// is lower. The errors have a kubelet's words.
+// hugeOptions returns the mount options of a volume in huge pages. The page size is that of the medium. If the medium
+// specifies none, it is the only page size that the pod requests. The volume's size is the pod's limit or the
+// volume's sizeLimit, whichever is lower. The error messages are those of a kubelet.
 // https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/
 func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	medium := vol.EmptyDir.Medium

@@ -8,9 +8,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// image is a volume with the read-only content of an image. The runtime mounts it. The image is pulled before the
-// container is created.
-// https://kubernetes.io/docs/concepts/storage/volumes/#image
+// image is a volume with the content of an image, read-only. The runtime mounts it. The image is pulled before the
+// container is created. https://kubernetes.io/docs/concepts/storage/volumes/#image
 type image struct{}
 
 func (image) Plugin() string             { return "kubernetes.io/image" }
@@ -19,7 +18,7 @@ func (image) Serves(vol *v1.Volume) bool { return vol.Image != nil }
 // SetUp does nothing.
 func (image) SetUp(context.Context, *v1.Pod, *v1.Volume, string) (string, error) { return "", nil }
 
-// mount returns the container's mount. The runtime finds the image by its name.
+// mount returns the mount for the container. The runtime looks up the image by its name.
 func (image) mount(m *v1.VolumeMount, vol *v1.Volume) *api.Mount {
 	return &api.Mount{
 		ContainerPath: filepath.Join("/", m.MountPath), Readonly: true,

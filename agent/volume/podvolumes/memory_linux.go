@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory mounts tmpfs volumes. Their contents must not be written to a disk. As in a kubelet, they are therefore
-// excluded from swap, which is possible since Linux 6.4.
+// memory mounts tmpfs volumes. Their contents must not be written to a disk. They are therefore excluded from swap,
+// as in a kubelet, which is possible since Linux 6.4.
 // https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/#memory-backed-volumes
 type memory struct {
 	log   *slog.Logger
@@ -32,7 +32,7 @@ func newMemory(log *slog.Logger) *memory {
 // mountAt mounts a tmpfs. If the kernel cannot exclude it from swap and swap is on, mountAt logs a warning once.
 func (m *memory) mountAt(dir, options string) error {
 	err := m.mount(dir, options+",noswap")
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) { // an old kernel, or a user namespace
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) { // the kernel is old, or this is a user namespace
 		m.once.Do(m.warnSwap)
 		err = m.mount(dir, options)
 	}
@@ -44,7 +44,7 @@ func (m *memory) mountAt(dir, options string) error {
 
 func (m *memory) warnSwap() {
 	text, err := m.swaps()
-	if err != nil || m.log == nil || strings.Count(strings.TrimSpace(string(text)), "\n") == 0 { // the file contains only the header
+	if err != nil || m.log == nil || strings.Count(strings.TrimSpace(string(text)), "\n") == 0 { // the file contains only its header
 		return
 	}
 	m.log.Warn("this kernel cannot keep memory volumes out of swap (Linux 6.4 or later can): " +

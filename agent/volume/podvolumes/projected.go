@@ -19,7 +19,7 @@ const (
 	privateMode = 0o600 // mode of a file that only one user or group may read
 )
 
-// contentKinds returns the kinds of volumes whose files come from API objects or from the pod itself.
+// contentKinds returns the kinds of volumes whose files contain data of API objects or of the pod itself.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/
 func contentKinds(objects Objects, fields Fields, m *memory) []Kind {
 	s := sources{objects, fields}
@@ -51,13 +51,13 @@ func contentKinds(objects Objects, fields Fields, m *memory) []Kind {
 	}
 }
 
-// sources converts a volume's sources into files.
+// sources returns the files that a volume's sources describe.
 type sources struct {
 	objects Objects
 	fields  Fields
 }
 
-// projected returns the files of all sources. If sources fail, it returns all their errors.
+// projected returns the files of all sources. If several sources fail, the error contains all their errors.
 func (s sources) projected(pod *v1.Pod, vol *v1.Volume) (files, error) {
 	all, p := files{}, vol.Projected
 	var errs []error
@@ -91,8 +91,9 @@ func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, mode *int32) (files
 	return nil, errors.New("the projected source is of a kind that this node does not support")
 }
 
-// configMap returns the files of a ConfigMap. If the ConfigMap is deleted, a pod that requires it keeps the files, so
-// that its containers can restart. A pod for which it is optional loses the files, as in a kubelet.
+// configMap returns the files of a ConfigMap. If the ConfigMap was deleted, the files stay if the volume requires the
+// ConfigMap, so that the pod's containers can restart. They are removed if the ConfigMap is optional, as in a
+// kubelet.
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#configmap
 func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
@@ -120,7 +121,8 @@ func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, mode *in
 	return project(m.Data, items, mode, podspec.IsTrue(optional), "Secret "+pod.Namespace+"/"+name)
 }
 
-// project returns a file for each key or, if items is not empty, for the listed keys at their paths.
+// project returns a file for each key. If items is not empty, it returns files only for the keys in items, at the
+// paths given there.
 func project(data map[string][]byte, items []v1.KeyToPath, mode *int32, optional bool, from string) (files, error) {
 	all := make(files, len(data))
 	if len(items) == 0 {
@@ -163,7 +165,7 @@ func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *i
 	return all, nil
 }
 
-// token returns a file with a token. See privateFile for its mode.
+// token returns a file with a token. For the mode of the file, see privateFile.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1205-bound-service-account-tokens#file-permission
 func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode *int32) (files, error) {
 	text, err := s.objects.Token(pod, p)
@@ -173,8 +175,8 @@ func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode *i
 	return files{p.Path: privateFile(pod, []byte(text), mode)}, nil
 }
 
-// privateFile returns a file that only the pod's fsGroup can read, or only the user that all its containers run as.
-// If the pod has neither, the file has the volume's mode.
+// privateFile returns a file that only the pod's fsGroup can read. Without an fsGroup, only the user can read it with
+// whose ID all containers of the pod run. If neither exists, the file has the mode that the volume specifies.
 func privateFile(pod *v1.Pod, data []byte, mode *int32) file {
 	f := file{data: data, mode: modeOf(nil, mode)}
 	user, one := onlyUser(pod)
@@ -195,8 +197,8 @@ func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, mo
 	return files{p.Path: privateFile(pod, anchors, mode)}, nil
 }
 
-// certificate returns the files of a pod certificate. The key and the chain are in a common file, in separate files,
-// or in all three.
+// certificate returns the files of a pod certificate. The key and the chain are written to one common file, to
+// separate files, or to both.
 //
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate
 func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCertificateProjection, mode *int32) (files, error) {
@@ -215,8 +217,8 @@ func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCe
 	return all, nil
 }
 
-// onlyUser returns the user ID with which all containers of the pod run. It returns false if they run with different
-// IDs or the ID is unknown.
+// onlyUser returns the user ID with which all containers of the pod run. It returns false if the IDs differ or one is
+// unknown.
 func onlyUser(pod *v1.Pod) (uid int, ok bool) {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		user := runAsUser(pod, c)

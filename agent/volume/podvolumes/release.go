@@ -15,14 +15,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// keptAttempts is the number of older termination logs that are kept.
+// keptAttempts is the number of termination logs of earlier attempts that are kept.
 const keptAttempts = 4
 
-// escape converts a plugin's name into a path element, as a kubelet does.
+// escape converts a plugin's name into a path element, like a kubelet.
 func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// checkUID returns an error for a UID that could lead outside the pods' directory. The UID comes from a label or a
-// file name.
+// checkUID returns an error for a UID that could lead out of the pods' directory. UIDs are read from labels and file
+// names.
 func checkUID(uid types.UID) error {
 	if s := string(uid); s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
 		return fmt.Errorf("pod UID %q cannot be a directory name", s)
@@ -30,8 +30,8 @@ func checkUID(uid types.UID) error {
 	return nil
 }
 
-// Release unmounts everything below the pod's directory and removes the directory once nothing is
-// mounted there. It does not follow symbolic links.
+// Release unmounts everything below the pod's directory. It removes the directory when nothing is mounted there any
+// more. It does not follow symbolic links.
 func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (v *Volumes) Release(ctx context.Context, uid types.UID) error {
 func (v *Volumes) volumePaths(uid types.UID) []string {
 	points, err := fs.Glob(os.DirFS(v.podDir(uid)), "volumes/*/*")
 	if err != nil {
-		return nil // RemoveMounted then finds the mounts in the mount table
+		return nil // RemoveMounted then uses the mount table
 	}
 	for i, p := range points {
 		points[i] = filepath.Join(v.podDir(uid), p)
@@ -59,8 +59,8 @@ func (v *Volumes) volumePaths(uid types.UID) []string {
 	return points
 }
 
-// Sweep releases the directories of the pods for which keep returns false. It must be called once, after all sources
-// have reported their pods.
+// Sweep calls Release for the directories of all pods for which keep returns false. It must be called once, after all
+// sources have reported their pods.
 func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
 	errs := []error{v.sweepTracked(ctx, keep)}
 	entries, err := os.ReadDir(v.pods)

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A subPathFile is the open file or directory of a subPath. Links that a container creates later do not affect it.
+// A subPathFile is the opened file or directory of a subPath. Links that a container creates later do not affect it.
 type subPathFile struct {
 	*os.File
 	isDir bool
@@ -47,7 +47,7 @@ func openSubPath(m *v1.VolumeMount, volume string) (*subPathFile, error) {
 // volume's server.
 func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *subPathFile) (string, error) {
 	target := filepath.Join(v.podDir(uid), "volume-subpaths", ctr.VolumeMounts[index].Name, ctr.Name, strconv.Itoa(index))
-	if err := mounts.Detach(target); err != nil { // the mount of the previous attempt
+	if err := mounts.Detach(target); err != nil { // the mount of a previous attempt
 		return "", err
 	}
 	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -63,9 +63,10 @@ func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *su
 	return target, nil
 }
 
-// bindTo binds an open file to target, without the mounts below it, as a kubelet does. Mounts propagate from the
-// host's mount to the bind, but not back. If both is true, they also propagate back, which a container with
-// bidirectional propagation needs. mounts.Detach makes such a bind private before it unmounts.
+// bindTo binds an open file to target, without the mounts below it, like a kubelet. Mounts that appear below the
+// source on the host later also appear at target, but not the other way round. If both is true, they propagate in
+// both directions, which a container with bidirectional mount propagation needs. mounts.Detach makes such a bind
+// mount private before it unmounts it.
 func bindTo(f *os.File, target string, both bool) error {
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), target, "", unix.MS_BIND, ""); err != nil {
 		return err
@@ -111,11 +112,12 @@ func makeBeneath(volume, sub string) error {
 	if err := root.MkdirAll(sub, fi.Mode().Perm()); err != nil {
 		return err
 	}
-	// The umask may have changed MkdirAll's mode, which also lacks the setgid bit for an fsGroup.
+	// The mode from MkdirAll is not sufficient: the umask may have changed it, and it lacks the setgid bit for an
+	// fsGroup.
 	return root.Chmod(sub, fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 }
 
-// makeMountPoint creates target as a file or a directory, depending on p.
+// makeMountPoint creates target. It creates a file or a directory, depending on what p is.
 func (p *subPathFile) makeMountPoint(target string) error {
 	if p.isDir {
 		return os.MkdirAll(target, dirMode)

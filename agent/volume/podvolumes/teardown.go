@@ -14,20 +14,20 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Sweep waits at most sweepTime for unmounts. After that they continue in the background and are retried, so that
-// nothing else waits for a server or driver that does not respond.
+// Sweep waits at most this time for unmounts. Unmounts that take longer continue in the background and are retried,
+// so that a server or driver that does not respond blocks nothing else.
 const (
 	sweepTime  = 10 * time.Second
 	sweepEach  = 2 * time.Minute
 	sweepAgain = time.Minute
 )
 
-// podLocks serializes the calls for each pod. If a caller gives up, its call continues and holds the lock until it
+// podLocks contains a lock for each pod. If a caller stops waiting, its call still holds the lock until the call
 // returns.
 type podLocks struct {
 	mu       sync.Mutex
 	locks    map[types.UID]*podLock
-	sweeping map[types.UID]bool // UIDs of the pods that are being swept
+	sweeping map[types.UID]bool // UIDs of the pods whose volumes Sweep is unmounting
 }
 
 type podLock struct {
@@ -35,7 +35,7 @@ type podLock struct {
 	users int
 }
 
-// withLock calls f with the pod's lock held, in a goroutine. It returns when f returns or when ctx ends.
+// withLock runs f in a goroutine that holds the pod's lock. It returns when f returns or when ctx ends.
 func (t *podLocks) withLock(ctx context.Context, uid types.UID, f func() error) error {
 	t.mu.Lock()
 	if t.locks == nil {
@@ -86,7 +86,7 @@ func (v *Volumes) trackedKinds() (all []Tracked) {
 	return all
 }
 
-// hasTracked reports whether a Tracked kind has recorded volumes of the pod.
+// hasTracked reports whether a Tracked kind has a record of the pod's volumes.
 func (v *Volumes) hasTracked(uid types.UID) bool {
 	for _, a := range v.trackedKinds() {
 		if a.Has(uid) {
@@ -96,8 +96,8 @@ func (v *Volumes) hasTracked(uid types.UID) bool {
 	return false
 }
 
-// tearDown unmounts the pod's subPaths and then its tracked volumes. Until it has succeeded, the pod's files must not
-// be removed.
+// tearDown unmounts the pod's subPaths and then its tracked volumes. The pod's files must not be removed before
+// tearDown has succeeded.
 func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 	if !v.hasTracked(uid) {
 		return nil
@@ -114,8 +114,8 @@ func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 }
 
 // subPath returns a path to which the subPath of a volume mount is bound. Opening the subPath may block while a
-// server does not respond, but the call returns when ctx ends. It never blocks tearDown, whose unmount ends the
-// blocked open. If the open succeeds after ctx has ended, the file is not bound.
+// server does not respond, but subPath returns when ctx ends. A blocked open never blocks tearDown, because the
+// unmount in tearDown ends the open. If the open succeeds after ctx has ended, the file is not bound.
 func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int, volume string) (string, error) {
 	bound := make(chan string, 1)
 	if err := v.opening.withLock(ctx, pod.UID, func() error {
@@ -124,9 +124,9 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 			return err
 		}
 		defer p.Close()
-		return v.mounting.withLock(context.WithoutCancel(ctx), pod.UID, func() error { // short, because it does not call the server
+		return v.mounting.withLock(context.WithoutCancel(ctx), pod.UID, func() error { // takes little time, because it does not call the server
 			if err := ctx.Err(); err != nil {
-				return err // the pod may have been torn down
+				return err // the pod's volumes may have been torn down
 			}
 			path, err := v.bindSubPath(pod.UID, ctr, index, p)
 			bound <- path
@@ -138,8 +138,8 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 	return <-bound, nil
 }
 
-// sweepTracked releases the pods that still have mounted volumes and for which keep returns false. It also unmounts
-// mounts that no pod uses. It waits at most sweepTime.
+// sweepTracked unmounts the volumes of pods that still have mounted volumes and for which keep returns false. It also
+// unmounts the volumes that no pod uses. It waits at most sweepTime.
 func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
 	var todo []types.UID
 	for _, a := range v.trackedKinds() {
@@ -154,7 +154,7 @@ func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) e
 		go func() {
 			defer v.mounting.setSweeping(uid, false)
 			ended <- v.sweepOne(ctx, func(ctx context.Context) error {
-				if keep(uid) { // the pod is desired again, which is possible for a static pod
+				if keep(uid) { // the pod is desired again, which can happen with a static pod
 					return nil
 				}
 				return v.Release(ctx, uid)
@@ -178,8 +178,7 @@ func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) e
 	return errors.Join(errs...)
 }
 
-// setSweeping marks a pod as being swept, or clears the mark. It returns false if the mark was already set or
-// cleared.
+// setSweeping marks a pod as being swept, or removes the mark. It returns false if nothing had to be changed.
 func (t *podLocks) setSweeping(uid types.UID, yes bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,30 +22,32 @@ const (
 	dirMode        = 0o750
 	terminationLog = 0o666 // any user of a container may write to the file
 
-	// answerTime is the maximum wait for a hostPath, which may be on a file server. Then the pod reports an error.
+	// answerTime is the maximum time to wait for a hostPath, which may be on a file server. After that the pod's
+	// status reports an error.
 	answerTime = 10 * time.Second
 )
 
 // A Kind is a type of volume. Its methods must be safe for concurrent use.
 type Kind interface {
-	// Plugin returns the kind's name in paths, such as kubernetes.io/empty-dir.
+	// Plugin returns the kind's name that is used in paths, such as kubernetes.io/empty-dir.
 	Plugin() string
 	// Serves reports whether a volume is of this kind.
 	Serves(*v1.Volume) bool
 	// SetUp creates the volume and returns its path on the host. dir is the usual path, below the pod's directory; it
-	// need not exist. SetUp is called again for each container and after a reboot, so a repeated call must succeed
+	// need not exist. SetUp is called for each container, and again after a reboot, so repeated calls must succeed
 	// and be cheap. When the pod is released, all mounts below dir are unmounted.
 	SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error)
 }
 
-// A Tracked is a Kind that records its mounts and unmounts them itself. The files of a pod are only removed after
-// TearDown has succeeded.
+// A Tracked is a Kind that keeps a record of its mounts and unmounts them itself. The files of a pod are removed only
+// after TearDown has succeeded.
 type Tracked interface {
 	Kind
-	// Where returns the path of a volume that SetUp has mounted, and how containers mount it. The path of a block
+	// Where returns the path at which SetUp has mounted a volume, and how containers mount it. The path of a block
 	// volume is its device. Where never blocks.
 	Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error)
-	// Has reports whether a volume of the pod is or may be mounted. Pods returns all pods for which Has is true.
+	// Has reports whether a volume of the pod is or may be mounted. Pods returns the UIDs of all pods for which Has
+	// returns true.
 	Has(uid types.UID) bool
 	Pods() []types.UID
 	// TearDown unmounts all volumes of a pod. If it returns an error, some volumes may still be mounted.
@@ -59,39 +61,39 @@ type Config struct {
 	Root     string                            // --root-dir
 	Hostname func(*v1.Pod) (host, fqdn string) // returns the hostname of a pod, for /etc/hosts
 	Objects  Objects                           // nil if the node has no API server
-	Fields   Fields                            // for the downward API
+	Fields   Fields                            // for volumes of the type downwardAPI
 	Kinds    []Kind                            // additional kinds
 	Quota    Quota                             // if nil, the sizeLimit of an emptyDir on disk is not enforced
-	Memory   func() int64                      // returns the bytes available to all pods together; nil if unknown
+	Memory   func() int64                      // returns the number of bytes that are available to all pods together; nil if unknown
 	// ReadOnlyTrees reports whether the pod's runtime supports recursive read-only mounts. If it is nil, no runtime
-	// does.
+	// supports them.
 	ReadOnlyTrees func(*v1.Pod) bool
 	Log           *slog.Logger // may be nil
 }
 
-// A Quota limits the size of directories, if the file system supports quotas. *quota.Projects implements it.
+// A Quota limits the size of directories, on file systems that support quotas. *quota.Projects implements it.
 type Quota interface {
 	Limit(dir string, bytes int64) (kept bool, err error)
 	// Forget releases the quota of a directory that is about to be removed.
 	Forget(dir string) error
 }
 
-// Volumes is a pod hook. It manages the volumes of all pods.
+// Volumes is a pod hook that manages the volumes of all pods.
 type Volumes struct {
 	cfg      Config
-	pods     string // real path, as in the mount table
+	pods     string // real path, which the mount table contains
 	kinds    []Kind
-	opening  podLocks // serializes opens, which may block forever on a file server
-	mounting podLocks // serializes changes of the mounts below a pod's directory
+	opening  podLocks // locked while opening a file, which may block forever on a file server
+	mounting podLocks // locked while the mounts below a pod's directory are changed
 
-	// open is openSubPath, except in tests.
+	// open is openSubPath; tests replace it.
 	open func(m *v1.VolumeMount, volume string) (*subPathFile, error)
 
-	hosts sync.Mutex // guards the pods' etc-hosts, because containers of a pod may start concurrently
+	hosts sync.Mutex // guards the pods' etc-hosts files, because containers of a pod may start concurrently
 }
 
 // builtinKinds returns the kinds that this package implements. If a kind has a method ReadOnly that returns true,
-// containers can only mount its volumes read-only.
+// containers mount its volumes read-only.
 func builtinKinds(cfg Config) []Kind {
 	m := newMemory(cfg.Log)
 	return append(contentKinds(cfg.Objects, cfg.Fields, m), emptyDir{m, cfg.Quota, cfg.Memory}, hostPath{}, image{})
@@ -99,11 +101,11 @@ func builtinKinds(cfg Config) []Kind {
 
 // A Refresher is a Kind that can update its volumes while containers use them.
 type Refresher interface {
-	// Refresh updates the volume at dir. It does nothing if the volume is not set up.
+	// Refresh updates the volume at dir. If the volume is not set up, Refresh does nothing.
 	Refresh(pod *v1.Pod, vol *v1.Volume, dir string) error
 }
 
-// New creates the parent directory of all pods' directories, and returns the hook.
+// New returns the hook. It creates the parent directory of all pods' directories.
 func New(cfg Config) (*Volumes, error) {
 	if cfg.Objects == nil {
 		cfg.Objects = noObjects{}
@@ -181,7 +183,7 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 		return "", fmt.Errorf("volume %q is of a type that this node does not support", vol.Name)
 	}
 	path, err := v.setUpKind(ctx, k, pod, vol)
-	if _, apart := k.(Tracked); apart { // the errors of a Tracked need no prefix
+	if _, apart := k.(Tracked); apart { // errors of a Tracked need no prefix
 		return path, err
 	}
 	if err != nil {
@@ -263,16 +265,15 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	return out, err
 }
 
-// locate returns the volume's path, whether it is read-only, and whether the runtime must relabel it for SELinux. It
-// must, except for a hostPath.
+// locate returns the volume's path, whether the volume is read-only, and whether the runtime must relabel it for
+// SELinux. All volumes except a hostPath must be relabelled.
 func (v *Volumes) locate(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
 	k := v.kind(vol)
 	if a, ok := k.(Tracked); ok {
 		return a.Where(pod, vol)
 	}
 	if c, ok := k.(*content); ok && hasFiles(v.dir(pod, vol, c)) {
-		// The files are current, because Prepare has compared them before this container, and Refresh writes later
-		// changes.
+		// The files are up to date: Prepare has checked them before this container, and Refresh writes later changes.
 		return v.dir(pod, vol, c), c.ReadOnly(), true, nil
 	}
 	path, err = v.setUp(ctx, pod, vol)

@@ -22,14 +22,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// dirMode allows any user of a container to write to a claim's directory, as to an emptyDir. parentMode denies local
-// users access.
+// dirMode allows any user in a container to write to a claim's directory. An emptyDir allows this too. parentMode
+// denies access to local users.
 const (
 	dirMode    = 0o777
 	parentMode = 0o700
 )
 
-// API returns the claims and volumes of pods from the API server. *object.Cache implements it.
+// API returns the claims and volumes of pods that come from the API server. *object.Cache implements it.
 type API interface {
 	Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(pod *v1.Pod, name string) (*v1.PersistentVolume, error)
@@ -44,7 +44,7 @@ type Local interface {
 	Used(kind, namespace, name string) bool
 }
 
-// Quota limits the size of directories. A Quota is nil if the file system does not support quotas.
+// A Quota limits the size of directories. It is nil if the file system does not support quotas.
 type Quota interface {
 	// Limit sets the quota of a directory, in bytes. enforced reports whether the file system enforces it.
 	Limit(dir string, bytes int64) (enforced bool, err error)
@@ -67,7 +67,7 @@ type Config struct {
 // Claims is a pod hook. It must run before the volumes' hook.
 type Claims struct {
 	c  Config
-	mu sync.Mutex // one directory is created or removed at a time
+	mu sync.Mutex // guards creating and removing directories
 }
 
 // New returns the hook. It does no I/O.
@@ -81,8 +81,8 @@ func (c *Claims) Path(namespace, name string) string {
 	return filepath.Join(c.c.Dir, namespace, name)
 }
 
-// Prepare creates the directories of a pod's claims and sets their quotas. It skips a claim that is in no manifest.
-// Mounting the volume reports this error.
+// Prepare creates the directories of the pod's claims and sets their quotas. It skips claims that no manifest
+// contains. The mount of the volume reports this error.
 func (c *Claims) Prepare(_ context.Context, pod *v1.Pod) error {
 	if !local.Serves(pod) {
 		return nil
@@ -138,7 +138,7 @@ func (c *Claims) makeDir(claim *v1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// unfinishedSuffix marks a directory that is not complete. It cannot be part of an object's name.
+// unfinishedSuffix marks a directory that is not complete. An object's name cannot contain it.
 const unfinishedSuffix = "~new"
 
 func sizeOf(claim *v1.PersistentVolumeClaim) int64 {
@@ -146,7 +146,7 @@ func sizeOf(claim *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// Claim returns a claim of the pod. A claim from a manifest is returned as bound.
+// Claim returns a claim that the pod uses. A claim from a manifest is always returned as bound.
 func (c *Claims) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	if !local.Serves(pod) {
 		if c.c.API == nil {
@@ -167,8 +167,8 @@ func (c *Claims) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, err
 	return claim, nil
 }
 
-// volumeName returns the name of the volume to which a claim from a manifest is bound. A provisioner would use the
-// same name.
+// volumeName returns the name of the volume to which a claim from a manifest is bound. A provisioner in a cluster
+// would use the same name.
 func volumeName(claim *v1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
 // PersistentVolume returns the volume to which a claim of the pod is bound. For a claim from a manifest this is a
@@ -219,7 +219,8 @@ func (c *Claims) volumeOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolume 
 	}
 }
 
-// VolumeSecret returns a Secret that a volume of the pod refers to. Volumes of claims from manifests refer to none.
+// VolumeSecret returns a Secret that a volume of the pod refers to. The volumes of claims from manifests refer to no
+// Secret.
 func (c *Claims) VolumeSecret(pod *v1.Pod, namespace, name string) (*v1.Secret, error) {
 	if c.c.API == nil || local.Serves(pod) {
 		return nil, notFound("secret", name)
@@ -241,9 +242,9 @@ func notFound(kind, name string) error { return apierrors.NewNotFound(v1.Resourc
 type Dir struct {
 	Namespace, Name string
 	Path            string
-	Used            int64 // bytes; -1 if unknown
-	Enforced        bool  // the file system enforces the claim's size
-	Claimed         bool  // a manifest contains the claim
+	Used            int64
+	Enforced        bool // the file system enforces the claim's size
+	Claimed         bool // a manifest contains the claim
 }
 
 // Exists reports whether a claim has a directory.
@@ -283,7 +284,7 @@ func (c *Claims) List() (all []Dir) {
 // ErrInUse is returned by Remove if a pod uses the claim or a manifest contains it.
 var ErrInUse = errors.New("it is in use")
 
-// Remove permanently deletes the directory of a claim with all its data. It returns ErrInUse while a manifest
+// Remove permanently deletes the directory of a claim, with all its data. It returns ErrInUse while a manifest
 // contains the claim or a pod refers to it.
 func (c *Claims) Remove(namespace, name string) error {
 	c.mu.Lock()
@@ -308,7 +309,7 @@ func (c *Claims) Remove(namespace, name string) error {
 	if err := mounts.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the data of claim %s/%s: %w", namespace, name, err)
 	}
-	_ = os.Remove(filepath.Dir(dir)) // removes the directory of the namespace if it is empty
+	_ = os.Remove(filepath.Dir(dir)) // removes the namespace's directory, if it is empty
 	return nil
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// Adopt registers, with their drivers, the volumes that a previous process has published. The drivers then maintain
-// these volumes without waiting for a container to start. Adopt must be called once, when the running pods are known.
+// Adopt registers the volumes that a previous process has published with their drivers. The drivers then maintain
+// these volumes even if no container starts. Adopt must be called once, when the running pods are known.
 func (k *Mounter) Adopt(pods []*v1.Pod) {
 	for _, pod := range pods {
 		for i := range pod.Spec.Volumes {
@@ -17,7 +17,7 @@ func (k *Mounter) Adopt(pods []*v1.Pod) {
 			}
 			v, d, err := k.resolve(pod, vol)
 			if err != nil {
-				continue // the start of the pod reports the error
+				continue // starting the pod reports the error
 			}
 			a, ok := d.(Adopter)
 			u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}

@@ -1,5 +1,5 @@
 // Package storage provides volumes whose data is not in the pod's directory: volumes of PersistentVolumeClaims,
-// generic ephemeral volumes, and inline volumes of NFS, iSCSI and CSI. Mounter implements a Kind of
+// generic ephemeral volumes, and inline volumes of NFS, iSCSI and CSI. Mounter implements Kind of
 // agent/volume/podvolumes. Each type of storage has a Driver.
 //
 //	pod's volume --Resolve: claim, PersistentVolume--> Volume
@@ -17,16 +17,14 @@
 //
 // Rules:
 //
-//   - The ledger has a row from before a mount until after its unmount. So mounts can be
-//     found and removed without the pod, the claim and the API server, after kill -9 and
-//     after a reboot. A mount that has no row is not this package's.
-//   - Each volume has its own lock. A driver that hangs blocks only the pods that use its
-//     volume, not Mounter's other methods or a restart of the agent. A call whose caller gave
-//     up keeps running in its goroutine, and the next call for the volume waits for it.
-//   - Data is never removed: a driver unmounts, and removes only empty directories
-//     (runtime/mounts).
-//   - A volume is unpublished only after all containers of the pod have ended (hook Ended,
-//     Release).
+//   - The ledger contains a row for each mount. The row is written before the mount and deleted after the unmount. So
+//     after a kill -9 or a reboot, mounts can be found and removed even without the pod, the claim and the API
+//     server. A mount that has no row was not created by this package.
+//   - Each volume has its own lock. A driver that hangs blocks only the pods that use its volume. It blocks neither
+//     Mounter's other methods nor a restart of the agent. If a caller stops waiting, its call continues in its
+//     goroutine, and the next call for the volume waits for that call.
+//   - Data is never deleted: a driver unmounts volumes and removes only empty directories (runtime/mounts).
+//   - A volume is unpublished only after all containers of the pod have ended (hook Ended, Release).
 //
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
 package storage

@@ -7,38 +7,38 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Volume is a pod's volume whose storage and driver have been determined.
+// A Volume is a pod's volume for which storage and driver have been determined.
 type Volume struct {
-	// ID identifies the storage independently of the pod. It has the format of the Node's volumesInUse, and contains
-	// the driver's name and the volume handle (kubernetes.io/csi/DRIVER^HANDLE). The ID of an inline volume contains
-	// the pod's UID.
+	// ID identifies the storage. It does not depend on the pod. It has the format of the Node's volumesInUse: it
+	// contains the driver's name and the volume handle (kubernetes.io/csi/DRIVER^HANDLE). The ID of an inline volume
+	// also contains the pod's UID.
 	ID string
-	// Name is the name of the volume's directory. It is the name of the PersistentVolume or, for an inline volume,
-	// the volume's name in the pod.
+	// Name is the name of the volume's directory. For an inline volume it is the volume's name in the pod, otherwise
+	// it is the name of the PersistentVolume.
 	Name string
-	// Source is the source to mount. It is set for inline volumes too.
+	// Source is the source that is mounted. It is also set for inline volumes.
 	Source v1.PersistentVolumeSource
-	// Inline is set if the volume has no PersistentVolume.
+	// Inline is set if there is no PersistentVolume.
 	Inline bool
 	// Block is set if the volume is a device instead of a file system (volumeMode).
 	Block bool
-	// ReadOnly is set by the claim or the source, not by a container's mount.
+	// ReadOnly is set if the claim or the source is read-only. It does not depend on a container's mount.
 	ReadOnly     bool
 	MountOptions []string
 	AccessModes  []v1.PersistentVolumeAccessMode
 	// Capacity is the capacity of the PersistentVolume, or nil if it is unknown.
 	Capacity v1.ResourceList
 
-	claim    *v1.PersistentVolumeClaim // nil if there is no claim or the volume was loaded from the ledger
+	claim    *v1.PersistentVolumeClaim // nil if there is no claim, or if the volume was loaded from the ledger
 	labelled bool                      // mounted with the pod's SELinux label
 }
 
-// A Use is one pod's use of a volume.
+// A Use describes the use of a volume by one pod.
 type Use struct {
 	Pod    *v1.Pod
 	Volume string // name of the volume in the pod's spec
-	// Path is the path of the volume. It is a directory below pods/UID/volumes, which need not exist, or a link below
-	// pods/UID/volumeDevices for a block volume.
+	// Path is the path of the volume. It is a directory below pods/UID/volumes, which need not exist. For a block
+	// volume it is a link below pods/UID/volumeDevices.
 	Path string
 }
 
@@ -49,21 +49,21 @@ type Driver interface {
 	Plugin() string
 	// Serves reports whether this driver mounts the source.
 	Serves(*v1.PersistentVolumeSource) bool
-	// Publish mounts the volume at u.Path. staged is the path that Stage mounted.
+	// Publish mounts the volume at u.Path. staged is the path at which Stage has mounted it.
 	Publish(ctx context.Context, v Volume, staged string, u Use) error
-	// Unpublish reverts Publish. It knows only the pod's UID and the record in the ledger.
+	// Unpublish reverts Publish. Only the pod's UID and the data in the ledger are available to it.
 	Unpublish(ctx context.Context, v Volume, uid types.UID, path string) error
 }
 
 // A Placer is a Driver that does not mount its volumes at the usual path. That path is pods/UID/volumes/PLUGIN/NAME,
 // or below volumeDevices for a block volume.
 type Placer interface {
-	// Place returns the path of the volume for a pod. A path outside pods/UID belongs to the host: Publish does not
-	// mount anything there, but only checks the path.
+	// Place returns the path of the volume for a pod. A path outside pods/UID belongs to the host. Publish then only
+	// checks the path and mounts nothing there.
 	Place(v Volume, usual string) string
 }
 
-// A Stager is a Driver that first mounts a volume for the whole node.
+// A Stager is a Driver that mounts a volume once for the whole node before it is published to pods.
 type Stager interface {
 	// StagePath returns the path at which Stage mounts the volume. It returns "" if the volume is not staged.
 	StagePath(v Volume) string
@@ -71,10 +71,10 @@ type Stager interface {
 	Unstage(ctx context.Context, v Volume, path string) error
 }
 
-// An Attacher is a Driver whose volumes must be attached to the node before they are staged. Another component
-// attaches them.
+// An Attacher is a Driver whose volumes must be attached to the node before they are staged. Another component of the
+// cluster attaches them.
 type Attacher interface {
-	// Attached waits until the volume is attached. Its error describes the missing step.
+	// Attached waits until the volume is attached. Its error describes what is missing.
 	Attached(ctx context.Context, v Volume, u Use) error
 }
 
@@ -83,9 +83,9 @@ type Expander interface {
 	Expand(ctx context.Context, v Volume, staged, published string, to v1.ResourceList) error
 }
 
-// An Adopter is a Driver that maintains published volumes, including those that a previous process published.
+// An Adopter is a Driver that maintains published volumes, including volumes that a previous process has published.
 type Adopter interface {
-	// Adopt registers a mounted volume of a pod. It does not call the driver's program.
+	// Adopt registers a volume that is mounted for a pod. It makes no call to the driver's program.
 	Adopt(v Volume, staged string, u Use)
 }
 
@@ -94,7 +94,7 @@ type Meter interface {
 	Usage(ctx context.Context, v Volume, path string) (Usage, error)
 }
 
-// Usage contains numbers of bytes and inodes. A negative number is unknown.
+// Usage contains numbers of bytes and inodes. A negative number means unknown.
 type Usage struct {
 	Capacity, Used, Available     int64
 	Inodes, InodesUsed, InodeFree int64

@@ -17,14 +17,14 @@ type Resizer interface {
 	Resizing(ctx context.Context, claim *v1.PersistentVolumeClaim) error
 	// Resized reports that the node has expanded the volume.
 	Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error
-	// ResizeFailed reports a failed expansion. infeasible means that retrying cannot succeed, so the controller may
-	// choose another size.
+	// ResizeFailed reports a failed expansion. infeasible means that a retry cannot succeed, so that the controller
+	// may choose another size.
 	ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error
 }
 
 // sizeToExpand returns the size to which the node must expand the claim's volume, or nil if it need not. A controller
-// may request an expansion that the node has already made, because the node sees the new size first. Then the node
-// reports the expansion again.
+// may request an expansion that the node has already made, because the node is the first to see the new size. The
+// node then reports the expansion again.
 //
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
 func sizeToExpand(v Volume) *resource.Quantity {
@@ -40,10 +40,10 @@ func sizeToExpand(v Volume) *resource.Quantity {
 	case "", v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress:
 		return &to
 	}
-	return nil // the controller must act first
+	return nil // the controller must resize the volume first
 }
 
-// resizePending reports whether the API server waits for the node to expand a volume.
+// resizePending reports whether the API server's object says that the node must expand the volume.
 func resizePending(v Volume) bool {
 	switch resizeStatus(v) {
 	case v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimNodeResizeInProgress:
@@ -54,17 +54,17 @@ func resizePending(v Volume) bool {
 	})
 }
 
-// resizeStatus returns the claim's resize status. It is empty if the claim's resizer does not implement KEP-1790.
+// resizeStatus returns the claim's resize status. It is empty if the claim's resizer does not support KEP-1790.
 func resizeStatus(v Volume) v1.ClaimResourceStatus {
 	return v.claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 }
 
-// Refresh starts to expand the file system of a volume that has grown while the pod uses it. It does not wait for the
-// result.
+// Refresh starts the expansion of the file system of a volume that has grown while the pod uses it. It does not wait
+// for the result.
 func (k *Mounter) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
 	v, d, err := k.resolve(pod, vol)
 	if err != nil || sizeToExpand(v) == nil {
-		return nil //nolint:nilerr // the start of the pod reports the error
+		return nil //nolint:nilerr // starting the pod reports the error
 	}
 	u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}
 	if k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) && canExpand(d) && k.beginExpansion(v, pod.UID) {
@@ -83,8 +83,8 @@ func canExpand(d Driver) bool {
 	return ok
 }
 
-// expand calls the driver to expand a volume. A failure does not affect the pod. expand then schedules a retry. The
-// caller must have called beginExpansion.
+// expand calls the driver to expand a volume. A failure does not affect the pod: expand schedules a retry. The caller
+// must have called beginExpansion.
 func (k *Mounter) expand(ctx context.Context, v Volume, d Driver, u Use) {
 	e, _ := d.(Expander)
 	to := sizeToExpand(v)

@@ -19,11 +19,11 @@ const (
 // An ExpandError classifies the error of a failed expansion.
 type ExpandError struct {
 	Err error
-	// Final means that the driver has stopped trying.
+	// Final is set if the driver does not continue the expansion.
 	Final bool
-	// Infeasible means that the expansion can never succeed. It implies Final.
+	// Infeasible is set if the expansion can never succeed. It implies Final.
 	Infeasible bool
-	// InUse means that the volume cannot be expanded while it is in use. It implies Final.
+	// InUse is set if the volume cannot be expanded while it is in use. It implies Final.
 	InUse bool
 }
 
@@ -33,23 +33,24 @@ func (e *ExpandError) Error() string { return e.Err.Error() }
 // Unwrap returns the driver's error.
 func (e *ExpandError) Unwrap() error { return e.Err }
 
-// An expansion is the state of a running or failed expansion of one pod's volume.
+// An expansion is the state of an expansion of one pod's volume that is running or has failed.
 type expansion struct {
 	busy    bool   // an attempt is running
-	sizes   string // the sizes at the last attempt, see sizeKey
+	sizes   string // the sizes in the last attempt, see sizeKey
 	final   bool   // the last attempt failed with a Final error
-	inUse   bool   // no retry while the volume is mounted
+	inUse   bool   // do not retry while the volume is mounted
 	backoff retry.Backoff
 	timer   *time.Timer // nil if no retry is scheduled
 }
 
-// sizeKey returns a string with the sizes of the volume and the claim. If it changes, a new attempt may succeed.
+// sizeKey returns a string that contains the sizes of the volume and the claim. A new attempt may succeed when this
+// string changes.
 func sizeKey(v Volume) string {
 	return v.Capacity.Storage().String() + " of " + v.claim.Spec.Resources.Requests.Storage().String()
 }
 
-// beginExpansion reports whether to attempt an expansion now. If so, it marks the expansion as running. After a
-// failure it returns false until the backoff has passed, unless a size has changed.
+// beginExpansion reports whether an expansion may be attempted now. If so, it marks the expansion as running. After a
+// failure it returns false during the backoff, unless one of the sizes has changed.
 func (k *Mounter) beginExpansion(v Volume, pod types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,9 +79,9 @@ func (k *Mounter) forgetExpansion(u use) {
 	}
 }
 
-// scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API server, as a kubelet
-// does. It reports the expansion as infeasible if the driver does so. It also does so after two final errors of the
-// driver if the claim now requests another size. The controller then takes over the resize.
+// scheduleExpansion schedules a retry of a failed expansion and reports the failure to the API server, like a
+// kubelet. It reports the expansion as infeasible if the driver's error says so. It also does so after two final
+// errors, if the claim now requests another size. The controller then continues the resize.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1790-recover-resize-failure
 func (k *Mounter) scheduleExpansion(ctx context.Context, v Volume, u Use, r Resizer, err error) error {

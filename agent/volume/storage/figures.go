@@ -10,10 +10,10 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Seconds contains the histogram buckets for volume operations, as in a kubelet.
+// Seconds contains the histogram buckets for the durations of volume operations, as in a kubelet.
 var Seconds = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 
-// newOperationSeconds returns the histogram of volume operations, with the kubelet's metric name.
+// newOperationSeconds returns the histogram of the durations of volume operations, with the kubelet's metric name.
 func newOperationSeconds() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "storage_operation_duration_seconds", Help: "how long it took to mount and unmount volumes",
@@ -37,7 +37,7 @@ func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) er
 	return err
 }
 
-// claimMetrics contains the kubelet's metrics of the volumes of claims.
+// claimMetrics implements the kubelet's metrics about the volumes of claims.
 var claimMetrics = []struct {
 	desc  *prometheus.Desc
 	value func(*stats.VolumeStats) *uint64

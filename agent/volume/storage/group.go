@@ -13,16 +13,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Permission bits that are added to the files of a pod's volumes for the fsGroup.
+// Permission bits that are added to the files of a pod's volume if the pod has an fsGroup.
 const (
 	groupFiles = 0o660
 	groupDirs  = 0o110 | fs.ModeSetgid
 	maxDepth   = 1000 // open directories
 )
 
-// A Grouper is a Driver that can leave it to the node to set the group of a volume's files to the pod's fsGroup.
+// A Grouper is a Driver that can require the node to set the group of a volume's files to the pod's fsGroup.
 type Grouper interface {
-	// SetsGroup reports whether the node sets the group for this volume.
+	// SetsGroup reports whether the node must set the group for this volume.
 	SetsGroup(v Volume, u Use) bool
 }
 
@@ -35,7 +35,7 @@ func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) e
 	if v.Block || v.ReadOnly || !ok || sc == nil || sc.FSGroup == nil || !g.SetsGroup(v, u) {
 		return nil
 	}
-	// If other pods use the volume, its files are only changed if the group of the root directory differs.
+	// If another pod also uses the volume, the files are changed only if the root directory has a different group.
 	lazy := sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch ||
 		k.usedByOthers(v.ID, string(u.Pod.UID))
 	if err := CallOrAbandon(ctx, "group", u.Path, func() error { return SetGroup(ctx, u.Path, int(*sc.FSGroup), lazy) }); err != nil {
@@ -45,9 +45,9 @@ func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) e
 }
 
 // SetGroup sets the group of a directory tree, and makes the tree readable and writable for the group. If lazy is
-// true, it does nothing if the top directory already has the group. It does not follow links or enter other mounts.
-// It changes the top directory last, so that an interrupted call is repeated. If ctx ends, it returns after the
-// current file.
+// true and the top directory already has the group, it does nothing. It does not follow links, and does not descend
+// into other mounts. It changes the top directory last, so that a call after an interruption starts again. If ctx
+// ends, it returns after the current file.
 func SetGroup(ctx context.Context, dir string, gid int, lazy bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -77,8 +77,8 @@ func deviceID(fi fs.FileInfo) uint64 {
 	return 0
 }
 
-// changeGroup changes one file. It changes the contents of a directory before the directory itself. A file that is
-// removed at the same time is not an error.
+// changeGroup changes one file. If the file is a directory, it changes the content first. A file that is removed
+// meanwhile is not an error.
 func changeGroup(ctx context.Context, root *os.Root, name string, fi fs.FileInfo, dev uint64, gid, depth int) error {
 	if err := ctx.Err(); err != nil {
 		return err

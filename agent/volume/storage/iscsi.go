@@ -30,9 +30,9 @@ const (
 	deviceGap   = 200 * time.Millisecond
 )
 
-// iscsi implements Driver for disks of iSCSI targets. The program iscsiadm logs in. The device is mounted once for
-// the node and bound into the pods' directories. If there are several portals, they are paths to the same disk, and
-// the first one that provides a device is used.
+// iscsi implements Driver for disks of iSCSI targets. It logs in with the program iscsiadm. The device is mounted
+// once for the node. This mount is then bound into the pods' directories. Several portals are several paths to the
+// same disk. The first portal that provides a device is used.
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#iscsi
 type iscsi struct {
@@ -42,7 +42,7 @@ type iscsi struct {
 	byPath  string                                                    // /dev/disk/by-path
 
 	mu      sync.Mutex
-	targets map[string]chan struct{} // locks of capacity 1, by IQN, for logins and logouts
+	targets map[string]chan struct{} // locks of capacity 1 for logins and logouts, by IQN
 }
 
 func newISCSI(root string, objects Objects) *iscsi {
@@ -56,8 +56,8 @@ func (*iscsi) Plugin() string                           { return "kubernetes.io/
 func (*iscsi) Serves(s *v1.PersistentVolumeSource) bool { return s.ISCSI != nil }
 func (*iscsi) SetsGroup(Volume, Use) bool               { return true }
 
-// StagePath returns the path at which the disk is mounted for the node, or a link to the device for a block volume.
-// The path contains the first portal, the target and the LUN.
+// StagePath returns the path at which the disk is mounted for the node. For a block volume, it returns the path of a
+// link to the device. The path contains the first portal, the target and the LUN.
 func (d *iscsi) StagePath(v Volume) string {
 	s, kind := v.Source.ISCSI, "iface-"+iface(v.Source.ISCSI)
 	if v.Block {
@@ -136,7 +136,7 @@ func (d *iscsi) lockTarget(ctx context.Context, iqn string) (leave func(), err e
 	}
 }
 
-// attach logs in through each portal until one provides the disk, and returns its device.
+// attach logs in through one portal after the other until one provides the disk, and returns the disk's device.
 func (d *iscsi) attach(ctx context.Context, v Volume, u Use) (string, error) {
 	s := v.Source.ISCSI
 	auth, err := d.secret(v, u)
@@ -162,7 +162,7 @@ func (d *iscsi) attach(ctx context.Context, v Volume, u Use) (string, error) {
 	return "", fmt.Errorf("failed to get any path for iscsi disk, last err seen:\n%w", errors.Join(errs...))
 }
 
-// secret returns the CHAP credentials, or nil if CHAP is not configured.
+// secret returns the CHAP credentials. It returns nil if CHAP is not configured.
 func (d *iscsi) secret(v Volume, u Use) (map[string][]byte, error) {
 	s := v.Source.ISCSI
 	if !s.DiscoveryCHAPAuth && !s.SessionCHAPAuth {
@@ -182,7 +182,7 @@ func (d *iscsi) secret(v Volume, u Use) (map[string][]byte, error) {
 	return secret.Data, nil
 }
 
-// login creates iscsiadm's records of a target and logs in.
+// login creates iscsiadm's records for a target and logs in.
 func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, portal string, auth map[string][]byte) error {
 	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", iface(s)}
 	node := []string{"-m", "node", "-p", portal, "-T", s.IQN, "-I", iface(s)}
@@ -212,8 +212,8 @@ func (d *iscsi) login(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, po
 	return err
 }
 
-// setCHAP sets the Secret's credentials for discovery or for sessions. Its errors do not contain the program's
-// arguments, which include the password.
+// setCHAP stores the Secret's credentials in iscsiadm's records, for discovery or for sessions. Its errors do not
+// contain the program's arguments, because these include the password.
 func (d *iscsi) setCHAP(ctx context.Context, record []string, prefix string, auth map[string][]byte) error {
 	set := func(name, value string) error {
 		if _, err := d.admin(ctx, append(slices.Clone(record), "-o", "update", "-n", name, "-v", value)...); err != nil {
@@ -258,7 +258,7 @@ func waitDevice(ctx context.Context, path string) error {
 	}
 }
 
-// Unstage unmounts the disk. It then logs out of the target, unless the node uses another disk of the target.
+// Unstage unmounts the disk. It then logs out of the target, unless the node uses another disk of the same target.
 func (d *iscsi) Unstage(ctx context.Context, v Volume, path string) error {
 	s := v.Source.ISCSI
 	leave, err := d.lockTarget(ctx, s.IQN)

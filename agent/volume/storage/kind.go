@@ -13,21 +13,22 @@ import (
 )
 
 const (
-	// mountTime is the maximum time to set up a pod's volume. Then the setup fails and is retried, as in a kubelet.
+	// mountTime is the maximum time for setting up a pod's volume. After that the setup fails and is retried, as in a
+	// kubelet.
 	mountTime = 2*time.Minute + 3*time.Second
 	probeTime = 10 * time.Second
 )
 
-// Plugin returns the name of the kind. Paths contain the drivers' names instead.
+// Plugin returns the name of the kind. Paths contain the names of the drivers instead.
 func (k *Mounter) Plugin() string { return "islet.dev/storage" }
 
-// Serves reports whether a Driver must mount the volume.
+// Serves reports whether the volume needs a Driver.
 func (k *Mounter) Serves(vol *v1.Volume) bool {
 	return vol.PersistentVolumeClaim != nil || vol.Ephemeral != nil || vol.NFS != nil || vol.ISCSI != nil || vol.CSI != nil
 }
 
-// SetUp mounts a pod's volume and returns its path when the volume responds. It does not mount the volume again if
-// this process has already mounted it.
+// SetUp mounts a pod's volume. It returns the volume's path when the volume responds. It does not repeat a mount that
+// this process has made.
 func (k *Mounter) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ string) (string, error) {
 	v, d, err := k.resolve(pod, vol)
 	if err != nil {
@@ -52,7 +53,7 @@ func (k *Mounter) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ stri
 	return u.Path, nil
 }
 
-// Where returns the path of a volume that SetUp has mounted, and how containers mount it. The path of a block volume
+// Where returns the path at which SetUp has mounted a volume, and how containers mount it. The path of a block volume
 // is its device. Where never blocks.
 func (k *Mounter) Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, relabel bool, err error) {
 	v, d, err := k.resolve(pod, vol)
@@ -126,11 +127,11 @@ func (k *Mounter) Pods() []types.UID {
 	return out
 }
 
-// TearDown unmounts all volumes of a pod, and unstages those that no other pod uses. No container of the pod may be
-// running. If TearDown returns an error, volumes may still be mounted, and the pod's files must not be removed.
+// TearDown unmounts all volumes of a pod, and unstages the volumes that no other pod uses. No container of the pod
+// may be running. If it returns an error, volumes may still be mounted, and the pod's files must not be removed.
 func (k *Mounter) TearDown(ctx context.Context, uid types.UID) error {
 	return k.release(ctx, uid)
 }
 
-// Sweep unmounts the volumes that are staged for the node but that no pod uses.
+// Sweep unmounts volumes that are staged for the node but not used by any pod.
 func (k *Mounter) Sweep(ctx context.Context) error { return k.sweep(ctx) }

@@ -10,16 +10,16 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Labeler is a Driver whose volumes can be mounted with an SELinux label for all their files.
+// A Labeler is a Driver that can mount a volume with one SELinux label for all its files.
 type Labeler interface {
 	// MountsLabel reports whether this volume can be mounted with a label.
 	MountsLabel(pod *v1.Pod, v Volume) bool
 }
 
 // label adds the mount option that sets the SELinux label of all files of a volume to the label of the pod's
-// containers. The files then need not be relabelled one by one. label does so only if SELinux is on, only one pod can
-// use the volume (ReadWriteOncePod), and the pod's seLinuxChangePolicy is not Recursive. It ignores containers that
-// set no level, because only the runtime knows their label.
+// containers. The files then need not be relabelled one by one. label adds the option only if SELinux is on, only one
+// pod can use the volume (ReadWriteOncePod), and the pod's seLinuxChangePolicy is not Recursive. It ignores
+// containers that set no level, because only the runtime knows the label of these.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1710-selinux-relabeling
 func (k *Mounter) label(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error {
@@ -58,7 +58,7 @@ func (k *Mounter) label(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error 
 	case len(labels) == 0:
 		return nil
 	case labels[0] == "":
-		return errors.New("the SELinux policy gives files of containers no label")
+		return errors.New("the SELinux policy defines no label for files of containers")
 	}
 	v.MountOptions, v.labelled = append(slices.Clone(v.MountOptions), fmt.Sprintf("context=%q", labels[0])), true
 	return nil

@@ -14,21 +14,21 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A Ledger persists which volumes are or may be mounted. *store.Store implements it.
+// A Ledger persistently records which volumes are mounted or may be mounted. *store.Store implements it.
 type Ledger interface {
 	Volumes(ctx context.Context) ([]store.Volume, error)
 	PutVolume(ctx context.Context, v store.Volume) error
 	RemoveVolume(ctx context.Context, k store.VolumeKey) error
 }
 
-// A record is the content of a ledger row.
+// A record is the content of one row of the ledger.
 type record struct {
 	Plugin string // the driver's
 	Volume Volume
 }
 
-// load reads the ledger. A row that cannot be decoded stays in the ledger, so its mount and the pod's directory stay
-// until an administrator removes them.
+// load reads the ledger. A row that cannot be decoded stays in the ledger. So its mount, and the pod's directory,
+// stay until an administrator removes them.
 func load(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]record, error) {
 	rows, err := l.Volumes(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func load(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]
 	return all, nil
 }
 
-// putRow stores a row. It must be called before the driver.
+// putRow stores a row. It must be called before the driver is called.
 func (k *Mounter) putRow(ctx context.Context, key store.VolumeKey, r record) error {
 	k.mu.Lock()
 	_, there := k.rows[key]
@@ -56,7 +56,7 @@ func (k *Mounter) putRow(ctx context.Context, key store.VolumeKey, r record) err
 		return fmt.Errorf("encode the volume: %w", err)
 	}
 	if err := k.cfg.Ledger.PutVolume(ctx, store.Volume{VolumeKey: key, Data: data}); err != nil {
-		if !there { // a row without a mount does no harm and is removed later
+		if !there { // a row without a mount is harmless and is removed later
 			return err
 		}
 		return fmt.Errorf("update the row: %w", err)
@@ -75,8 +75,8 @@ func (k *Mounter) deleteRow(ctx context.Context, key store.VolumeKey) error {
 	return nil
 }
 
-// isReady reports whether this process has mounted a volume at the path, and the mount still exists. Without the
-// mount, a container would write to the directory below it.
+// isReady reports whether this process has mounted a volume at the path and the mount still exists. If the mount were
+// missing, a container would write to the directory below it.
 func (k *Mounter) isReady(key store.VolumeKey) bool {
 	k.mu.Lock()
 	point, ready := k.ready[key]
@@ -88,7 +88,7 @@ func (k *Mounter) isReady(key store.VolumeKey) bool {
 	return err == nil && there != nil
 }
 
-// isUp reports whether a volume is mounted at the path, by this process or a previous one.
+// isUp reports whether a volume is mounted at the path. This process or a previous one has mounted it.
 func (k *Mounter) isUp(key store.VolumeKey) bool {
 	if k.isReady(key) {
 		return true
@@ -111,7 +111,7 @@ func (k *Mounter) setReady(key store.VolumeKey, yes bool) {
 	}
 }
 
-// rowsFor returns the rows of a volume for a pod, or the rows for the node if pod is "".
+// rowsFor returns the rows of a volume for a pod. If pod is "", it returns the rows of the volume for the node.
 func (k *Mounter) rowsFor(id, pod string) map[store.VolumeKey]record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -124,7 +124,7 @@ func (k *Mounter) rowsFor(id, pod string) map[store.VolumeKey]record {
 	return all
 }
 
-// usedByOthers reports whether any pod except the given one uses a volume.
+// usedByOthers reports whether a pod other than the given one uses a volume.
 func (k *Mounter) usedByOthers(id, pod string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,7 +136,7 @@ func (k *Mounter) usedByOthers(id, pod string) bool {
 	return false
 }
 
-// podVolumes returns the IDs of the volumes that a pod uses, including those that are being mounted for it.
+// podVolumes returns the IDs of the volumes that a pod uses. It includes volumes that are being mounted.
 func (k *Mounter) podVolumes(uid types.UID) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

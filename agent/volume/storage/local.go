@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hostPath implements Driver for PersistentVolumes that are a path of the host. Containers mount the path itself.
+// hostPath implements Driver for PersistentVolumes whose source is a path on the host. Containers mount the path
+// itself.
 type hostPath struct{}
 
 func (hostPath) Plugin() string                           { return "kubernetes.io/host-path" }
@@ -52,9 +53,9 @@ func checkHostPath(v Volume) error {
 // Unpublish does nothing, because the path belongs to the host.
 func (hostPath) Unpublish(context.Context, Volume, types.UID, string) error { return nil }
 
-// local implements Driver for PersistentVolumes that are a disk, a partition or a directory of this node. A block
-// device with a file system is first mounted for the node. Then the mount or the directory is bound into the pod's
-// directory.
+// local implements Driver for PersistentVolumes whose source is a disk, a partition or a directory on this node. A
+// block device with a file system is first mounted for the node. Then the mount or the directory is bound into the
+// pod's directory.
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#local
 type local struct{ root string }

@@ -18,22 +18,23 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// meterTime is the maximum time for which Stats waits for all volumes together. The next call of Stats returns the
-// results that take longer.
+// meterTime is the maximum time for which Stats waits for the results of all volumes. Results that arrive later are
+// returned by the next call of Stats.
 const meterTime = 2 * time.Second
 
-// A measure is the last measured usage of a pod's volume.
+// A measure contains the last measured usage of a pod's volume.
 type measure struct {
 	Usage
-	at       time.Time     // zero if the volume was never measured
-	tried    time.Time     // when the last call started
-	done     chan struct{} // closed when the call has ended; nil if none is running
+	at       time.Time     // zero if the volume has never been measured
+	tried    time.Time     // when the last measurement started
+	done     chan struct{} // closed when the measurement has ended; nil if none is running
 	reported string        // the last Abnormal for which an event was recorded
 }
 
-// Stats returns the usage of the pods' mounted volumes for the Summary API. It measures them with their drivers or
-// file systems, and reuses a result that is younger than the period. At most one call for each volume is running, and
-// a call that hangs blocks neither Stats nor an unmount. Stats omits volumes that were never measured.
+// Stats returns the usage of the volumes that are mounted for pods, for the Summary API. It obtains the usage from
+// the drivers or file systems. It reuses a result that is younger than the configured period. At most one measurement
+// of each volume is running. One that hangs blocks neither Stats nor an unmount. Stats omits volumes that have never
+// been measured.
 func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]stats.VolumeStats {
 	if k.cfg.Period < 0 {
 		return nil
@@ -55,7 +56,7 @@ func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]sta
 			}
 			v, d, err := k.resolve(pod, vol)
 			if err != nil {
-				continue // the start of the pod reports the error
+				continue // starting the pod reports the error
 			}
 			path := k.volumePath(pod, v, d)
 			key := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: path}
@@ -94,7 +95,7 @@ func (k *Mounter) Stats(ctx context.Context, pods []*v1.Pod) map[types.UID][]sta
 	return out
 }
 
-// claimOf returns the name of a volume's claim, or "" if the volume has none.
+// claimOf returns the name of a volume's claim. It returns "" if the volume has none.
 func (k *Mounter) claimOf(pod *v1.Pod, vol *v1.Volume) string {
 	switch {
 	case vol.PersistentVolumeClaim != nil:
@@ -105,8 +106,8 @@ func (k *Mounter) claimOf(pod *v1.Pod, vol *v1.Volume) string {
 	return ""
 }
 
-// measure starts to measure a volume if that is due. It returns a channel that is closed when the result is there, or
-// nil if the caller need not wait.
+// measure starts a measurement of a volume if one is due. It returns a channel that is closed when the measurement
+// has ended, or nil if the caller need not wait.
 func (k *Mounter) measure(pod *v1.Pod, name string, v Volume, d Driver, key store.VolumeKey) <-chan struct{} {
 	now := time.Now()
 	k.mu.Lock()
@@ -120,7 +121,7 @@ func (k *Mounter) measure(pod *v1.Pod, name string, v Volume, d Driver, key stor
 		m = &measure{}
 		k.measures[key.Path] = m
 	case m.done != nil && now.Sub(m.tried) < meterTime:
-		return m.done // a call is running
+		return m.done // a measurement is running
 	case m.done != nil || now.Sub(m.tried) < k.cfg.Period:
 		return nil
 	}
@@ -161,7 +162,7 @@ func measureUsage(ctx context.Context, v Volume, d Driver, path string) (Usage, 
 	switch m, ok := d.(Meter); {
 	case ok:
 		return m.Usage(ctx, v, path)
-	case v.Source.HostPath != nil: // the figures of the node contain the host's file system
+	case v.Source.HostPath != nil: // the statistics of the node already include the host's file system
 		return Usage{}, errors.ErrUnsupported
 	case v.Block:
 		return deviceSize(path)
@@ -180,7 +181,7 @@ func measureUsage(ctx context.Context, v Volume, d Driver, path string) (Usage, 
 	}, nil
 }
 
-// deviceSize returns the size of a block volume. The usage of the device is unknown.
+// deviceSize returns the size of a block volume. The usage is unknown.
 func deviceSize(path string) (Usage, error) {
 	out := Usage{Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodeFree: -1}
 	real, err := device(path)

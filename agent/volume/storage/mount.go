@@ -23,9 +23,9 @@ import (
 
 const (
 	dirMode = 0o750
-	// umountTime is the maximum time for unmounting a remote file system normally.
+	// umountTime is the maximum time for a normal unmount of a remote file system.
 	umountTime = 30 * time.Second
-	// forceTime is the maximum time for unmounting a remote file system by force, without its server.
+	// forceTime is the maximum time for a forced unmount of a remote file system, which does not need the server.
 	forceTime = 10 * time.Second
 	waitDelay = time.Second // time to wait for the output of a killed program
 )
@@ -71,7 +71,7 @@ func withReadOnly(options []string, readOnly bool) []string {
 }
 
 // mount runs the mount program, which supports the mount helpers of file systems. The program is killed when ctx
-// ends. A bind with options needs two calls.
+// ends. A bind mount with options needs two calls.
 func mount(ctx context.Context, source, target, fsType string, options []string) error {
 	isBind, first, second := mountutils.MakeBindOpts(options)
 	if !isBind {
@@ -89,8 +89,8 @@ func run(ctx context.Context, program string, args ...string) error {
 	return err
 }
 
-// output runs a program and returns its output. If the program does not exit after it was killed, because it waits
-// for a server that is gone, output returns without it.
+// output runs a program and returns its output. If a killed program does not exit, because it waits for a server that
+// no longer responds, output returns without waiting for it.
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, program, args...)
 	c.WaitDelay = waitDelay
@@ -122,7 +122,7 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	return text, fmt.Errorf("%s failed: %w\nArguments: %s\nOutput: %s", program, err, strings.Join(args, " "), text)
 }
 
-// limitedBuffer keeps the first 16 KiB of a program's output.
+// limitedBuffer keeps only the first 16 KiB of a program's output.
 type limitedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -143,8 +143,8 @@ func (l *limitedBuffer) String() string {
 	return strings.TrimSpace(l.text.String())
 }
 
-// unbind unmounts a bind and all mounts that containers have made below it. Then it removes the empty directory. It
-// does not change the source.
+// unbind unmounts a bind mount, and all mounts that containers have made below it. Then it removes the empty
+// directory. It does not change the source of the bind mount.
 func unbind(path string) error {
 	if err := mounts.Detach(path); err != nil {
 		return err
@@ -152,7 +152,7 @@ func unbind(path string) error {
 	return removeEmpty(path)
 }
 
-// removeEmpty removes an empty directory. It fails if files were written there after the unmount.
+// removeEmpty removes an empty directory. It fails if files were written to the directory after the unmount.
 func removeEmpty(path string) error {
 	if err := unix.Rmdir(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", path, err)
@@ -160,8 +160,8 @@ func removeEmpty(path string) error {
 	return nil
 }
 
-// unmount unmounts a device. It fails while the mount is in use. A lazy unmount would allow the device to be mounted
-// elsewhere while it is still in use.
+// unmount unmounts a device. It fails while the mount is in use. A lazy unmount is not used: the device could then be
+// mounted elsewhere while it is still in use.
 func unmount(path string) error {
 	for {
 		there, err := mounts.On(path)
@@ -177,9 +177,10 @@ func unmount(path string) error {
 	}
 }
 
-// unmountRemote unmounts a remote file system. It first unmounts it normally, so that all data is written. If that
-// takes too long, it unmounts it by force, as a kubelet does. Each unmount runs in a separate program, because the
-// process that drops the last reference may wait uninterruptibly for the server, even after the mount is gone.
+// unmountRemote unmounts a remote file system. It first tries a normal unmount, so that all data is written. If that
+// takes too long, it forces the unmount, like a kubelet. Each unmount runs in a separate program, because the process
+// that releases the last reference may wait for the server in an uninterruptible state, even after the mount has
+// disappeared.
 func unmountRemote(ctx context.Context, path string, orderly time.Duration) error {
 	there, err := mounts.On(path)
 	if err != nil {
@@ -203,8 +204,8 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 	return removeEmpty(path)
 }
 
-// mountDevice checks and mounts a block device. It first formats a device without a file system, unless the volume is
-// read-only.
+// mountDevice checks and mounts a block device. If the device has no file system and the volume is not read-only, it
+// formats the device first.
 func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, options []string) error {
 	there, err := mounts.On(path)
 	if err != nil || there != nil {
@@ -223,10 +224,10 @@ func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, o
 	return nil
 }
 
-// contextExec runs programs that are killed when ctx ends.
+// contextExec runs programs and kills them when ctx ends.
 type contextExec struct {
 	utilexec.Interface
-	ctx context.Context //nolint:containedctx // the library does not pass a context
+	ctx context.Context //nolint:containedctx // the library passes no context
 }
 
 func (b contextExec) Command(cmd string, args ...string) utilexec.Cmd {
@@ -244,7 +245,7 @@ func checkBlock(path string) error {
 	return nil
 }
 
-// link creates a pod's link to a device.
+// link creates the link to a device for a pod.
 func link(dev, path string) error {
 	if err := checkBlock(dev); err != nil {
 		return err

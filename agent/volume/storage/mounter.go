@@ -27,11 +27,11 @@ type Config struct {
 	Drivers []Driver // additional drivers
 	Ledger  Ledger
 	Objects Objects                                              // nil if the node has no API server
-	Resizer Resizer                                              // reports expansions; may be nil
+	Resizer Resizer                                              // reports expansions to the API server; may be nil
 	Labels  func() map[string]string                             // returns the labels of the Node; may be nil
 	Claim   func(*v1.Pod, string) string                         // returns the name of the claim of a generic ephemeral volume
 	Period  time.Duration                                        // minimum time between two measurements of a volume; negative means never
-	Label   func(user, role, kind, level string) (string, error) // returns an SELinux label for files; nil if SELinux is off
+	Label   func(user, role, kind, level string) (string, error) // returns the SELinux label for files; nil if SELinux is off
 	Event   func(pod *v1.Pod, eventType, reason, message string) // records an event; may be nil
 	Log     *slog.Logger                                         // may be nil
 }
@@ -44,15 +44,15 @@ type Mounter struct {
 
 	mu         sync.Mutex
 	rows       map[store.VolumeKey]record // copy of the ledger
-	ready      map[store.VolumeKey]bool   // volumes that this process has mounted; true for a mount point, false for a directory or a link
-	inFlight   map[use]*pendingCalls      // unfinished calls for each volume of a pod
-	locks      map[string]*volumeLock     // locks that are held or waited for, by Volume.ID
-	probes     map[string]*probeCall      // unfinished probes, by path
-	measures   map[string]*measure        // measured volumes, by path
-	expansions map[use]*expansion         // running and failed expansions
+	ready      map[store.VolumeKey]bool   // volumes that this process has mounted; true for a mount point, false for a directory or link
+	inFlight   map[use]*pendingCalls      // unfinished calls, by volume of a pod
+	locks      map[string]*volumeLock     // locks that a call holds or waits for, by Volume.ID
+	probes     map[string]*probeCall      // running probes, by path
+	measures   map[string]*measure        // the last usage of volumes, by path
+	expansions map[use]*expansion         // expansions that are running or have failed
 }
 
-// A use identifies a volume of a pod.
+// A use identifies the use of a volume by a pod.
 type use struct {
 	id  string
 	pod types.UID
@@ -64,13 +64,13 @@ type pendingCalls struct {
 	since time.Time // when the first of these calls started
 }
 
-// A volumeLock serializes the calls to a driver for one volume.
+// A volumeLock is locked while a driver is called for the volume.
 type volumeLock struct {
 	free  chan struct{} // a lock of capacity 1
 	users int
 }
 
-// New loads the ledger. It does not mount or unmount anything.
+// New returns a Mounter with the volumes in the ledger. It mounts and unmounts nothing.
 func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -92,11 +92,11 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	return k, err
 }
 
-// errBusy means that a call has given up waiting for another call.
+// errBusy means that a call has stopped waiting for another call.
 var errBusy = errors.New("another operation on the volume has not ended")
 
-// withLock calls f with the volume's lock held, in a goroutine. If ctx ends first, withLock returns, and f continues
-// and holds the lock until it returns.
+// withLock runs f in a goroutine that holds the volume's lock. If ctx ends first, withLock returns while f continues.
+// f holds the lock until it returns.
 func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func(context.Context) error) error {
 	u := use{id, pod}
 	k.mu.Lock()
@@ -132,7 +132,7 @@ func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func
 	ended := make(chan error, 1)
 	go func() {
 		err := callRecovering(ctx, f)
-		leave() // before the lock is released, so that its next holder does not see this call
+		leave() // before the lock is released, so that the next holder of the lock does not see this call
 		<-t.free
 		ended <- err
 	}()
@@ -144,7 +144,7 @@ func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func
 	}
 }
 
-// callRecovering converts a panic of a driver into an error.
+// callRecovering calls a driver and converts a panic into an error.
 func callRecovering(ctx context.Context, f func(context.Context) error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -190,7 +190,7 @@ func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key st
 		return err
 	}
 	r := record{Plugin: d.Plugin(), Volume: v}
-	if err := k.putRow(ctx, key, r); err != nil { // before staging, so that TearDown also unstages the volume
+	if err := k.putRow(ctx, key, r); err != nil { // recorded before staging, so that TearDown also unstages the volume
 		return setUpFailed(v, err)
 	}
 	staged, err := k.stage(ctx, v, d, u, r)
@@ -203,7 +203,7 @@ func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key st
 	return k.applyFSGroup(ctx, v, d, u)
 }
 
-// stage mounts a volume for the node, if its driver is a Stager, and returns the path.
+// stage mounts a volume for the node if its driver is a Stager. It returns the path of the mount.
 func (k *Mounter) stage(ctx context.Context, v Volume, d Driver, u Use, r record) (string, error) {
 	s, ok := d.(Stager)
 	if !ok {
@@ -230,8 +230,8 @@ func (k *Mounter) stage(ctx context.Context, v Volume, d Driver, u Use, r record
 	return path, nil
 }
 
-// release unmounts all volumes of a pod concurrently, and unstages those that no other pod uses. If a driver fails,
-// the row stays in the ledger.
+// release unmounts all volumes of a pod concurrently, and unstages the volumes that no other pod uses. If a driver
+// returns an error, the row stays in the ledger.
 func (k *Mounter) release(ctx context.Context, uid types.UID) error {
 	ids := k.podVolumes(uid)
 	errs := make([]error, len(ids))
@@ -303,7 +303,7 @@ func (k *Mounter) unpublish(ctx context.Context, key store.VolumeKey, r record) 
 	return k.deleteRow(ctx, key)
 }
 
-// sweep unstages the volumes that no pod uses. There are such volumes if the agent ended between two steps.
+// sweep unstages the volumes that no pod uses. Such volumes exist if the agent has ended between two steps.
 func (k *Mounter) sweep(ctx context.Context) error {
 	k.mu.Lock()
 	var ids []string
@@ -323,8 +323,8 @@ func (k *Mounter) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// InUse returns the IDs of the volumes that are mounted or being mounted. The Node's volumesInUse contains them, so
-// that the attach-detach controller does not detach them.
+// InUse returns the IDs of the volumes that are mounted or being mounted. The Node's volumesInUse lists them, so that
+// the attach-detach controller does not detach them.
 func (k *Mounter) InUse() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -352,12 +352,12 @@ func (k *Mounter) belowRoot(path string) bool {
 	return strings.HasPrefix(filepath.Clean(path), k.root+string(os.PathSeparator))
 }
 
-// A mapError is an error of setting up a block volume.
+// A mapError is an error that occurred while a block volume was set up.
 type mapError struct{ error }
 
 func (e *mapError) Unwrap() error { return e.error }
 
-// EventReason returns the kubelet's reason for the event of the error.
+// EventReason returns the reason that kubelets use for the event of this error.
 func (*mapError) EventReason() string { return "FailedMapVolume" }
 
 func setUpFailed(v Volume, err error) error {

@@ -14,13 +14,13 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// nfs implements Driver for directories of an NFS server. The mount program and its helper mount.nfs create a
+// nfs implements Driver for directories of an NFS server. The mount program, with its helper mount.nfs, creates a
 // separate mount for each pod. A server that does not respond affects only the pods that use it, because calls that
-// may block run in programs that can be killed, or in goroutines of their own.
+// may block run in separate programs, which can be killed, or in separate goroutines.
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#nfs
 type nfs struct {
-	// mount and unmount are the functions mount and unmountRemote, except in tests.
+	// mount and unmount are the functions mount and unmountRemote; tests replace them.
 	mount   func(ctx context.Context, source, target, fsType string, options []string) error
 	unmount func(ctx context.Context, path string) error
 }
@@ -53,7 +53,7 @@ func (n nfs) Publish(ctx context.Context, v Volume, _ string, u Use) error {
 	return nil
 }
 
-// nfsSource returns the source argument for the mount program. The argument cannot be mistaken for an option.
+// nfsSource returns the source argument for the mount program. It cannot be mistaken for an option.
 func nfsSource(s *v1.NFSVolumeSource) (string, error) {
 	if s.Server == "" || s.Server[0] == '-' || !filepath.IsAbs(s.Path) {
 		return "", fmt.Errorf("the server %q or the path %q is not valid for NFS", s.Server, s.Path)

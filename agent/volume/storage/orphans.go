@@ -8,8 +8,9 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// unmountOrphans unmounts the built-in drivers' mounts for the node that are not in the ledger. There are such mounts
-// if the database was lost. If a device is also mounted for a pod, its mount stays until the pod is removed.
+// unmountOrphans unmounts the mounts that the built-in drivers have made for the node and that the ledger does not
+// contain. Such mounts exist if the database was lost. If such a device is also mounted for a pod, the pod's mount
+// stays until the pod is removed.
 func (k *Mounter) unmountOrphans() error {
 	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(k.root))
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A Prober is a Driver with a better check than mounts.Answers. Probe returns when the volume responds, so it may
-// block.
+// A Prober is a Driver that provides a better check than mounts.Answers. Probe returns when the volume responds. It
+// may block.
 type Prober interface{ Probe(path string) error }
 
-// calls contains the unfinished calls of CallOrAbandon.
+// calls contains the running calls of CallOrAbandon.
 var calls singleflight.Group
 
-// CallOrAbandon runs a call that may block because a server does not respond. When ctx ends, it returns and the call
-// continues, so the call must be harmless then. Calls with the same kind and name share one execution. Attempts that
-// are repeated for days therefore occupy only one thread of the agent.
+// CallOrAbandon makes a call that may block because a server does not respond. If ctx ends first, CallOrAbandon
+// returns while the call continues, so the call must still be harmless then. Concurrent calls with the same kind and
+// name share one execution. So a pod that is retried for days occupies only one thread of the agent.
 func CallOrAbandon(ctx context.Context, kind, name string, call func() error) error {
 	ended := calls.DoChan(kind+" "+name, func() (any, error) {
 		return nil, callRecovering(ctx, func(context.Context) error { return call() })
@@ -37,8 +37,8 @@ type probeCall struct {
 	err  error
 }
 
-// probe returns when the volume responds, so that no caller blocks on it later. At most one probe is running for each
-// path. A probe does not block an unmount, which ends the probe.
+// probe returns when the volume responds, so that later accesses to the volume do not block. At most one probe is
+// running for each path. A probe does not block the unmount of the volume, which ends the probe.
 func (k *Mounter) probe(ctx context.Context, v Volume, d Driver, path string) error {
 	if v.Block {
 		return nil

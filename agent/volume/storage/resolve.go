@@ -17,7 +17,7 @@ import (
 // errNoServer is the error for a claim on a node without a control plane.
 var errNoServer = errors.New("this node has no API server")
 
-// resolve determines the storage and driver of a pod's volume. The errors have a kubelet's words.
+// resolve determines the storage and driver of a pod's volume. The error messages are those of a kubelet.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
 func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 	v, err := k.findVolume(pod, vol)
@@ -39,13 +39,13 @@ func (k *Mounter) resolve(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 	return v, d, nil
 }
 
-// resolveError reports that the volume cannot be resolved.
+// resolveError returns the error for a volume that cannot be resolved.
 func resolveError(vol *v1.Volume, err error) error { return mountError(vol.Name, vol.Name, err) }
 
-// mountError reports that a pod waits for a volume. failed is the volume's name if it cannot be resolved, and empty
-// otherwise.
+// mountError returns the error for a pod that waits for a volume. failed is the volume's name if it cannot be
+// resolved, otherwise it is empty.
 func mountError(volume, failed string, err error) error {
-	return fmt.Errorf("Unable to attach or mount volumes: "+ //nolint:staticcheck // a kubelet's words
+	return fmt.Errorf("Unable to attach or mount volumes: "+ //nolint:staticcheck // the message of a kubelet
 		"unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", volume, failed, err)
 }
 
@@ -78,7 +78,8 @@ func (k *Mounter) findVolume(pod *v1.Pod, vol *v1.Volume) (Volume, error) {
 	return Volume{}, errors.New("the volume is of a type that this node does not support")
 }
 
-// fromClaim determines the volume of a claim. The claim and its PersistentVolume must be bound to each other.
+// fromClaim returns the volume to which a claim is bound. The claim and its PersistentVolume must be bound to each
+// other.
 func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
 	fail := func(err error) (Volume, error) {
 		return Volume{}, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
@@ -131,7 +132,7 @@ func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly b
 	return v, nil
 }
 
-// mountOptions returns the mount options in the spec or in the older annotation.
+// mountOptions returns the mount options from the spec, or from the older annotation.
 func mountOptions(pv *v1.PersistentVolume) []string {
 	if old := pv.Annotations[v1.MountOptionAnnotation]; old != "" && len(pv.Spec.MountOptions) == 0 {
 		return strings.Split(old, ",")
@@ -139,7 +140,7 @@ func mountOptions(pv *v1.PersistentVolume) []string {
 	return pv.Spec.MountOptions
 }
 
-// checkVolumeMode verifies that containers use the volume as its mode requires: as a device or as files.
+// checkVolumeMode checks that containers use the volume according to its mode: as a device or as files.
 func checkVolumeMode(pod *v1.Pod, name string, block bool) error {
 	for _, c := range podspec.Containers(&pod.Spec) {
 		if block && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == name }) {

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// longCall is the duration after which a running call for a volume is reported.
+// longCall is the duration after which a call that is still running is reported.
 const longCall = 5 * time.Second
 
-// Waiting describes the calls for a pod's volumes that have been running for longer than longCall because a server or
-// driver does not respond.
+// Waiting describes the calls for a pod's volumes that have been running for longer than longCall, because a server
+// or driver does not respond.
 func (k *Mounter) Waiting(uid types.UID) (out []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
