@@ -1,4 +1,4 @@
-// Package host is the district of the agent's process and its host.
+// Package host contains the packages for the agent's process and its host.
 //
 // process   a process with limits, locked directories and a log
 // home      cgroups of the agent and of the system

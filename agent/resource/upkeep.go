@@ -21,20 +21,20 @@ type Meta interface {
 	flash.Meta
 }
 
-// Config configures New. New uses only those fields of Garbage that garbage.Settings does not set: Pods, Offline,
+// Config configures New. New only uses those fields of Garbage that garbage.Settings does not set: Pods, Offline,
 // Dead, Events, Now, Log, Runtime and Known.
 type Config struct {
 	*config.Config
 	Images  cri.Images
 	Shims   string // directory of the shims' executable
 	Cgroup  string // cgroup of all pods
-	Kernel  string // file for the position in the kernel's log
+	Kernel  string // path of the file that contains the position in the kernel's log
 	Store   Meta
 	Garbage garbage.Config
 	OOM     func(ago time.Duration) // called after the machine ran out of memory; it must not block
 }
 
-// Upkeep runs garbage collection, the check of the flash budget, and the out-of-memory watch.
+// Upkeep runs the garbage collection, the check of the flash budget, and the watch for out-of-memory kills.
 type Upkeep struct {
 	*garbage.Garbage
 	Flash *flash.Flash

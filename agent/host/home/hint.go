@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// hintChain is an iptables chain. From it, pods with their own iptables, such as network plugins, detect whether the
-// host uses the legacy or the nftables variant.
+// hintChain is an iptables chain. Pods with their own iptables, such as network plugins, detect by this chain whether
+// the host uses the legacy or the nftables variant.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/3178-iptables-cleanup
 const hintChain = "KUBE-IPTABLES-HINT"
 
-// hintTime is the timeout of a call, which may block while another program has the iptables lock.
+// hintTime is the timeout of one call of iptables, which may wait for another program that has locked iptables.
 const hintTime = 30 * time.Second
 
 // hint creates the chain with the host's own iptables. It does nothing on a host without iptables.

@@ -16,8 +16,8 @@ type Home struct {
 	Log    *slog.Logger
 }
 
-// Enter moves this process and the processes of the system to their configured cgroups. It must be called before the
-// agent's cgroup is read.
+// Enter moves this process and the system's processes to their configured cgroups. Call it before the agent's cgroup
+// is read.
 func (h Home) Enter() error { return h.system().Enter() }
 
 // Run creates the hint chain, and repeats Enter once a minute until ctx ends.

@@ -13,7 +13,7 @@ import (
 )
 
 // Adjust sets the configured OOM score, limit of open files and contention profile of this process, as far as
-// permitted. It does not affect containers, which get their own OOM scores and the original limit of open files.
+// permitted. Containers are not affected: they have their own OOM scores and the original limit of open files.
 func Adjust(cfg *config.Config, log *slog.Logger) {
 	if cfg.Kubelet.EnableContentionProfiling {
 		runtime.SetBlockProfileRate(1)

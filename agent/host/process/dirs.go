@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Used reports whether an agent has used these directories. It returns an error if a directory contains files of
-// another program.
+// Used reports whether the directories have been used by an agent. It returns an error if a directory contains files
+// of another program.
 func Used(d config.Dirs) (bool, error) {
 	state, err := names(d.State)
 	if err != nil {
@@ -43,7 +43,7 @@ func Used(d config.Dirs) (bool, error) {
 	return stored || len(run) > 0, nil
 }
 
-// names returns the names of the files in a directory. If the directory is missing, it returns none.
+// names returns the names of the files in a directory. If the directory does not exist, it returns none.
 func names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -56,8 +56,8 @@ func names(dir string) ([]string, error) {
 	return all, nil
 }
 
-// locked reports whether an agent has ever locked the directory. The lock file of an early version is empty. In that
-// case other files of that version must exist.
+// locked reports whether the directory was ever locked by an agent. The lock file of an early version of islet is
+// empty. In that case the directory must contain other files of that version.
 func locked(dir string, has []string) bool {
 	path := filepath.Join(dir, lockFile)
 	fi, err := os.Lstat(path)
@@ -69,8 +69,7 @@ func locked(dir string, has []string) bool {
 	return err == nil && (string(text) == lockMark || early)
 }
 
-// RemoveRun removes the agent's files from its run directory, and the directory if it is empty
-// then.
+// RemoveRun removes the agent's files from its run directory. It then removes the directory if that is empty.
 func RemoveRun(dir string, sockets ...string) error {
 	if err := mounts.DetachBelow(dir); err != nil {
 		return fmt.Errorf("%w; nothing was removed below %s", err, dir)

@@ -18,15 +18,16 @@ const (
 	Database = "islet.db"
 	// Claims is the parent of the claims' directories in the state directory.
 	Claims = "claims"
-	// Hooks is the directory in the run directory with the state of containers' hooks.
+	// Hooks is the directory in the run directory that contains the state of containers' hooks.
 	Hooks = "hooks"
-	// Probes is the file in the run directory with the state of probes that survives a restart.
+	// Probes is the file in the run directory that keeps the state of probes across a restart of the agent.
 	Probes = "probes"
-	// Shutdown is the file in the run directory with the progress of a shutdown.
+	// Shutdown is the file in the run directory that contains the progress of a shutdown.
 	Shutdown = "shutdown"
-	// OOM is the file in the run directory with the last reported kill by the kernel's OOM killer.
+	// OOM is the file in the run directory that contains the position of the last kill reported by the kernel's OOM
+	// killer.
 	OOM = "oom"
-	// Devices is the directory in the run directory with device nodes for containers.
+	// Devices is the directory in the run directory that contains device nodes for containers.
 	Devices = "devices"
 )
 
@@ -74,7 +75,7 @@ func lock(dir string) (*os.File, error) {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if errors.Is(err, unix.EROFS) { // on a read-only disk, an existing file can be locked
+	if errors.Is(err, unix.EROFS) { // on a read-only disk, a file that exists can still be locked
 		f, err = os.Open(filepath.Join(dir, lockFile))
 		if errors.Is(err, os.ErrNotExist) {
 			f, err = os.Open(dir)
@@ -91,12 +92,12 @@ func lock(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() && fi.Size() == 0 {
-		f.WriteString(lockMark) // a full disk must not prevent a start; see Used
+		f.WriteString(lockMark) // a full disk must not prevent the start of the agent; see Used
 	}
 	return f, nil
 }
 
-// A killed process keeps its locks until the kernel has ended it. take retries for that time, at this interval.
+// A killed process keeps its locks until the kernel has ended it. For that time, take retries at this interval.
 const (
 	dying = 3 * time.Second
 	again = 20 * time.Millisecond

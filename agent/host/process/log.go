@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Logger returns a logger with the configured format and level. It writes to errors. With splitStream it writes lines
-// below the error level to out.
+// Logger returns a logger with the configured format and level, which writes to errors. If splitStream is set, lines
+// below the error level are written to out instead.
 func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 	level := &slog.LevelVar{}
 	level.Set(cfg.LogLevel)
@@ -54,8 +54,8 @@ func LevelOf(log *slog.Logger) (set func(slog.Level)) {
 	return nil
 }
 
-// Enabled implements slog.Handler. If source files have levels of their own, it returns true for
-// every level that some file has, and Handle filters by file.
+// Enabled implements slog.Handler. If some source files have levels of their own, it returns true for every level
+// that applies to one of them, and Handle filters by file.
 func (l leveled) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= l.level.Level() || l.files != nil && l.files.may(level)
 }
@@ -110,11 +110,11 @@ func (d divided) WithGroup(name string) slog.Handler {
 	return divided{d.rest.WithGroup(name), d.errors.WithGroup(name)}
 }
 
-// files are the levels of source files, as in klog's vmodule. The first matching pattern applies. A pattern without a
-// slash matches the file's name without .go. A pattern with n slashes also matches the last n directories of the
-// path.
+// files contains the levels of source files, as in klog's vmodule. The first matching pattern applies. A pattern
+// without a slash matches the file's name without .go. A pattern with n slashes is also compared with the last n
+// directories of the path.
 type files struct {
-	level    *slog.LevelVar // of all other files
+	level    *slog.LevelVar // level of all other files
 	patterns []pattern
 	known    sync.Map // maps the program counter of a call to its *slog.Level, or to nil for the default level
 }

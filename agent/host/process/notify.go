@@ -11,8 +11,8 @@ import (
 // https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
 type ServiceManager string
 
-// TakeServiceManager returns the address from the environment, and removes it there. Otherwise OCI runtimes would
-// inherit the address and wait until each container reports that it is ready.
+// TakeServiceManager returns the address from the environment and removes the variable. Otherwise OCI runtimes would
+// inherit the address and wait until each container reports READY.
 func TakeServiceManager() ServiceManager {
 	m := ServiceManager(os.Getenv("NOTIFY_SOCKET"))
 	os.Unsetenv("NOTIFY_SOCKET")

@@ -6,11 +6,10 @@
 //	RUN/shutdown, of an agent ---'     |                    Going: node not ready, no new pods
 //	that was killed meanwhile          '--all ended, or late--> the lock of logind is released
 //
-// Meanwhile a delay inhibitor lock keeps logind from shutting down, for at most InhibitDelayMaxSec,
-// which a drop-in raises if necessary. On a machine without logind the service manager calls islet
-// shutdown first.
+// Meanwhile a delay inhibitor lock delays logind's shutdown for at most InhibitDelayMaxSec. If necessary, a drop-in
+// raises this value. On a machine without logind, the service manager runs islet shutdown first.
 //
-// Unlike in a kubelet, the pods do not fail. The next boot starts them again, with or without a network. The progress
-// is stored in the run directory, which is lost at a reboot.
+// In contrast to a kubelet, this package does not set the pods to Failed. They are started again at the next boot,
+// with or without a network. The progress is stored in the run directory, which does not survive a reboot.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/ (KEP-2000, KEP-2712)
 package shutdown

@@ -17,18 +17,17 @@ import (
 	"github.com/islet-edge/islet/internal/regular"
 )
 
-// Logind follows systemd's logind or elogind over D-Bus.
-// https://systemd.io/INHIBITOR_LOCKS/
+// Logind receives signals from systemd's logind, or from elogind, over D-Bus. https://systemd.io/INHIBITOR_LOCKS/
 type Logind struct {
 	Bus     string // address of the system bus
-	DropIns string // directory of logind's drop-ins; if it is empty, the delay is not raised
+	DropIns string // directory of logind's drop-ins; if empty, the delay is not raised
 	Log     *slog.Logger
 
 	mu   sync.Mutex
 	lock *os.File // inhibitor lock; nil if it is not held
 }
 
-// SystemBus returns the address of the system bus, which the environment may set.
+// SystemBus returns the address of the system bus. The environment can override it.
 func SystemBus() string {
 	if a := os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"); a != "" {
 		return a
@@ -44,15 +43,15 @@ func SystemLogind(log *slog.Logger) *Logind {
 	return &Logind{Bus: SystemBus(), DropIns: DropIns, Log: log}
 }
 
-// dropIn is the file that raises logind's delay. Its content begins with madeBy, from which packages and install.sh
+// dropIn is the file that raises logind's delay. Its content begins with madeBy, by which packages and install.sh
 // recognize it.
 const (
 	dropIn = "99-islet.conf"
 	madeBy = "# Made by islet:"
 )
 
-// Forget removes the drop-in if islet has created it. A running logind keeps the delay until it restarts. Another
-// agent on this machine, which needs the delay, creates the file again.
+// Forget removes the drop-in if it was created by islet. A running logind keeps the delay until it restarts. Another
+// agent on this machine that needs the delay creates the file again.
 func Forget(dropIns string) error {
 	file := filepath.Join(dropIns, dropIn)
 	text, err := regular.Read(file, 4096)
@@ -71,8 +70,8 @@ const (
 	login   = "org.freedesktop.login1"
 	manager = login + ".Manager"
 
-	soon, seldom = time.Second, time.Minute // between two attempts to connect
-	answer       = 5 * time.Second          // timeout of a call
+	soon, seldom = time.Second, time.Minute // interval between two attempts to connect
+	answer       = 5 * time.Second          // timeout of one call
 )
 
 // Run implements Host. It reconnects when logind is missing or restarts.
@@ -99,7 +98,7 @@ func (l *Logind) Run(ctx context.Context, need time.Duration, notify func(off bo
 	}
 }
 
-// session follows logind until the connection ends.
+// session handles logind's signals until the connection ends.
 func (l *Logind) session(ctx context.Context, need time.Duration, notify func(bool, func())) error {
 	bus, err := dbus.Connect(l.Bus, dbus.WithContext(ctx))
 	if err != nil {
@@ -188,7 +187,7 @@ func property(ctx context.Context, o dbus.BusObject, name string, value any) err
 	return nil
 }
 
-// take acquires an inhibitor lock unless it is held.
+// take acquires an inhibitor lock unless one is held.
 func (l *Logind) take(ctx context.Context, o dbus.BusObject) error {
 	ctx, stop := context.WithTimeout(ctx, answer)
 	defer stop()
@@ -215,7 +214,7 @@ func (l *Logind) release() {
 	}
 }
 
-// raise sets logind's delay to the pods' total grace period with a drop-in, as a kubelet does.
+// raise creates a drop-in that sets logind's delay to the total grace period of the pods, like a kubelet.
 func (l *Logind) raise(ctx context.Context, bus *dbus.Conn, o dbus.BusObject, need time.Duration) error {
 	if err := os.MkdirAll(l.DropIns, 0o755); err != nil {
 		return fmt.Errorf("create the directory for logind's InhibitDelayMaxSec: %w", err)

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// A mark records the progress of a shutdown in the run directory, for the next agent of this boot.
+// A mark is the record of a shutdown's progress. It is stored in the run directory for the next agent of this boot.
 type mark struct {
-	Logind bool        `json:"logind"` // whether logind announced the shutdown; otherwise islet shutdown was called
-	Turns  []time.Time `json:"turns"`  // start of the turn of period i, for turns that have begun
-	Done   bool        `json:"done"`   // the pods of the last period have ended, or its time has passed
+	Logind bool        `json:"logind"` // set if logind announced the shutdown; otherwise islet shutdown was called
+	Turns  []time.Time `json:"turns"`  // when the turn of period i started, for the turns that have started
+	Done   bool        `json:"done"`   // the pods of the last period have ended, or their time has passed
 }
 
-// recall reads the mark of a previous agent. It returns nil if there is none. The mark is trusted, because only root
-// can write to the run directory.
+// recall reads the mark of the previous agent. It returns nil if there is none. The mark is trusted, because only
+// root can write to the run directory.
 func recall(file string) (*mark, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,14 +11,14 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// A Period is the grace period of pods whose priority is at least Priority and below that of the
-// next Period.
+// A Period is the grace period for pods whose priority is at least Priority and lower than the Priority of the next
+// Period.
 type Period struct {
 	Priority int32
 	Grace    time.Duration
 }
 
-// Periods returns the configured periods, sorted by priority. If there are none, pods are not ended in order.
+// Periods returns the configured periods, sorted by priority. If none is configured, pods are not ended in order.
 func Periods(k *kubelet.KubeletConfiguration) (all []Period) {
 	for _, p := range k.ShutdownGracePeriodByPodPriority {
 		all = append(all, Period{p.Priority, time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
@@ -39,7 +39,8 @@ func Total(periods []Period) (d time.Duration) {
 	return d
 }
 
-// group returns the index of a pod's period. A pod whose priority is below all periods belongs to the first one.
+// group returns the index of a pod's period. A pod whose priority is lower than that of all periods belongs to the
+// first one.
 func group(periods []Period, pod *v1.Pod) int {
 	var priority int32
 	if pod.Spec.Priority != nil {

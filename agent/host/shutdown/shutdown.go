@@ -17,10 +17,10 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// Host reports when the machine shuts down. *Logind implements it.
+// A Host reports when the machine shuts down. *Logind implements it.
 type Host interface {
-	// Run calls notify with the current state and with each change, until ctx ends. The machine waits
-	// until release is called, or its maximum delay has passed.
+	// Run calls notify with the current state and again at each change, until ctx ends. The machine delays its
+	// shutdown until release is called, or for its maximum delay.
 	Run(ctx context.Context, need time.Duration, notify func(off bool, release func()))
 }
 
@@ -32,14 +32,14 @@ type Meta interface {
 
 // Config configures New.
 type Config struct {
-	Periods []Period // if empty, a shutdown does nothing
+	Periods []Period // if empty, shutdowns have no effect
 	Host    Host     // if nil, shutdowns of the machine are not detected
 	File    string   // stores the progress; must not survive a reboot
 	Meta    Meta
 	Pods    func() []*v1.Pod     // all desired pods
-	AtRest  func(types.UID) bool // reports that the pod has no running container
+	AtRest  func(types.UID) bool // reports whether the pod has no running container
 	Poke    func(types.UID)      // called for each pod for which the result of Off has changed
-	Changed func()               // called when the result of Going changes
+	Changed func()               // called when the result of Going has changed
 	// Extend requests more time from the service manager before it kills this process.
 	Extend func(time.Duration) error
 	Events event.Sink
@@ -50,12 +50,12 @@ type Config struct {
 type Shutdown struct {
 	c       Config
 	events  chan notice
-	touched chan struct{} // capacity 1: a pod's worker made progress
+	touched chan struct{} // capacity 1; receives a value when a pod's worker has made progress
 	metrics metrics
 
 	mu   sync.Mutex
 	mark *mark         // nil if there is no shutdown
-	done chan struct{} // closed when all pods have had their turn, or at a cancellation
+	done chan struct{} // closed when the turns of all pods are over, or at a cancellation
 }
 
 type notice struct {
@@ -94,7 +94,7 @@ func (s *Shutdown) Going() bool {
 	return s.mark != nil
 }
 
-// NotReady returns why the node is not ready, with a kubelet's message. It returns "" if there is no shutdown.
+// NotReady returns the reason why the node is not ready, in a kubelet's words. It returns "" if there is no shutdown.
 func (s *Shutdown) NotReady() string {
 	if s.Going() {
 		return "node is shutting down"
@@ -102,8 +102,8 @@ func (s *Shutdown) NotReady() string {
 	return ""
 }
 
-// Off returns the time since which a pod must end, and its grace period. They are zero if the pod's turn has not
-// come.
+// Off returns the time from which a pod must end, and its grace period. Both are zero if the turn of the pod's period
+// has not started.
 func (s *Shutdown) Off(pod *v1.Pod) (since time.Time, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *Shutdown) Touched() {
 }
 
 // Begin ends all pods in order, as at a shutdown of the machine. It returns when they have ended or their time has
-// passed. It returns false if no periods are configured; then no pod is ended.
+// passed. If no periods are configured, it ends no pod and returns false.
 func (s *Shutdown) Begin(ctx context.Context) (configured bool, err error) {
 	if len(s.c.Periods) == 0 {
 		return false, nil
@@ -177,7 +177,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 		wg.Go(func() {
 			s.c.Host.Run(ctx, Total(s.c.Periods), func(off bool, release func()) {
 				if s.tell(ctx, notice{off: off, logind: true, release: release}) != nil && release != nil {
-					release() // the lock would delay the machine needlessly
+					release() // the inhibitor lock would delay the shutdown needlessly
 				}
 			})
 		})
@@ -209,7 +209,7 @@ func (s *Shutdown) Run(ctx context.Context) error {
 	}
 }
 
-// take starts or cancels a shutdown. Logind cannot cancel a shutdown that islet shutdown has started.
+// take starts or cancels a shutdown. A shutdown that was started by islet shutdown cannot be cancelled by logind.
 func (s *Shutdown) take(e notice) {
 	s.mu.Lock()
 	m := s.mark
@@ -252,9 +252,9 @@ func (s *Shutdown) take(e notice) {
 	}
 }
 
-// step starts the next turn when the pods of the current one have ended, or its time has passed. It returns the
-// latest time at which it must be called again, and whether all turns are over. It reads the mark without the lock,
-// because only Run's goroutine changes the mark.
+// step starts the next turn if the pods of the current one have ended or its time has passed. It returns the latest
+// time at which it must be called again, and whether all turns are over. It reads the mark without the lock, because
+// only Run's goroutine changes the mark.
 func (s *Shutdown) step(ctx context.Context) (wake time.Time, over bool) {
 	for m := s.mark; m != nil; {
 		if m.Done {
@@ -289,7 +289,7 @@ func (s *Shutdown) step(ctx context.Context) (wake time.Time, over bool) {
 	return time.Time{}, false
 }
 
-// recordProgress stores the metrics and logs the progress of a shutdown.
+// recordProgress updates the metrics and logs the progress of a shutdown.
 func (s *Shutdown) recordProgress(ctx context.Context, err error, done bool, turn, pods int) {
 	if turn == 0 || done {
 		err = errors.Join(err, s.c.Meta.SetMeta(ctx, metaKey, s.metrics.text()))
@@ -306,7 +306,7 @@ func (s *Shutdown) recordProgress(ctx context.Context, err error, done bool, tur
 	}
 }
 
-// podsOf returns the pods of a period.
+// podsOf returns the pods that belong to a period.
 func (s *Shutdown) podsOf(turn int) (pods []*v1.Pod) {
 	for _, p := range s.c.Pods() {
 		if group(s.c.Periods, p) == turn {
@@ -326,10 +326,10 @@ func (s *Shutdown) busy(turn int) bool {
 	return false
 }
 
-// metaKey is the key of the times of the last shutdown in the store.
+// metaKey is the key under which the times of the last shutdown are stored.
 const metaKey = "shutdown"
 
-// metrics are the kubelet's metrics of the last shutdown. They are stored, so that they survive a reboot.
+// metrics contains the kubelet's metrics of the last shutdown. They are stored, so that they survive a reboot.
 type metrics struct {
 	Start, End float64
 	gauges     [2]prometheus.Gauge

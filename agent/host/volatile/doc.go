@@ -1,6 +1,6 @@
-// Package volatile lets the agent start on a read-only disk (EROFS: a card that the kernel has set read-only, a
-// machine that booted read-only). It mounts an overlay in memory over each agent directory on such a disk. Paths do
-// not change, so the rest of the agent is not affected.
+// Package volatile lets the agent start on a read-only disk (EROFS), for example on a card that the kernel has
+// remounted read-only. It mounts an overlay in memory over each agent directory on such a disk. The directories keep
+// their paths, so the rest of the agent is not affected.
 //
 //	RUN/volatile            a tmpfs, bounded
 //	  <dir>/disk            the directory as the disk has it
@@ -8,12 +8,13 @@
 //	  <dir>/apart/<n>       of the tmpfs, mounted over directories in the overlay
 //
 // The directories below apart contain the upper directories and layers of other overlays, such as those of
-// containers. They cannot be in an overlay, which cannot be the upper directory of another one and does not show
-// whiteouts. So their small files are copied to the tmpfs, and their subdirectories at the second level become
-// symbolic links to the disk.
+// containers. These cannot be inside another overlay: an overlay cannot be the upper directory of another one, and
+// does not show whiteouts. So the small files in these directories are copied to the tmpfs, and their subdirectories
+// at the second level are replaced by symbolic links to the disk.
 //
-// A pod can fill the layer, but not the memory. Writes to a full layer fail as on a full disk, and a pod's writes are
-// charged to its memory. All changes are lost at the next boot, after which the disk is as it was when it failed. A
-// changed file is copied into memory completely. The layer stays until the machine boots or Uncover is called, even
-// if the disk becomes writable again, because the data on the disk is then older than the agent's state.
+// A pod can fill the layer, but it cannot exhaust the machine's memory. Writes to a full layer fail like writes to a
+// full disk. A pod's writes are charged to the pod's memory. All changes are lost at the next boot. The directories
+// are then as they were when the disk became read-only. When a file is changed, the whole file is copied into memory.
+// The layer stays until the machine reboots or Uncover is called, even if the disk becomes writable again. The data
+// on the disk would be older than the agent's state.
 package volatile

@@ -20,13 +20,13 @@ import (
 // Source is the source name of the layer's mounts in the mount table.
 const Source = "islet-volatile"
 
-// Name is the name of the layer's directory in the run directory.
+// Name is the name of the directory in the run directory that contains the layer.
 const Name = "volatile"
 
 // A Dir is a directory that the agent writes to.
 type Dir struct {
 	Path  string
-	Apart []string // relative to Path; missing ones are skipped
+	Apart []string // relative to Path; directories that do not exist are skipped
 }
 
 // Config configures Cover.
@@ -42,11 +42,11 @@ type Layer struct {
 	Dirs  []string // covered directories
 	Bytes uint64   // maximum size
 
-	fresh []string // the ones of Dirs that this call has covered
+	fresh []string // the elements of Dirs that this call of Cover has covered
 }
 
-// Fresh reports whether Cover has covered a directory in this call. A file that was opened there before is then not
-// the visible one.
+// Fresh reports whether Cover has covered a directory in this call. A file that was opened there before is not the
+// file that is visible now.
 func (l *Layer) Fresh(dir string) bool { return l != nil && slices.Contains(l.fresh, dir) }
 
 // String describes the layer for the user. It returns "" if no directory is covered.
@@ -59,8 +59,8 @@ func (l *Layer) String() string {
 		strings.Join(l.Dirs, ", "), l.Bytes>>20)
 }
 
-// Cover covers each directory that is on a read-only disk, and keeps the layers of an earlier call.
-// It skips missing directories.
+// Cover covers each directory that is on a read-only disk. It keeps the layers of earlier calls. It skips missing
+// directories.
 func Cover(c Config) (*Layer, error) {
 	l := &Layer{}
 	var err error
@@ -103,7 +103,7 @@ func Cover(c Config) (*Layer, error) {
 	return l, nil
 }
 
-// Uncover removes the layers, which must not be in use. Their data is lost once Name in the run
+// Uncover removes the layers, which must not be in use. Their data is lost when the directory Name in the run
 // directory is unmounted.
 func Uncover(dirs ...Dir) error {
 	var errs []error
@@ -135,7 +135,7 @@ func isCovered(real string) (bool, error) {
 }
 
 // cover builds the layer at another path, and then moves it over the directory in one step. So an interrupted call
-// has no effect.
+// changes nothing.
 func (c Config) cover(dir string, apart []string) error {
 	base := filepath.Join(c.Run, Name)
 	if err := c.mountBase(base); err != nil {
@@ -154,7 +154,7 @@ func (c Config) cover(dir string, apart []string) error {
 	if err := bind(dir, in("disk")); err != nil {
 		return err
 	}
-	if err := unix.Mount("", in("disk"), "", unix.MS_PRIVATE, ""); err != nil { // later mounts over dir must not propagate here
+	if err := unix.Mount("", in("disk"), "", unix.MS_PRIVATE, ""); err != nil { // mounts made over dir later must not propagate here
 		return fmt.Errorf("make the mount %s private: %w", in("disk"), err)
 	}
 	if err := copyMode(in("disk"), in("upper")); err != nil {
@@ -189,8 +189,8 @@ func (c Config) cover(dir string, apart []string) error {
 	return nil
 }
 
-// mountBase mounts the tmpfs unless it is mounted. The tmpfs has one inode per 16 KiB, as ext4 has, because its size
-// limit does not include the memory for inodes.
+// mountBase mounts the tmpfs unless it is mounted. Like ext4, the tmpfs has one inode for every 16 KiB, because its
+// size limit does not include the memory for inodes.
 func (c Config) mountBase(base string) error {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (c Config) mountBase(base string) error {
 	return unix.Mount("", base, "", unix.MS_PRIVATE, "") // mounts can only be moved from a private mount
 }
 
-// carry mounts each mount below from at the same path below to.
+// carry mounts everything that is mounted below from at the same relative path below to.
 func carry(from, to string) error {
 	on, err := mounts.At(from)
 	if err != nil {
@@ -227,8 +227,8 @@ func carry(from, to string) error {
 			continue
 		}
 		source, target := m.Mountpoint, to+strings.TrimPrefix(m.Mountpoint, from)
-		// A bind mount of a directory on itself is recreated in the layer. Otherwise it would show the directory on
-		// the disk.
+		// If a directory is bind-mounted on itself, the bind mount is recreated in the layer. A copy of that mount
+		// would show the directory on the disk.
 		if m.Major == on.Major && m.Minor == on.Minor && m.Root == filepath.Join(on.Root, strings.TrimPrefix(m.Mountpoint, on.Mountpoint)) {
 			source = target
 		}

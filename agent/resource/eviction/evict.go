@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// act evicts a pod for the first threshold for which a pod can be evicted. It returns true after an eviction. The
-// caller must then evaluate again at once.
+// act evicts a pod for the first threshold for which that is possible. It returns true after an eviction. After an
+// eviction the caller must evaluate at once.
 func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d Disks) bool {
 	for len(met) > 0 && ctx.Err() == nil {
 		evicted, left := e.actOn(ctx, met, o, d)
@@ -28,8 +28,8 @@ func (e *Eviction) act(ctx context.Context, met []Threshold, o Observations, d D
 	return false
 }
 
-// actOn evicts a pod for the first threshold. If it evicts none, left contains the thresholds that are still met and
-// that it has not handled. actOn updates o.
+// actOn evicts a pod for the first threshold. If it evicts no pod, left contains the thresholds that are still met
+// and have not been handled. actOn updates o.
 func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d Disks) (evicted bool, left []Threshold) {
 	t := met[0]
 	if t.onDisk() && e.files.result == nil {
@@ -52,13 +52,14 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 		return false, others()
 	}
 	if what == v1.ResourceMemory {
-		// Under memory pressure the measurement takes long, and the process that used the memory may have ended meanwhile.
+		// The measurement takes long under memory pressure, so the process that used the memory may have ended
+		// meanwhile.
 		if machine, pods, err := e.c.Room.Memory(ctx); err == nil {
 			maps.Copy(o, observe(room.Room{Memory: machine, Pods: pods}))
 		}
 		if left := o.stillMet(met); len(left) == 0 || left[0] != t {
 			e.c.Log.Info("memory is available again without an eviction", "signal", t.Signal)
-			e.arm(o) // the previous kernel event has fired
+			e.arm(o) // the previous kernel event has occurred
 			return false, left
 		}
 	}
@@ -87,8 +88,8 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 	return false, others()
 }
 
-// muteKernel ignores the kernel's memory events for a while, because no pod could be evicted. It does nothing for
-// other resources, which have no such events.
+// muteKernel ignores the kernel's memory events for a while, because no pod could be evicted. For other resources,
+// which have no such events, it does nothing.
 func (e *Eviction) muteKernel(what v1.ResourceName) {
 	if what == v1.ResourceMemory {
 		e.mutedUntil = time.Now().Add(soonest)
@@ -140,8 +141,8 @@ func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why strin
 	}
 }
 
-// candidates returns the active pods with the figures that the threshold needs, and the time at which these were
-// measured.
+// candidates returns the active pods with the figures that are needed for the threshold, and the time of their
+// measurement.
 func (e *Eviction) candidates(ctx context.Context, t Threshold) (out []Candidate, at time.Time, err error) {
 	var list []stats.PodStats
 	at = time.Now()
@@ -163,7 +164,7 @@ func (e *Eviction) candidates(ctx context.Context, t Threshold) (out []Candidate
 	return out, at, nil
 }
 
-// announceReclaim records the node's event that a resource is short.
+// announceReclaim records an event of the node that a resource is low.
 func (e *Eviction) announceReclaim(what v1.ResourceName) {
 	e.c.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what))
 }

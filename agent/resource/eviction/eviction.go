@@ -19,19 +19,20 @@ import (
 
 // Room measures the free resources of the machine. *room.Reader implements it.
 type Room interface {
-	// Now measures all resources. Unknown amounts are missing, and the error explains them.
+	// Now measures the free amount of each resource. Amounts that are unknown are missing, and the error explains
+	// them.
 	Now(context.Context) (room.Room, error)
-	// Memory measures the free memory of the machine and the memory that pods may still use.
+	// Memory measures the free memory of the machine, and how much memory the pods may still use.
 	Memory(context.Context) (machine, pods room.Amount, err error)
 }
 
 // Figures measures the resource usage of pods. *usage.Usage implements it.
 type Figures interface {
-	// Summary returns the figures of all pods, including their files. Counting files may take long.
+	// Summary returns the figures of all pods, including those of their files. Counting files may take long.
 	Summary(ctx context.Context, short bool) (*stats.Summary, error)
-	// Processes returns the memory and process counts of all pods.
+	// Processes returns the memory use and the number of processes of all pods.
 	Processes(context.Context) ([]stats.PodStats, error)
-	// Storage returns the figures of one pod's files. The figures of volumes are at most age old.
+	// Storage returns the figures of the files of one pod. The figures of volumes are at most age old.
 	Storage(ctx context.Context, pod *v1.Pod, age time.Duration) (*stats.PodStats, error)
 }
 
@@ -39,12 +40,12 @@ type Figures interface {
 type Pods interface {
 	// Active returns the admitted pods that have not ended. Callers must not change them.
 	Active() []*v1.Pod
-	// Evict stores that a pod is evicted and returns before the pod has ended. It returns false if
-	// the pod is already ending or removed.
+	// Evict stores that a pod is evicted. It returns before the pod has ended. It returns false if the pod is already
+	// ending or removed.
 	Evict(context.Context, types.UID, plan.End) bool
-	// Cleared reports whether an evicted pod has released all its resources.
+	// Cleared reports whether all resources of an evicted pod have been released.
 	Cleared(types.UID) bool
-	// NodeChanged evaluates the rejected pods again.
+	// NodeChanged evaluates rejected pods again.
 	NodeChanged()
 }
 
@@ -54,7 +55,7 @@ type Reclaimer interface {
 	ReclaimImages(context.Context) error
 }
 
-// Events records events, those of an eviction with annotations. *outbox.Events implements it.
+// Events records events. The event of an eviction has annotations. *outbox.Events implements it.
 type Events interface {
 	event.Sink
 	PodWith(annotations map[string]string, pod *v1.Pod, eventType, reason, message string)
@@ -63,7 +64,7 @@ type Events interface {
 // Counts counts evictions. *figures.Evictions implements it.
 type Counts interface {
 	Evicted(signal string)
-	Age(signal string, age time.Duration) // age of the figures on which an eviction is based
+	Age(signal string, age time.Duration) // maximum age of the figures on which an eviction is based
 }
 
 // Waker reports a possible shortage of memory. *Watch implements it.
@@ -85,25 +86,24 @@ type Config struct {
 	Counts  Counts
 	Watch   func() Waker // opens the Waker when Run begins
 	PodsDir string       // parent of all pods' directories, for truncating termination logs; if it is empty, none are truncated
-	Hold    bool         // report conditions only: evict no pod and reclaim nothing
+	Hold    bool         // only report the conditions; evict no pod and reclaim nothing
 	Changed func()       // called when the node's conditions change; it must not block
 	Log     *slog.Logger
 }
 
 // An Eviction evicts pods under node pressure. All methods except Run may be called concurrently.
 //
-// Run's goroutine owns the fields from thresholds to watch. The following fields keep their values across
-// evaluations:
-//   - cause is set by Run before each evaluation. An evaluation that continues the previous one
-//     (its pause was 0) keeps the previous cause.
-//   - files.pending is set by startReclaim; Run clears it when the count arrives, and sets
-//     files.result for exactly the next evaluation, which clears it at its end.
-//   - limits.pending is set by checkLimits and cleared by evictExceeding.
-//   - mutedUntil and noCandidate are set by actOn when no pod could be evicted. noCandidate is
-//     cleared by the next eviction, and both when no threshold is met any more.
-//   - files.recount starts after a count without a candidate, and is reset by an eviction or when
-//     no disk threshold is met.
-//   - roomFailing is the result of the last measurement; only a change is logged.
+// The fields from thresholds to watch belong to Run's goroutine.
+//   - Some of them keep their values from one evaluation to the next. Run sets cause before each evaluation. If an
+//     evaluation continues the previous one without a pause, cause stays the same.
+//   - startReclaim sets files.pending. When the count arrives, Run clears it and sets files.result, which the next
+//     evaluation uses and clears.
+//   - checkLimits sets limits.pending, and evictExceeding clears it.
+//   - actOn sets mutedUntil and noCandidate if no pod could be evicted. The next eviction clears noCandidate. Both
+//     are cleared when no threshold is met any more.
+//   - files.recount starts after a count that found no candidate. An eviction resets it, and so does an evaluation in
+//     which no disk threshold is met.
+//   - roomFailing is the result of the last measurement, so that only a change is logged.
 type Eviction struct {
 	c               Config
 	thresholds      []Threshold
@@ -113,18 +113,18 @@ type Eviction struct {
 	files           files
 	terminationLogs terminationLogs
 	roomFailing     bool      // the last measurement failed
-	mutedUntil      time.Time // until then, memory events of the kernel are ignored
-	noCandidate     bool      // it has been logged that no pod can be evicted
+	mutedUntil      time.Time // memory events of the kernel are ignored until this time
+	noCandidate     bool      // the message that no pod can be evicted has been logged
 	watch           Waker
-	cause           string        // cause of the evaluation, for the log: kernel, timer, limits (a pod's own limits) or oom
+	cause           string        // why the evaluation runs, for the log: kernel, timer, limits (a pod's own limits) or oom
 	podChanged      chan struct{} // capacity 1
-	oomSignal       chan struct{} // capacity 1; receives a value when OutOfMemory was called
+	oomSignal       chan struct{} // capacity 1; receives a value when OutOfMemory is called
 
 	mu         sync.Mutex
 	observed   bool
 	conditions []v1.NodeConditionType
 	lastOOM    time.Time               // when the machine last ran out of memory
-	evictedAt  map[types.UID]time.Time // when each static pod was evicted
+	evictedAt  map[types.UID]time.Time // when each static pod was last evicted
 }
 
 // New validates the configuration. It starts no goroutine.
@@ -156,8 +156,8 @@ func (e *Eviction) Looked() bool {
 	return e.observed
 }
 
-// Barred reports whether an evicted pod must not be admitted yet. This is the case if the node has a pressure
-// condition, if the eviction was recent, or before the first measurement.
+// Barred reports whether an evicted pod must not be admitted yet. It must not be admitted while the node has a
+// pressure condition, soon after the eviction, or before the first measurement.
 func (e *Eviction) Barred(uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +165,7 @@ func (e *Eviction) Barred(uid types.UID) bool {
 	return !e.observed || len(e.conditions) > 0 || known && time.Since(at) < e.readmitDelay()
 }
 
-// Touched wakes Run if it waits for an evicted pod to end, or must check the limits of a new pod. It never blocks.
+// Touched wakes Run if Run waits for an evicted pod to end or has to check the limits of a new pod. It never blocks.
 func (e *Eviction) Touched() {
 	select {
 	case e.podChanged <- struct{}{}:
@@ -173,8 +173,9 @@ func (e *Eviction) Touched() {
 	}
 }
 
-// OutOfMemory reports that the kernel killed processes because the machine ran out of memory. ago is the time since
-// then. The shortage was too short to be measured, so it counts as a met memory threshold. OutOfMemory never blocks.
+// OutOfMemory must be called when the kernel has killed processes because the machine ran out of memory. ago is the
+// time since the kill. The shortage was too short for a measurement, so Run treats it as a memory threshold that was
+// met. OutOfMemory never blocks.
 func (e *Eviction) OutOfMemory(ago time.Duration) {
 	e.mu.Lock()
 	if at := time.Now().Add(-ago); at.After(e.lastOOM) {
@@ -194,22 +195,22 @@ func (e *Eviction) lastOOMTime() time.Time {
 	return e.lastOOM
 }
 
-// readmitDelay returns the minimum time for which a static pod stays ended after its eviction. The pod may cause the
-// same pressure again.
+// readmitDelay returns the minimum time for which a static pod stays ended after its eviction. If it started earlier,
+// the pod could cause the same pressure again.
 func (e *Eviction) readmitDelay() time.Duration { return max(e.transition, soonest) }
 
-// Times of Run.
+// Times used by Run.
 const (
 	wakeGap      = 250 * time.Millisecond // minimum interval between two measurements after kernel events
-	armDelay     = time.Second            // time after the start until the pods' cgroup should exist
-	evictTimeout = 30 * time.Second       // time for an evicted pod to end, as in a kubelet
+	armDelay     = time.Second            // time after the start by which the pods' cgroup should exist
+	evictTimeout = 30 * time.Second       // maximum time to wait until an evicted pod has ended, as in a kubelet
 )
 
 // Run evaluates the thresholds until ctx ends.
 func (e *Eviction) Run(ctx context.Context) error {
 	if len(e.thresholds) == 0 && !e.enforcesLimits() {
 		e.publishConditions(nil)
-		e.c.Watch().Close() // removes the kernel's threshold that a previous agent left
+		e.c.Watch().Close() // removes the kernel's threshold that a previous agent has left
 		<-ctx.Done()
 		return nil
 	}
@@ -222,8 +223,9 @@ func (e *Eviction) Run(ctx context.Context) error {
 	defer next.Stop()
 	var last, due time.Time
 	var pause time.Duration
-	// again triggers a second memory check after a kernel event that found enough free memory. It also triggers one
-	// after the start, because the pods' cgroup may not exist yet at the first evaluation and cannot be armed then.
+	// again triggers a second check of the memory after a kernel event for which enough memory was free. It also
+	// triggers a check after the start, because the pods' cgroup, and so its threshold, may not exist at the first
+	// evaluation.
 	again := time.After(armDelay)
 	for {
 		woken := false
@@ -231,7 +233,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
-			if pause > 0 { // otherwise the evaluation continues the previous one
+			if pause > 0 { // false if this evaluation continues the previous one
 				e.cause = "timer"
 			}
 		case <-e.podChanged: // a pod with limits may have been added
@@ -255,7 +257,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 				continue
 			}
 			woken, e.cause = true, "kernel"
-		case <-again: // a process that allocates fast may have passed the threshold before it was set
+		case <-again: // a process that allocates quickly may have exceeded the threshold before it was set
 			again = nil
 			if time.Now().Before(e.mutedUntil) || !e.memoryShort(ctx) {
 				continue
@@ -277,7 +279,7 @@ func (e *Eviction) Run(ctx context.Context) error {
 	}
 }
 
-// memoryShortAfter waits until at and then returns memoryShort. It returns false if ctx ends first.
+// memoryShortAfter waits until the time at, and then returns memoryShort. It returns false if ctx ends first.
 func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
 	if wait := time.Until(at); wait > 0 {
 		select {
@@ -289,7 +291,7 @@ func (e *Eviction) memoryShortAfter(ctx context.Context, at time.Time) bool {
 	return e.memoryShort(ctx)
 }
 
-// memoryShort reports whether any memory threshold is met. If not, it arms the next kernel event.
+// memoryShort reports whether any memory threshold is met. If none is met, it arms the next kernel event.
 func (e *Eviction) memoryShort(ctx context.Context) bool {
 	machine, pods, err := e.c.Room.Memory(ctx)
 	if err != nil {
@@ -305,7 +307,7 @@ func (e *Eviction) memoryShort(ctx context.Context) bool {
 	return false
 }
 
-// arm requests a kernel event for the memory use at which a threshold is met first.
+// arm requests a kernel event for the memory use at which the first threshold will be met.
 func (e *Eviction) arm(o Observations) {
 	var more [2]uint64
 	for _, t := range e.thresholds {
@@ -363,13 +365,13 @@ func (e *Eviction) evaluate(ctx context.Context) time.Duration {
 	return wait
 }
 
-// disksOf reports whether images and containers are on the node's disk. It assumes so if it is unknown.
+// disksOf reports whether the images and the containers are on the node's disk. If that is unknown, it returns true.
 func disksOf(r room.Room) Disks {
 	same := func(d room.Disk) bool { return d.Device == 0 || r.Node.Device == 0 || d.Device == r.Node.Device }
 	return Disks{Image: same(r.Image), Container: same(r.Container)}
 }
 
-// publishConditions stores the conditions and reports a change. When a condition ends, it evaluates rejected pods
+// publishConditions stores the conditions and reports a change. When a condition ends, rejected pods are evaluated
 // again.
 func (e *Eviction) publishConditions(now []v1.NodeConditionType) {
 	e.mu.Lock()
@@ -388,8 +390,7 @@ func (e *Eviction) publishConditions(now []v1.NodeConditionType) {
 	}
 }
 
-// readmit evaluates those static pods again whose readmitDelay has passed, and returns the time until the next one is
-// due.
+// readmit evaluates the static pods whose readmitDelay has passed, and returns the time until the next one is due.
 func (e *Eviction) readmit(now time.Time) time.Duration {
 	e.mu.Lock()
 	wait, freed := latest, false

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// Observations contains the free amount of each signal. Unknown amounts are missing.
+// Observations contains the free amount for each signal. Amounts that are unknown are missing.
 type Observations map[Signal]room.Amount
 
 // observe returns the observations of all signals.
@@ -27,8 +27,8 @@ func observe(r room.Room) Observations {
 	return out
 }
 
-// below reports whether less is free than the threshold's value. If reclaim is true, it adds the minimum reclaim to
-// the value.
+// below reports whether the free amount is less than the threshold's value. If reclaim is true, it adds the minimum
+// reclaim to the value.
 func (o Observations) below(t Threshold, reclaim bool) bool {
 	a, ok := o[t.Signal]
 	want := t.Value.units(a.Total)
@@ -38,7 +38,7 @@ func (o Observations) below(t Threshold, reclaim bool) bool {
 	return ok && a.Free < want
 }
 
-// missing returns how much more must be free before an active threshold is no longer met, in the signal's units.
+// missing returns how much more must be freed until an active threshold is no longer met, in the signal's units.
 func (o Observations) missing(t Threshold) float64 {
 	a := o[t.Signal]
 	if want := t.Value.units(a.Total) + t.Reclaim.units(a.Total); want > a.Free {
@@ -55,21 +55,21 @@ type key struct {
 
 func (t Threshold) key() key { return key{t.Signal, t.Soft} }
 
-// A State is the history of observations. The zero value is ready to use.
+// A State is the history of the observations. The zero value is ready to use.
 type State struct {
 	since map[key]time.Time                  // since when each threshold is met
-	acted map[key]bool                       // thresholds that were active at the last evaluation; their Reclaim counts too
+	acted map[key]bool                       // thresholds that were active at the last evaluation; their Reclaim must also be free
 	seen  map[v1.NodeConditionType]time.Time // when each condition was last met
 }
 
 // A Verdict is the result of one evaluation.
 type Verdict struct {
 	Conditions []v1.NodeConditionType // sorted
-	Act        []Threshold            // the active thresholds in the order of action
-	Wake       time.Time              // when the verdict may change without a new observation; zero means never
+	Act        []Threshold            // the active thresholds, in the order in which they are acted on
+	Wake       time.Time              // when the verdict may change even without a new observation; zero means never
 }
 
-// markMet records that a condition was met without an observation.
+// markMet records that a condition was met, without an observation.
 func (s *State) markMet(c v1.NodeConditionType, at time.Time) {
 	if s.seen == nil {
 		s.seen = map[v1.NodeConditionType]time.Time{}
@@ -79,7 +79,7 @@ func (s *State) markMet(c v1.NodeConditionType, at time.Time) {
 	}
 }
 
-// Judge evaluates observations. A condition ends when it has not been met for the duration transition.
+// Judge evaluates observations. A condition ends when it has not been met for the given transition time.
 func (s *State) Judge(list []Threshold, o Observations, transition time.Duration, now time.Time) (v Verdict) {
 	since, acted := map[key]time.Time{}, map[key]bool{}
 	if s.seen == nil {
@@ -126,7 +126,7 @@ func (v *Verdict) wake(at time.Time) {
 	}
 }
 
-// stillMet returns those thresholds in met that are still met when their minimum reclaim is added.
+// stillMet returns the thresholds in met whose value plus minimum reclaim is still not free.
 func (o Observations) stillMet(met []Threshold) []Threshold {
 	return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return !o.below(t, true) })
 }
@@ -137,14 +137,14 @@ const (
 	latest  = time.Minute
 )
 
-// maxRates contains the assumed maximum rates of use per second. For disks, it is the write rate of a fast disk. For
-// the other resources, it is the rate at which a fast program creates files, starts processes, or allocates memory
-// without a stall.
+// maxRates contains the rates, per second, that are assumed as the maximum for each resource. For disks, it is the
+// write rate of a fast disk. For the other resources, it is the rate at which a fast program creates files, starts
+// processes, or allocates memory without a stall.
 var maxRates = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500, v1.ResourceMemory: 100 << 20}
 
-// nextLook returns the time until the first threshold could be met, within the bounds. While a threshold is met, it
-// returns the lower bound. It does so too while the free memory is below twice its threshold, even if the kernel
-// reports events.
+// nextLook returns the time until the first threshold can be met, within the bounds. While a threshold is met, it
+// returns the lower bound. It also returns the lower bound while the free memory is less than twice its threshold,
+// even if the kernel reports events.
 func nextLook(list []Threshold, o Observations, coverage Coverage) time.Duration {
 	left := latest
 	for _, t := range list {

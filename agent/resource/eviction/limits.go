@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A Limit names an exceeded limit in the metric of evictions.
+// A Limit is the name of an exceeded limit in the metric of evictions.
 type Limit string
 
 // Limits on a pod's files.
@@ -22,7 +22,7 @@ const (
 	containerLimit Limit = "ephemeralcontainerfs.limit"
 )
 
-// Limited reports whether a pod has a limit on files that can only be enforced by measuring.
+// Limited reports whether a pod has a limit on files that can be enforced only by measuring them.
 func Limited(p *v1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		if diskLimit(&p.Spec.Volumes[i]) != nil {
@@ -59,8 +59,8 @@ func diskLimit(v *v1.Volume) *resource.Quantity {
 	return nil
 }
 
-// Exceeded returns the limit that a pod exceeds and a kubelet's message, or "". layers reports whether writable
-// layers are on the node's disk; only then do they count.
+// Exceeded returns the limit that a pod exceeds, and a kubelet's message for it. It returns "" if the pod exceeds
+// none. Writable layers count only if layers is set, which means that they are on the node's disk.
 func Exceeded(c Candidate, layers bool) (Limit, string) {
 	if c.Stats == nil {
 		return "", ""

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// Images returns the locations of images and containers.
+// Images returns where the images and the containers are stored.
 type Images interface {
 	ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error)
 }
@@ -39,8 +39,8 @@ func NewForMachine(c Config, m Machine) (*Eviction, error) {
 	return New(c)
 }
 
-// runtimeDisks caches the paths of images and containers, because each request may make the runtime measure all their
-// files.
+// runtimeDisks caches the paths of images and containers, because the runtime may measure all their files at each
+// request.
 type runtimeDisks struct {
 	images Images
 

@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// With cgroup v2, a memoryHigh reports that the memory use of a cgroup has reached a threshold. It sets the cgroup's
-// memory.high. When the use exceeds this value, the kernel throttles the processes and counts an event in
-// memory.events.local. At this event memory.high is removed, so the processes are throttled only briefly. If a killed
-// agent leaves memory.high set, the next agent removes it when it starts.
+// A memoryHigh reports that the memory use of a cgroup has reached a threshold, with cgroup v2. It does so by setting
+// the cgroup's memory.high. If the use exceeds this value, the kernel throttles the processes and counts an event in
+// memory.events.local. At the event, memory.high is removed, so that the processes are throttled only briefly. If a
+// killed agent has left memory.high set, the next agent removes it at its start.
 //
 // https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
 type memoryHigh struct {
 	dir string // directory of the cgroup
 
 	mu   sync.Mutex
-	news *os.File // readable when memory.events.local has changed; nil if not armed
+	news *os.File // readable when memory.events.local has changed; nil if no event is requested
 	at   uint64   // the value of memory.high in bytes; 0 if it is not set
 }
 
-// arm arranges one call of notify for the time when the cgroup's use has grown by more bytes. It arranges no call if
-// more is 0, or if the cgroup's limit is lower. It must be called again after each event. files counts the goroutine
-// that waits for the event.
+// arm requests one call of notify, for the time when the cgroup's use has grown by more bytes. It requests no call if
+// the value of more is 0, or if the cgroup's limit is lower. It must be called again after each event. The goroutine
+// that waits for the event is added to files.
 func (w *memoryHigh) arm(more uint64, notify func(), files *sync.WaitGroup) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +66,7 @@ func (w *memoryHigh) arm(more uint64, notify func(), files *sync.WaitGroup) erro
 		}
 		w.mu.Lock()
 		if w.news == news {
-			w.disarm() //nolint:errcheck // if this fails, the next evaluation removes it
+			w.disarm() //nolint:errcheck // if this fails, the next evaluation removes the value
 		}
 		w.mu.Unlock()
 		notify()

@@ -21,7 +21,7 @@ const (
 	offendingPodUsage   = "offending_pod_usage"
 )
 
-// Message returns a kubelet's message for an eviction and the annotations of the event. Both contain the containers
+// Message returns a kubelet's message for an eviction, and the annotations for the event. Both list the containers
 // that use more than their request.
 func Message(c Candidate, t Threshold, o Observations) (message string, annotations map[string]string) {
 	var b strings.Builder
@@ -60,10 +60,10 @@ func Message(c Candidate, t Threshold, o Observations) (message string, annotati
 	return b.String(), annotations
 }
 
-// foreignFiles is the reason of the node's event when files that do not belong to pods fill a disk.
+// foreignFiles is the reason of the event of the node that files which do not belong to pods fill a disk.
 const foreignFiles = "ForeignFilesFillDisk"
 
-// foreignMessage returns the message that a disk is nearly full and that no eviction would help.
+// foreignMessage returns the message that a disk is nearly full and that evicting a pod would not help.
 func foreignMessage(list []Candidate, t Threshold, o Observations, d Disks) string {
 	a, what := o[t.Signal], t.Signal.meaning().resource
 	sum := 0.0
@@ -75,7 +75,7 @@ func foreignMessage(list []Candidate, t Threshold, o Observations, d Disks) stri
 		t.Signal, t.Value.quantity(a.Total), amount(a.Free, what), amount(uint64(sum), what))
 }
 
-// usedBy returns a container's use of a resource, or nil if it is unknown.
+// usedBy returns how much of a resource a container uses, or nil if that is unknown.
 func usedBy(s *stats.ContainerStats, what v1.ResourceName) *resource.Quantity {
 	switch {
 	case what == v1.ResourceMemory && s.Memory != nil && s.Memory.WorkingSetBytes != nil:

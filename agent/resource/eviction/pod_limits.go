@@ -13,18 +13,19 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// limits is the state of enforcing limits on pods' files. Pods with such limits are measured again when a disk has
-// become fuller. They are also measured regularly, because one pod may use the space that another has freed.
+// limits contains the state of enforcing the limits on pods' files. Pods with such limits are measured again when
+// more of a disk is used. They are also measured at an interval, because one pod may use the space that another one
+// has freed.
 type limits struct {
-	present    bool      // there are pods with limits
-	measuredAt time.Time // start of the last measurement
-	used       [2]uint64 // bytes used on the disks of node and containers at the last check
+	present    bool      // some pods have limits
+	measuredAt time.Time // when the last measurement started
+	used       [2]uint64 // used bytes of the node's and the containers' disks at the last check
 
 	measuring  chan []excess // nil if no measurement is running
 	background sync.WaitGroup
 }
 
-// An excess is a pod that exceeds a limit on files.
+// An excess describes a pod that exceeds a limit on its files.
 type excess struct {
 	pod     *v1.Pod
 	limit   Limit
@@ -48,8 +49,8 @@ func (e *Eviction) enforcesLimits() bool {
 	return on == nil || *on
 }
 
-// checkLimits measures the pods with limits, if that is due. Counting files may take minutes, so it happens in
-// another goroutine than the loop.
+// checkLimits starts a measurement of the pods with limits if one is due. Counting files may take minutes, so it
+// happens outside of Run's goroutine.
 func (e *Eviction) checkLimits(ctx context.Context, r room.Room, d Disks) {
 	if !e.enforcesLimits() {
 		return

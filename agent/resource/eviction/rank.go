@@ -17,13 +17,13 @@ type Candidate struct {
 	Stats *stats.PodStats // nil if the pod has no running container
 }
 
-// Disks reports whether images and writable layers are on the node's disk, where volumes and logs are.
+// Disks describes whether images and writable layers are on the node's disk, which contains volumes and logs.
 type Disks struct{ Image, Container bool }
 
-// parts selects kinds of a pod's files.
+// parts is a set of kinds of files of a pod.
 type parts struct{ layers, logs, volumes bool }
 
-// parts returns the kinds of files that are on the signal's disk.
+// parts returns the kinds of files that are on the disk of the signal.
 func (d Disks) parts(s Signal) parts {
 	onNode := parts{layers: d.Container, logs: true, volumes: true}
 	switch s {
@@ -34,7 +34,7 @@ func (d Disks) parts(s Signal) parts {
 			return onNode
 		}
 		return parts{layers: !d.Container}
-	default: // the containers' disk
+	default: // the disk of the containers
 		if d.Container {
 			return onNode
 		}
@@ -42,12 +42,13 @@ func (d Disks) parts(s Signal) parts {
 	}
 }
 
-// fairPart is the minimum share of the missing amount that a pod must use to be evicted under disk pressure. For
-// static pods it applies under any pressure.
+// fairPart is the minimum part of the missing amount that a pod must use to be evicted under disk pressure. For
+// static pods this minimum applies under any pressure.
 const fairPart = .1
 
-// The missing amount on a disk is at least a hundredth of the threshold, and at least these amounts. The reason is
-// that a disk that other files fill slowly is only just below the threshold at each evaluation.
+// The missing amount of a disk is assumed to be at least a hundredth of the threshold, and at least these amounts.
+// Otherwise the amount would be too small if other files slowly fill the disk, because the free space is then only
+// just below the threshold at each evaluation.
 const (
 	leastPart   = .01
 	leastBytes  = 10 << 20
@@ -55,7 +56,7 @@ const (
 )
 
 // target returns the amount that evictions for a threshold should free, in the signal's units. It is the missing
-// amount and, for a disk, at least the lower bounds.
+// amount. For a disk it is at least the lower bounds.
 func (o Observations) target(t Threshold) float64 {
 	missing := o.missing(t)
 	if !t.onDisk() {
@@ -68,9 +69,9 @@ func (o Observations) target(t Threshold) float64 {
 	return max(missing, float64(t.Value.units(o[t.Signal].Total))*leastPart, least)
 }
 
-// leastUse returns the minimum disk use of a candidate that can be evicted. It is a fair part of the missing amount.
-// If the largest candidate uses less than is missing, but all candidates together use enough, it is a fair part of
-// the largest candidate's use.
+// leastUse returns how much of the disk a candidate must use to be evicted. It is a fair part of the missing amount.
+// If no candidate uses as much as is missing, but all candidates together do, it is a fair part of the largest
+// candidate's use.
 func leastUse(used []float64, missing float64) float64 {
 	sum, largest := 0.0, 0.0
 	for _, u := range used {
@@ -82,14 +83,14 @@ func leastUse(used []float64, missing float64) float64 {
 	return missing * fairPart
 }
 
-// Rank returns the pods that may be evicted for a threshold, in the order of eviction. Pods that use more than their
-// request come first, then those with a lower priority, then those with the largest use beyond the request. Processes
-// have no request.
+// Rank returns the pods that may be evicted for a threshold. The first is evicted first. Pods that use more than
+// their request are first. Next come those with a lower priority, and then those with the largest use beyond the
+// request. There is no request for processes.
 //
-// Static pods come last, and only if they use a fair part of the missing amount, because they cannot be moved to
-// another node. Under disk pressure this minimum applies to all pods, because evicting a small pod does not help if
-// other files fill the disk. A pod without a running container comes after the pods that have one. For memory and
-// processes it is omitted, because its eviction would free none.
+// Static pods are last. They are included only if they use a fair part of the missing amount, because they cannot be
+// moved to another node. Under disk pressure this minimum applies to all pods, because the eviction of a small pod
+// does not help if other files fill the disk. Pods without a running container come after pods with one. For memory
+// and processes they are omitted, because their eviction would free nothing.
 //
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
 func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
@@ -144,7 +145,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	return ranked
 }
 
-// trueFirst compares two booleans; true sorts first.
+// trueFirst compares two booleans, so that true is sorted before false.
 func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -155,7 +156,7 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// used returns a pod's use of the signal's resource.
+// used returns how much of the signal's resource a pod uses.
 func used(c Candidate, s Signal, d Disks) float64 {
 	st := c.Stats
 	if st == nil {
@@ -188,7 +189,7 @@ func number(n *uint64) float64 {
 	return float64(min(*n, math.MaxInt64))
 }
 
-// total returns a pod's use in the given kinds of files.
+// total returns how much disk space a pod uses for the given kinds of files.
 func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64) {
 	add := func(fs *stats.FsStats, yes bool) {
 		if yes && fs != nil {
@@ -209,8 +210,8 @@ func total(c Candidate, in parts, of func(*stats.FsStats) *uint64) (sum float64)
 	return sum
 }
 
-// otherFiles returns a pod's use of the node's disk that belongs to no running container and no volume: /etc/hosts,
-// termination logs, and logs of removed containers.
+// otherFiles returns how much of the node's disk a pod uses for files that belong to no running container and no
+// volume: /etc/hosts, termination logs, and logs of removed containers.
 func otherFiles(c Candidate, of func(*stats.FsStats) *uint64) float64 {
 	if c.Stats.EphemeralStorage == nil {
 		return 0
@@ -231,7 +232,7 @@ func otherFiles(c Candidate, of func(*stats.FsStats) *uint64) float64 {
 	return max(rest, 0)
 }
 
-// local reports whether a volume's files are on the node's disk.
+// local reports whether the files of a volume are on the node's disk.
 func local(p *v1.Pod, name string) bool {
 	for i := range p.Spec.Volumes {
 		if v := &p.Spec.Volumes[i]; v.Name == name {

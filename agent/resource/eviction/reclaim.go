@@ -13,19 +13,19 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// files is the state of counting the files of all pods, which happens when a disk is short. A count may take minutes,
-// so it runs in another goroutine than the loop. The loop evaluates again when the count is done.
+// files contains the state of counting the files of all pods, which is done when little disk space is free. A count
+// may take minutes, so it runs outside of Run's goroutine. Run evaluates again when the count is done.
 type files struct {
 	pending    chan fileCount // nil if no count is running
-	result     *fileCount     // set only for the evaluation that follows the count
+	result     *fileCount     // set only for the first evaluation after the count
 	recount    recountDelay
 	background sync.WaitGroup
 }
 
-// A fileCount contains the pods' use of disks after unused containers and images were removed.
+// A fileCount contains the disk use of the pods after unused containers and images were removed.
 type fileCount struct {
 	pods         []stats.PodStats
-	at           time.Time // start of the count
+	at           time.Time // when the count started
 	err          error
 	by           string // cause of the evaluation that started the count
 	anyCandidate bool   // some pod could be evicted
@@ -34,16 +34,16 @@ type fileCount struct {
 // longestLull is the maximum length of a recountDelay.
 const longestLull = 5 * time.Minute
 
-// A recountDelay is a pause after a count that found no pod to evict, because other files fill the disk. During the
+// A recountDelay is a pause after a count that found no pod to evict because other files fill the disk. During the
 // pause nothing is reclaimed or counted, because a count reads all directories of all pods. The pause ends early if
-// the free space shrinks so much that a pod that used this space would be evicted.
+// so much more space is used that a pod that used it would be evicted.
 type recountDelay struct {
 	pause time.Duration
 	until time.Time
-	free  map[Signal]uint64 // the free amounts when the pause began
+	free  map[Signal]uint64 // free amounts at the start of the pause
 }
 
-// begin starts a pause twice as long as the last one.
+// begin starts a pause that is twice as long as the last one.
 func (l *recountDelay) begin(met []Threshold, o Observations, now time.Time) {
 	l.pause = min(max(2*l.pause, 2*soonest), longestLull)
 	l.until, l.free = now.Add(l.pause), map[Signal]uint64{}
@@ -63,8 +63,8 @@ func (l *recountDelay) holds(met []Threshold, o Observations, now time.Time) boo
 // onDisk reports whether the threshold's resource is on a disk.
 func (t Threshold) onDisk() bool { return t.Signal.meaning().condition == v1.NodeDiskPressure }
 
-// startReclaim starts to reclaim space for the disk thresholds in met and then to count files. It does nothing if
-// this is already running.
+// startReclaim starts to reclaim space for the disk thresholds in met, and then counts files. If both are already
+// running, it does nothing.
 func (e *Eviction) startReclaim(ctx context.Context, met []Threshold, d Disks) {
 	if e.files.pending != nil {
 		return

@@ -15,11 +15,11 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// terminationLogs limits the size of termination logs. These files are in the pod's directory, and a container can
-// write to them without a limit. Only their last 4 KiB are ever read.
+// terminationLogs limits the size of termination logs. These files are in the pod's directory, and containers can
+// write to them without a limit. Only the last 4 KiB of a file are ever read.
 type terminationLogs struct {
 	pods       string // parent of all pods' directories; if it is empty, no log is truncated
-	used       uint64 // bytes used on the node's disk at the last check
+	used       uint64 // used bytes of the node's disk at the last check
 	busy       chan struct{}
 	background sync.WaitGroup
 }
@@ -29,8 +29,7 @@ const (
 	keepTerminationLog = 16 << 10 // bytes at the end that are kept
 )
 
-// cutIfFuller truncates termination logs if the use of the node's disk has grown since the last
-// check.
+// cutIfFuller truncates termination logs if more of the node's disk is used than at the last check.
 func (e *Eviction) cutIfFuller(r room.Room) {
 	c, used := &e.terminationLogs, usedBytes(r.Node)
 	if c.pods == "" {
@@ -81,8 +80,8 @@ func cutTerminationLogs(pods string) error {
 	return errors.Join(errs...)
 }
 
-// cutFile frees the disk space of a file except its end. It keeps the offset of the end where possible, because the
-// container may have the file open.
+// cutFile frees the disk space of a file except its end. If possible, the end keeps its offset, because a container
+// may have the file open.
 func cutFile(dir, name string) error {
 	st, err := os.Lstat(filepath.Join(dir, name))
 	if err != nil || !st.Mode().IsRegular() || onDisk(st) <= maxTerminationLog {
@@ -100,7 +99,7 @@ func cutFile(dir, name string) error {
 			}
 		}
 	}
-	// Either the file system does not support holes, or the space is allocated beyond the end.
+	// Either the file system does not support holes, or space beyond the end of the file is allocated.
 	end := make([]byte, keepTerminationLog)
 	n, _ := f.ReadAt(end, max(st.Size()-keepTerminationLog, 0)) // data that cannot be read is lost
 	if err := f.Truncate(0); err != nil {

@@ -69,13 +69,13 @@ func signalIndex(s Signal) int {
 
 func (s Signal) meaning() meaning { return meanings()[signalIndex(s)] }
 
-// A Value is a quantity or a fraction of the total.
+// A Value is either a quantity or a fraction of the total.
 type Value struct {
-	Quantity *resource.Quantity // if it is nil, Part is used
-	Part     float64            // 0 to 1
+	Quantity *resource.Quantity // if nil, Part is used
+	Part     float64            // from 0 to 1
 }
 
-// units returns the absolute value, given the total.
+// units returns the value in the signal's units, given the total.
 func (v Value) units(total uint64) uint64 {
 	if v.Quantity != nil {
 		return uint64(max(v.Quantity.Value(), 0))
@@ -97,10 +97,10 @@ type Threshold struct {
 	Value   Value
 	Soft    bool
 	Grace   time.Duration // how long a soft threshold must be met before it is active
-	Reclaim Value         // how much more must be free to end an active threshold
+	Reclaim Value         // how much more must be free before an active threshold ends
 }
 
-// compareThresholds compares thresholds by the order of action.
+// compareThresholds compares thresholds by the order in which they are acted on.
 func compareThresholds(a, b Threshold) int {
 	if a.Soft != b.Soft && signalIndex(a.Signal) == signalIndex(b.Signal) {
 		if b.Soft {
@@ -111,8 +111,8 @@ func compareThresholds(a, b Threshold) int {
 	return signalIndex(a.Signal) - signalIndex(b.Signal)
 }
 
-// Parse returns the thresholds of a configuration, which must have all defaults set, in the order of action. The
-// values 0% and 100% mean that there is no threshold.
+// Parse returns the thresholds of a configuration, in the order in which they are acted on. All defaults of the
+// configuration must be set. A value of 0% or 100% means that there is no threshold.
 func Parse(k *kubelet.KubeletConfiguration) ([]Threshold, error) {
 	var out []Threshold
 	for soft, list := range map[bool]map[string]string{false: k.EvictionHard, true: k.EvictionSoft} {
@@ -149,8 +149,8 @@ func Parse(k *kubelet.KubeletConfiguration) ([]Threshold, error) {
 	return out, nil
 }
 
-// addPodsMemory adds a threshold for the memory that pods may still use, with the value of memory.available. It must
-// only be called if all pods together have a memory limit.
+// addPodsMemory adds a threshold for the memory that pods may still use. Its value is that of memory.available. Call
+// it only if all pods together have a memory limit.
 func addPodsMemory(list []Threshold) []Threshold {
 	has := slices.ContainsFunc(list, func(t Threshold) bool { return t.Signal == PodsMemory && !t.Soft })
 	for _, t := range list {
@@ -178,7 +178,7 @@ func parseValue(text string) (v Value, err error) {
 }
 
 // withContainerFs replaces the thresholds of the containers' disk. The containers are on the node's disk or on the
-// images' disk, so the thresholds of that disk apply. Configured thresholds are ignored, as in a kubelet.
+// images' disk, so they have the thresholds of that disk. Configured thresholds are ignored, as in a kubelet.
 func withContainerFs(list []Threshold, onNode bool) []Threshold {
 	from := map[Signal]Signal{ImageFs: ContainerFs, ImageInodes: ContainerInodes}
 	if onNode {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Watch receives the kernel's events about memory. It uses no CPU between events, because its files wait in the Go
+// A Watch receives the kernel's memory events. It uses no CPU between events, because its files wait in the Go
 // runtime's poller.
 //
 //	/proc/pressure/memory: some process waited for memory, for so long   -.
@@ -25,9 +25,9 @@ import (
 // https://docs.kernel.org/accounting/psi.html
 // https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
 type Watch struct {
-	dirs       [2]string // the v1 memory controller's directories of the root and of all pods; empty with cgroup v2
+	dirs       [2]string // directories of the v1 memory controller for the root and for all pods; empty with cgroup v2
 	wake       chan struct{}
-	reportsUse bool        // the kernel reports all requested thresholds
+	reportsUse bool        // set if the kernel reports all requested thresholds
 	high       *memoryHigh // nil with cgroup v1
 	log        *slog.Logger
 
@@ -37,18 +37,18 @@ type Watch struct {
 	marks [2]mark
 }
 
-// A mark is a usage threshold of a cgroup.
+// A mark is a threshold for the use of a cgroup.
 type mark struct {
 	file *os.File
 	at   uint64 // bytes
 }
 
-// triggers are PSI triggers, with the stall time and the window in microseconds. Without CAP_SYS_RESOURCE the kernel
+// triggers contains PSI triggers, with stall time and window in microseconds. Without CAP_SYS_RESOURCE the kernel
 // only allows a window of 2 s.
 var triggers = []string{"some 10000 500000", "some 40000 2000000"}
 
-// OpenWatch starts to watch. pressure is a PSI file. mount is the mount point of the v1 memory controller or of the
-// unified hierarchy, and pods the path of the pods' cgroup below it.
+// OpenWatch returns a Watch. pressure is a PSI file. mount is the mount point of the v1 memory controller or of the
+// unified hierarchy, and pods is the path of the pods' cgroup below it.
 func OpenWatch(pressure, mount, pods string, unified bool, log *slog.Logger) *Watch {
 	w := &Watch{wake: make(chan struct{}, 1), log: log}
 	if unified {
@@ -92,8 +92,8 @@ func openTrigger(file, what string) (*os.File, error) {
 	return f, nil
 }
 
-// epollFor returns a file that is readable when f has urgent data. PSI triggers report an event as urgent data, for
-// which Go's poller does not wait.
+// epollFor returns a file that becomes readable when f has urgent data. A PSI trigger reports an event as urgent
+// data, which Go's poller does not detect.
 func epollFor(f *os.File) (*os.File, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -115,8 +115,8 @@ func epollFor(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "stalls for memory"), nil
 }
 
-// watchStalls signals whenever a trigger fires, until its file is closed. The function that it passes to Read is
-// called once at first, and then whenever Go's poller reports that the file is readable.
+// watchStalls sends a value whenever a trigger fires, until the trigger's file is closed. The function passed to Read
+// is called once at the start, and then each time Go's poller reports that the file is readable.
 func (w *Watch) watchStalls(f *os.File) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -146,7 +146,7 @@ func (w *Watch) Wake() <-chan struct{} { return w.wake }
 // Coverage describes which memory events the kernel reports.
 type Coverage int
 
-// The kernel reports stalls late: only when it has to reclaim pages that are in use.
+// The kernel reports stalls late: only when it must reclaim pages that are in use.
 const (
 	NoEvents Coverage = iota
 	StallEvents
@@ -164,8 +164,8 @@ func (w *Watch) Coverage() Coverage {
 	return NoEvents
 }
 
-// Arm requests an event for the time when the use of the machine, or of all pods together, has grown by this many
-// bytes. 0 requests no event. Arm must be called again after each evaluation, by one goroutine.
+// Arm requests an event for the time when the memory use of the machine, or of all pods together, has grown by this
+// many bytes. 0 requests no event. Arm must be called again after each evaluation, by one goroutine.
 func (w *Watch) Arm(machine, pods uint64) {
 	if w.high != nil {
 		if machine > 0 && (pods == 0 || machine < pods) { // pods use up the machine's memory
@@ -222,7 +222,7 @@ func (w *Watch) arm(i int, more uint64) error {
 	return nil
 }
 
-// openUsageEvent returns a file that is readable whenever the use of a cgroup crosses a threshold in either
+// openUsageEvent returns a file that becomes readable whenever the use of a cgroup crosses a threshold in either
 // direction.
 func openUsageEvent(dir string, at uint64) (*os.File, error) {
 	use, err := os.Open(filepath.Join(dir, "memory.usage_in_bytes"))
@@ -250,7 +250,7 @@ func (w *Watch) disarm(i int) {
 	w.marks[i] = mark{}
 }
 
-// Close removes the thresholds and waits for all goroutines.
+// Close removes the thresholds and waits for all goroutines to end.
 func (w *Watch) Close() {
 	if w.stall != nil {
 		w.stall.Close()

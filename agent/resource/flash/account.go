@@ -9,17 +9,17 @@ import (
 
 // A Sample contains the number of bytes written so far.
 type Sample struct {
-	Device uint64 `json:"d,omitempty"` // to the disk since boot, by any process
-	Agent  uint64 `json:"a,omitempty"` // by the agent since its start; includes Images
+	Device uint64 `json:"d,omitempty"` // written to the disk by all processes since boot
+	Agent  uint64 `json:"a,omitempty"` // written by the agent since its start; includes Images
 	Images uint64 `json:"i,omitempty"`
-	Shims  uint64 `json:"s,omitempty"` // by shims and by running and ended processes of pods; includes Logs
+	Shims  uint64 `json:"s,omitempty"` // written by shims and by running and ended processes of pods; includes Logs
 	Logs   uint64 `json:"l,omitempty"`
 }
 
 // Written contains the number of bytes written in a period.
 type Written struct {
-	Device   uint64 `json:"d,omitempty"` // to the disk, by any process
-	Database uint64 `json:"b,omitempty"` // the database and the agent's small files
+	Device   uint64 `json:"d,omitempty"` // written to the disk by all processes
+	Database uint64 `json:"b,omitempty"` // written for the database and the agent's small files
 	Images   uint64 `json:"i,omitempty"`
 	Logs     uint64 `json:"l,omitempty"`
 	Pods     uint64 `json:"p,omitempty"`
@@ -32,7 +32,7 @@ func (w Written) plus(o Written) Written {
 	return Written{w.Device + o.Device, w.Database + o.Database, w.Images + o.Images, w.Logs + o.Logs, w.Pods + o.Pods}
 }
 
-// part returns the share of a part of a period, given the lengths of both.
+// part returns the part of w that was written in a fraction of its period. It is given the lengths of both.
 func (w Written) part(length, period time.Duration) Written {
 	f := func(n uint64) uint64 { return uint64(float64(n) * (float64(length) / float64(period))) }
 	return Written{f(w.Device), f(w.Database), f(w.Images), f(w.Logs), f(w.Pods)}
@@ -45,30 +45,30 @@ func (w Written) minus(o Written) Written {
 	}
 }
 
-// days is the number of days that are kept, including today.
+// days is the number of days for which figures are kept, including today.
 const days = 8
 
 // day is the format of a day's name. The names sort by date.
 const day = "2006-01-02"
 
-// A dayTotal contains the bytes written on one day.
+// A dayTotal contains the number of bytes written on one day.
 type dayTotal struct {
 	Day string `json:"n"`
 	Written
 }
 
-// An account sums the bytes written by day. Its methods do no I/O and read no clock.
+// An account contains the number of bytes written on each day. Its methods do no I/O and read no clock.
 type account struct {
-	Boot  string     `json:"boot"` // boot ID at Last
-	Run   int64      `json:"run"`  // run of the agent at Last
-	At    time.Time  `json:"at"`   // time of Last
-	Up    int64      `json:"up"`   // uptime at Last in nanoseconds
+	Boot  string     `json:"boot"` // boot ID at the time Last
+	Run   int64      `json:"run"`  // ID of the agent's run at the time Last
+	At    time.Time  `json:"at"`   // time of the last Sample
+	Up    int64      `json:"up"`   // uptime at the time Last, in nanoseconds
 	Last  Sample     `json:"last"`
 	Days  []dayTotal `json:"days"`  // oldest first
-	Total Written    `json:"total"` // since the account was opened
+	Total Written    `json:"total"` // sum since the account was opened
 }
 
-// A moment is the time of a Sample, and identifies the boot and the run of the agent.
+// A moment is the time of a Sample, with the boot and the run of the agent in which it was taken.
 type moment struct {
 	At     time.Time
 	Boot   string    // boot ID of the machine
@@ -76,7 +76,7 @@ type moment struct {
 	Run    int64     // identifies the run of the agent
 }
 
-// add adds the bytes written since the last Sample. s is the Sample at m.
+// add adds the bytes written since the last Sample. s is a Sample that was taken at m.
 func (a *account) add(m moment, s Sample) {
 	up := m.At.Sub(m.Booted)
 	from := m.At.Add(-max(up-time.Duration(a.Up), 0)) // from does not depend on changes of the clock
@@ -97,8 +97,8 @@ func (a *account) add(m moment, s Sample) {
 	a.spread(w, from.UTC(), m.At.UTC())
 }
 
-// counterDelta returns the increase of a counter. A value lower than the last one means that the counter has
-// restarted at 0.
+// counterDelta returns the increase of a counter. If the value is lower than the last one, the counter has restarted
+// at 0.
 func counterDelta(now, last uint64) uint64 {
 	if now < last {
 		return now
@@ -106,14 +106,14 @@ func counterDelta(now, last uint64) uint64 {
 	return now - last
 }
 
-// sumDelta returns the increase of a sum. It returns 0 if the sum has decreased because a summand is gone.
+// sumDelta returns the increase of a sum. It returns 0 if the sum has decreased because a summand no longer exists.
 func sumDelta(now, last uint64) uint64 { return now - min(now, last) }
 
 // spread distributes w evenly over the days of a period.
 func (a *account) spread(w Written, from, to time.Time) {
 	span := to.Sub(from)
 	if first := to.AddDate(0, 0, 1-days); span > 0 && from.Before(first) {
-		w, from = w.part(to.Sub(first), span), first // the days before first are no longer kept
+		w, from = w.part(to.Sub(first), span), first // days before first are no longer kept
 		span = to.Sub(from)
 	}
 	left := w
@@ -130,9 +130,9 @@ func (a *account) spread(w Written, from, to time.Time) {
 	a.pruneDays(to)
 }
 
-// pruneDays removes old days. It keeps days in the near future, which were recorded before a reboot, because the
-// clock may not be set yet. Days further in the future are wrong. Bytes that were recorded before the clock was set
-// are added to today.
+// pruneDays removes old days. It keeps days in the near future: they were recorded before a reboot, after which the
+// clock may not be set yet. Days further in the future are removed as wrong. Bytes that were recorded before the
+// clock was set are added to today.
 func (a *account) pruneDays(now time.Time) {
 	today, latest := now.Format(day), now.AddDate(0, 0, days).Format(day)
 	if first := clock.First().Format(day); today >= first {

@@ -1,5 +1,5 @@
-// Package flash reports how many bytes a day are written to the disk with the node's state directory, by cause. Flash
-// memory endures a limited number of writes.
+// Package flash reports how many bytes are written each day to the disk that contains the node's state directory, and
+// by what. Flash memory endures only a limited number of writes.
 //
 //	/proc/diskstats -- of the device below the state directory: all writes, whoever's -----+
 //	/proc/self/io --- the agent: less what images wrote, the database and small files -----+
@@ -10,18 +10,18 @@
 //	islet status, /metrics --Figures--> a Sample, not more often than once a minute
 //	Run, with a budget: one every ten minutes --> event, and Exceeded: what can wait does
 //
-// The kernel counts a page when a process makes it dirty. The figures of processes do not include journals, file
-// system metadata and the flash's internal copies; the device's figure includes the first two. A process's writes are
-// counted for all disks together. Days are in UTC.
+// The kernel counts a page as written when a process makes it dirty. The figures of processes do not include
+// journals, file system metadata and copies inside the flash memory. The device's figure includes the first two. A
+// process's writes to all disks are counted together. Days are in UTC.
 //
 // Pods that have used no CPU time since the last sample have written nothing, so their files are
 // not read again.
 //
 // Without a budget, a sample is only taken when a caller requests the figures. The bytes written since the last
-// sample are spread over the days since then or, after a boot, over the time since the boot. This time is computed
-// from the uptime. The clock may have been set in the meantime, because a board without a battery-backed clock starts
-// in 1970. The account is stored at the first sample of a boot, when it is half a day old, at the end of a day, and
-// when the agent ends. This writes some hundred bytes a day.
+// sample are spread over the days since then. After a boot, they are spread over the time since the boot. This time
+// is computed from the uptime. The clock cannot be used, because it may have been set meanwhile: a board without a
+// battery-backed clock starts in 1970. The account is stored at the first sample of a boot, when its last copy is
+// half a day old, at the end of a day, and when the agent ends. This writes some hundred bytes a day.
 //
 // https://docs.kernel.org/admin-guide/iostats.html
 // https://docs.kernel.org/filesystems/proc.html

@@ -24,10 +24,10 @@ import (
 
 const (
 	metaKey    = "flash"          // key of the account in the store
-	maxAge     = time.Minute      // how long figures are reused
+	maxAge     = time.Minute      // maximum age of figures that are reused
 	lookEvery  = 10 * time.Minute // interval of samples if there is a budget
 	storeEvery = 12 * time.Hour
-	endTimeout = 5 * time.Second // maximum time for storing the account at the end
+	endTimeout = 5 * time.Second // maximum time for storing the account when the agent ends
 )
 
 // Meta stores values by key. *store.Store implements it.
@@ -41,14 +41,14 @@ type Config struct {
 	Dir    string        // a directory on the disk that is measured
 	Shims  string        // directory of the shims' executable
 	Pods   string        // cgroup of all pods
-	Images func() uint64 // bytes that pulls and imports wrote since the agent started
-	Budget uint64        // bytes a day; 0 means no budget
+	Images func() uint64 // number of bytes that pulls and imports have written since the agent started
+	Budget uint64        // bytes per day; 0 means that there is no budget
 	Meta   Meta
 	Events event.Sink
 	Now    func() time.Time
 	Log    *slog.Logger
 
-	// Sample and Life are set by tests only. If they are nil, this machine is measured.
+	// Sample and Life are set only by tests. If they are nil, this machine is measured.
 	Sample func() (Sample, string)
 	Life   func() moment
 }
@@ -61,11 +61,11 @@ type Flash struct {
 	account *account // nil until it is loaded
 	device  string
 	pods    cgroupWrites
-	last    time.Time // time of this process's last sample, with a monotonic clock reading
-	stored  time.Time // when this process last stored the account, with a monotonic clock reading; zero if never
+	last    time.Time // time of the last sample of this process, with a monotonic clock reading
+	stored  time.Time // when this process last stored the account, with a monotonic clock reading; zero if it never did
 	dirty   bool
 
-	exceeded atomic.Pointer[string] // last day on which this process knows the budget to be exceeded, or nil
+	exceeded atomic.Pointer[string] // last day on which this process found that the budget was exceeded, or nil
 }
 
 // New returns a Flash. It reads no file.
@@ -81,7 +81,8 @@ func New(c Config) *Flash {
 	return f
 }
 
-// Run takes samples and checks the budget, if there is one, until ctx ends. Then it stores the account.
+// Run takes samples and checks the budget until ctx ends. Without a budget, it only waits. It then stores the
+// account.
 func (f *Flash) Run(ctx context.Context) error {
 	defer f.end()
 	if f.c.Budget == 0 {
@@ -128,8 +129,8 @@ func (f *Flash) measure(ctx context.Context, age time.Duration) account {
 		if f.stored.IsZero() {
 			f.stored = now
 		}
-		// The first sample of a boot is stored at once. Otherwise, if the agent was killed, its writes would be
-		// spread over the whole time since the boot.
+		// The first sample of a boot is stored at once. Otherwise, if the agent was killed afterwards, its writes
+		// would be spread over the whole time since the boot.
 		if boot != m.Boot || now.Sub(f.stored) >= storeEvery || !was.IsZero() && was.UTC().Format(day) != m.At.UTC().Format(day) {
 			f.store(ctx)
 		}
@@ -165,8 +166,7 @@ func size(n uint64) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
-// Exceeded reports whether more was written today than the budget allows. It reads no file and
-// never blocks.
+// Exceeded reports whether more bytes were written today than the budget allows. It reads no file and never blocks.
 func (f *Flash) Exceeded() bool { return f.exceededOn(f.c.Now().UTC().Format(day)) }
 
 func (f *Flash) exceededOn(name string) bool {
@@ -227,7 +227,7 @@ func (f *Flash) store(ctx context.Context) {
 	f.stored, f.dirty = time.Now(), false
 }
 
-// read takes a sample of this machine. device is the name of the disk; it is empty if the state directory is not on a
+// read takes a sample of this machine. device is the name of the disk. It is empty if the state directory is not on a
 // block device. The caller holds mu.
 func (f *Flash) read() (s Sample, device string) {
 	number, err := disk.NumberOf(f.c.Dir)

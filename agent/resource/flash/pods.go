@@ -8,13 +8,13 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// maxDepth is the maximum depth at which cgroups are tracked one by one, because a container may create cgroups of
-// its own. Deeper cgroups are read together with their ancestor.
+// maxDepth is the maximum depth at which cgroups are tracked individually. There is a limit because a container may
+// create cgroups. A deeper cgroup is read together with its ancestor.
 const maxDepth = 8
 
-// A cgroupWrites contains the bytes written by the processes of a cgroup and its descendants up to a CPU time.
-// Writing uses CPU time, so the files need not be read again while the CPU time has not changed. Most pods are idle
-// most of the time.
+// A cgroupWrites contains the number of bytes that the processes of a cgroup and its descendants had written when the
+// cgroup had used a given CPU time. Writing uses CPU time, so the files are not read again until the CPU time has
+// changed. Most pods are idle most of the time.
 type cgroupWrites struct {
 	used  time.Duration // CPU time; 0 if unknown
 	sum   uint64        // bytes
@@ -26,7 +26,7 @@ func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path stri
 	if depth == 0 {
 		return sumBelow(cgroups, p, path)
 	}
-	used, _ := cgroups.Used(path) // read before the files, so that the next update notices later use
+	used, _ := cgroups.Used(path) // read before the files, so that the next update detects any later use
 	if used > 0 && used == w.used {
 		return w.sum
 	}
@@ -55,7 +55,8 @@ func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path stri
 	return w.sum
 }
 
-// sumBelow returns the bytes written by the processes of a cgroup and its descendants, without tracking these.
+// sumBelow returns the number of bytes written by the processes of a cgroup and its descendants, without tracking
+// these.
 func sumBelow(cgroups cgroup.Reader, p process.Reader, path string) (sum uint64) {
 	for left := []string{path}; len(left) > 0; {
 		at := left[len(left)-1]

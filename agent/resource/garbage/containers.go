@@ -25,14 +25,14 @@ type Dead struct {
 	Sweep  func(ctx context.Context)                                        // removes the remains of removed pods
 }
 
-// layers is implemented by runtimes that can delete the writable layers of ended containers and keep the metadata.
+// layers is implemented by runtimes that can delete the writable layer of an ended container but keep its metadata.
 type layers interface {
 	DropLayers(ctx context.Context) error
 }
 
-// ReclaimContainers removes dead containers that a newer attempt has replaced, which are kept only for inspection. It
-// keeps the last attempt of each container, because the next attempt depends on its exit code and number, but deletes
-// its writable layer.
+// ReclaimContainers removes dead containers that were replaced by a newer attempt. They were only kept for
+// inspection. It keeps the last attempt of each container, because the next attempt depends on its exit code and
+// number. It only deletes the writable layer of that attempt.
 func (g *Garbage) ReclaimContainers(ctx context.Context) error {
 	var errs []error
 	for _, uid := range g.c.Dead.View.UIDs() {
@@ -60,7 +60,7 @@ func Replaced(seen plan.Observed) (out []plan.Container) {
 	return out
 }
 
-// Bounds limits the number of ended containers that are kept, as set by a kubelet's flags.
+// Bounds limits the number of ended containers that are kept, like the flags of a kubelet.
 //
 // https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-garbage-collection
 type Bounds struct {
@@ -69,8 +69,8 @@ type Bounds struct {
 	All          int           // maximum-dead-containers; negative means no bound
 }
 
-// ForPlans returns the bounds that the plans of pods apply. It divides the bound for all containers evenly among the
-// container names that have an ended container.
+// ForPlans returns the bounds that apply to the plans of pods. It divides the bound for all containers evenly among
+// the names of containers that have ended.
 func (b Bounds) ForPlans(view View) func() plan.Dead {
 	more := b.PerContainer - 1
 	if b.PerContainer < 0 {

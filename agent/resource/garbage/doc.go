@@ -13,16 +13,16 @@
 //	                                              writable layers of ended ones, logs of pods
 //	                                              that are gone
 //
-// Decide is pure. It keeps every image that this node needs to restart without a network: images that a stored pod
-// names by tag, digest or ID, even if the pod does not run; images of existing containers; pinned images; and the
+// Decide is pure. It keeps every image that this node needs for a restart without a network: images that a stored pod
+// refers to by tag, digest or ID, even if the pod does not run; images of existing containers; pinned images; and the
 // sandbox image of a runtime behind a socket, because old runtimes do not pin it. Images of pods that have ended for
-// good may be removed. They are kept while no control plane is reachable, because then a removed image could not be
-// restored.
+// good may be removed. They are kept while no control plane is reachable, because a removed image could not be pulled
+// again then.
 //
 // The time of an image's last use is stored when its use begins or ends. A kubelet forgets it at each restart.
 //
-// If neither a threshold nor a maximum age is configured, Run does nothing. Otherwise each round costs one system
-// call and one list of images.
+// If neither a threshold nor a maximum age is configured, Run does nothing. Otherwise each round makes one system
+// call and lists the images once.
 //
 // https://kubernetes.io/docs/concepts/architecture/garbage-collection/#containers-images
 package garbage

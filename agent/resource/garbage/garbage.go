@@ -19,25 +19,26 @@ import (
 // Period is the interval of Run, as in a kubelet.
 const Period = 5 * time.Minute
 
-// repeatEvent is the interval at which an event is repeated while a problem lasts. Events expire after an hour.
+// repeatEvent is the interval at which the event is repeated while a problem lasts. Events expire after an hour.
 const repeatEvent = 50 * time.Minute
 
 // Config configures New.
 type Config struct {
 	Images  cri.Images // may implement Reclaimer
 	Runtime cri.Runtime
-	Remote  bool                                    // the runtime is behind a socket
+	Remote  bool                                    // set if the runtime is behind a socket
 	Pods    func() []*v1.Pod                        // the stored pods with their statuses
-	Disk    func(ctx context.Context) (Disk, error) // measures the disk of the images
+	Disk    func(ctx context.Context) (Disk, error) // measures the disk that contains the images
 
-	// High and Low are percentages of the disk: imageGCHighThresholdPercent and imageGCLowThresholdPercent of the
-	// KubeletConfiguration. MinAge and MaxAge are its imageMinimumGCAge and imageMaximumGCAge.
+	// High and Low are percentages of the disk. They correspond to imageGCHighThresholdPercent and
+	// imageGCLowThresholdPercent of the KubeletConfiguration. MinAge and MaxAge correspond to its imageMinimumGCAge
+	// and imageMaximumGCAge.
 	High, Low      int
 	MinAge, MaxAge time.Duration
 
-	Offline func() bool  // reports that images could not be pulled again now
-	Wait    func() bool  // reports that collection by age must wait, to spare the disk; may be nil
-	Known   func() error // returns nil once the running containers are known; may be nil
+	Offline func() bool  // reports whether a removed image could not be pulled again now
+	Wait    func() bool  // reports whether images are not removed by age now, to reduce writes to the disk; may be nil
+	Known   func() error // returns nil when the running containers are known; may be nil
 	Dead    Dead
 	Meta    Meta
 	Events  event.Sink
@@ -50,10 +51,10 @@ type Garbage struct {
 	c         Config
 	collected *prometheus.CounterVec
 
-	mu         sync.Mutex           // allows one collection at a time; guards the fields below
+	mu         sync.Mutex           // locked during a collection; guards the fields below
 	uses       *uses                // nil until it is loaded
 	failures   int                  // number of consecutive failed collections
-	reportedAt map[string]time.Time // when the event of each current problem was last recorded, by reason
+	reportedAt map[string]time.Time // when the event of each lasting problem was last recorded, by reason
 }
 
 // New returns a Garbage. It starts no goroutine.
@@ -83,7 +84,7 @@ func (g *Garbage) Run(ctx context.Context) error {
 	}
 }
 
-// result records the result of a collection. It reports repeated failures.
+// result records the result of a collection. It reports failures that are repeated.
 func (g *Garbage) result(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,7 +99,8 @@ func (g *Garbage) result(err error) {
 	}
 }
 
-// report records an event. While the problem lasts, it does so at most once per repeatEvent. The caller holds mu.
+// report records an event. While the problem lasts, it records the event at most once per repeatEvent. The caller
+// holds mu.
 func (g *Garbage) report(reason, message string) {
 	last, before := g.reportedAt[reason]
 	if now := time.Now(); !before || now.Sub(last) >= repeatEvent {
@@ -110,7 +112,7 @@ func (g *Garbage) report(reason, message string) {
 	}
 }
 
-// Needed describes what needs the image with the given ID. It returns "" if nothing does.
+// Needed describes a pod or container that needs the image with the given ID. It returns "" if there is none.
 func (g *Garbage) Needed(ctx context.Context, id string) (string, error) {
 	_, needs, err := g.inspect(ctx)
 	if err != nil {
@@ -122,16 +124,17 @@ func (g *Garbage) Needed(ctx context.Context, id string) (string, error) {
 	return "", nil
 }
 
-// A removal selects the unused images to remove.
+// A removal describes which unused images to remove.
 type removal struct {
-	all            bool // remove all unused images, not only old ones
+	all            bool // remove all unused images, not only the old ones
 	minAge, maxAge time.Duration
 	dry            bool
-	enough         func() (bool, error) // called after each removed image; true ends the removal
+	enough         func() (bool, error) // called after each image is removed; the removal ends when it returns true
 }
 
-// remove removes unused images. It returns these and, unless it ended early, the remaining ones. It inspects the node
-// again after each image, because a pod may have been added. The caller holds mu.
+// remove removes unused images. It returns the removed images. If it was not ended early, it also returns the
+// remaining ones. After each image it inspects the node again, because a pod may have been added. The caller holds
+// mu.
 func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err error) {
 	tried := map[string]bool{}
 	var failed []error
@@ -183,7 +186,7 @@ func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err er
 	}
 }
 
-// recordUses updates the stored uses, and sets First and Used in images. The caller holds mu.
+// recordUses updates the stored uses, and sets First and Used of the images. The caller holds mu.
 func (g *Garbage) recordUses(ctx context.Context, images []Image, needs []Need) error {
 	now := g.c.Now()
 	if g.uses == nil {

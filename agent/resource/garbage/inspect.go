@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// images lists the images without their uses.
+// images lists the images. Their First and Used are not set.
 func (g *Garbage) images(ctx context.Context) ([]Image, error) {
 	list, err := g.c.Images.ListImages(ctx, &api.ListImagesRequest{})
 	if err != nil {
@@ -26,7 +26,7 @@ func (g *Garbage) images(ctx context.Context) ([]Image, error) {
 	return out, nil
 }
 
-// podNeeds returns the images that stored pods name or have run with. It calls no runtime.
+// podNeeds returns the images that stored pods refer to, or have used. It makes no call to the runtime.
 func (g *Garbage) podNeeds() []Need {
 	pods := g.c.Pods()
 	out := make([]Need, 0, len(pods))
@@ -40,15 +40,16 @@ func (g *Garbage) podNeeds() []Need {
 	return out
 }
 
-// isOver reports whether a pod never runs again. A pod of this node's own sources may run again after a restart, or
-// when resources are available again.
+// isOver reports whether a pod will never run again. A pod of this node's own sources may run again after a restart,
+// or when resources are available again.
 func isOver(p *v1.Pod) bool {
 	source := p.Annotations[keys.ConfigSource]
 	return (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed) && (source == "" || source == keys.SourceAPI)
 }
 
-// inspect collects the images and needs for Decide. It returns an error if any call fails, so that no needed image is
-// removed. It reads the pods after the images and containers, so that it includes pods that were added meanwhile.
+// inspect collects the images, and what needs them, for Decide. It returns an error if any call fails, so that no
+// needed image is removed. It reads the pods after the images and containers, so that pods that were added meanwhile
+// are included.
 func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 	images, err := g.images(ctx)
 	if err != nil {
@@ -72,7 +73,7 @@ func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 		}
 		needs = append(needs, more...)
 	}
-	needs = append(g.podNeeds(), needs...) // a pod's reason is more specific than its container's
+	needs = append(g.podNeeds(), needs...) // the reason of a pod is more specific than that of its container
 	found := map[string]string{}
 	for i := range needs {
 		for _, ref := range needs[i].Refs {
@@ -93,7 +94,7 @@ func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 	return images, needs, nil
 }
 
-// containerNeeds returns the images of all containers, including ended ones. foreign contains the IDs of the
+// containerNeeds returns the images of all containers, also of those that have ended. foreign contains the IDs of the
 // containers that belong to no stored pod.
 func (g *Garbage) containerNeeds(ctx context.Context) (needs []Need, foreign []string, err error) {
 	list, err := g.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{})
@@ -134,8 +135,8 @@ func (g *Garbage) mountedNeeds(ctx context.Context, id string) (needs []Need, er
 	return needs, nil
 }
 
-// sandboxImage returns the sandbox image of a runtime behind a socket, or "" if there is none or it is unknown. Newer
-// runtimes pin this image.
+// sandboxImage returns the sandbox image of a runtime behind a socket. It returns "" if there is none or it is
+// unknown. Newer runtimes pin this image.
 func (g *Garbage) sandboxImage(ctx context.Context) (string, error) {
 	if !g.c.Remote {
 		return "", nil

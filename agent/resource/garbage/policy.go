@@ -10,21 +10,21 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// An Image is a local image with the times of its use.
+// An Image is a local image, with the times at which it was used.
 type Image struct {
 	ID      string
 	Tags    []string
 	Digests []string
-	Size    uint64 // bytes as reported by the runtime, including shared layers
+	Size    uint64 // bytes as reported by the runtime, which counts shared layers for each image
 	Pinned  bool   // the runtime must keep the image
 	First   time.Time
 	Used    time.Time // last known use; zero means never
 }
 
-// A Need names images that a pod or container needs.
+// A Need is a pod or container, with the names of the images that it needs.
 type Need struct {
 	Refs []string // names and IDs of the images
-	By   string   // the pod or container, for messages, such as pod default/web
+	By   string   // name of the pod or container for messages, such as pod default/web
 	Over bool     // By is a pod that has ended for good
 }
 
@@ -32,18 +32,19 @@ type Need struct {
 type Input struct {
 	Images []Image
 	Needs  []Need
-	// MinAge is how long an image is kept after its pull. MaxAge is how long an image may be unused; 0 means forever.
+	// MinAge is the minimum time for which an image is kept after its pull. MaxAge is the maximum time for which an
+	// unused image is kept; 0 means forever.
 	MinAge, MaxAge time.Duration
-	// All removes all unused images, not only those unused for MaxAge.
+	// All means that all unused images are removed, not only those that have been unused for MaxAge.
 	All bool
-	// Offline means that images could not be pulled again.
+	// Offline means that a removed image could not be pulled again.
 	Offline bool
-	// Since is when the recording of uses began. No image counts as unused since an earlier time.
+	// Since is the time from which uses have been recorded. No image is treated as unused for longer.
 	Since time.Time
 	Now   time.Time
 }
 
-// A Cause is the reason for a removal, as in kubelet_image_garbage_collected_total.
+// A Cause is the cause of a removal, as in kubelet_image_garbage_collected_total.
 type Cause string
 
 // The causes.
@@ -52,15 +53,15 @@ const (
 	Space Cause = "space"
 )
 
-// A Verdict is the decision about an image: the cause of its removal, or the reason for keeping it.
+// A Verdict is the decision about an image: either the cause of its removal, or the reason why it is kept.
 type Verdict struct {
 	Image
 	Goes  Cause
 	Stays string // reason, for messages
 }
 
-// Decide returns a verdict for every image. The result begins with the images to remove: first those that are too
-// old, then those that are removed for space, the longest unused first. The other images follow, by name.
+// Decide returns a verdict for every image. The images to remove are first in the result: first those that are too
+// old, then those that are removed to free space, starting with the longest unused. The other images follow, by name.
 func Decide(in Input) []Verdict {
 	needs := index(in.Needs)
 	out := make([]Verdict, 0, len(in.Images))
@@ -81,7 +82,7 @@ func Decide(in Input) []Verdict {
 	return out
 }
 
-// whyKept returns the reason why an image must be kept, or "" if it is unused.
+// whyKept returns the reason why an image must be kept. It returns "" if the image is unused.
 func (in *Input) whyKept(needs map[string][]*Need, i Image) string {
 	if i.Pinned {
 		return "the container runtime pins it"
@@ -101,7 +102,7 @@ func (in *Input) whyKept(needs map[string][]*Need, i Image) string {
 	return ""
 }
 
-// whyRemoved returns the cause for removing an unused image, or the reason for keeping it.
+// whyRemoved returns the cause for which an unused image is removed, or the reason why it is kept.
 func (in *Input) whyRemoved(i Image) (Cause, string) {
 	if unused := in.ago(later(i.Used, i.First, in.Since)); in.MaxAge > 0 && unused > in.MaxAge {
 		return Age, ""
@@ -132,7 +133,7 @@ func later(at ...time.Time) (last time.Time) {
 	return last
 }
 
-// names iterates over all names of the image.
+// names iterates over the names of the image.
 func (i Image) names() func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		_, hex, _ := strings.Cut(i.ID, ":")
@@ -143,8 +144,8 @@ func (i Image) names() func(yield func(string) bool) {
 				}
 			}
 		}
-		// A digest identifies the content in any registry, such as a mirror, or a registry for which the image was
-		// tagged later.
+		// A digest identifies the content in every registry. Examples are a mirror, or a registry for which the image
+		// was tagged later.
 		for _, d := range i.Digests {
 			if _, sum, ok := strings.Cut(d, "@"); ok && !yield(sum) {
 				return

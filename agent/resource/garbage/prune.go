@@ -8,8 +8,8 @@ import (
 	agentapi "github.com/islet-edge/islet/internal/api"
 )
 
-// Reclaimer is implemented by Images that can free space that belongs to no image, such as interrupted downloads and
-// unreferenced layers. Reclaim needs a little free space itself.
+// Reclaimer is implemented by Images that can free disk space that belongs to no image, such as interrupted downloads
+// and unreferenced layers. Reclaim itself needs a little free space.
 type Reclaimer interface {
 	Reclaim(ctx context.Context) error
 }
@@ -27,7 +27,7 @@ func (g *Garbage) reclaimRest(ctx context.Context) error {
 }
 
 // freeSpace frees space that belongs to no image, and then removes images until w.enough returns true. If the first
-// step fails, it is repeated after the images have been removed. The caller holds mu.
+// step fails, it is repeated after images were removed. The caller holds mu.
 func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 	failed := g.reclaimRest(ctx)
 	if done, err := w.enough(); done || err != nil {
@@ -42,7 +42,7 @@ func (g *Garbage) freeSpace(ctx context.Context, w removal) error {
 	return errors.Join(failed, err)
 }
 
-// ReclaimImages removes all unused images except new ones, to avoid an eviction.
+// ReclaimImages removes all unused images, except new ones, to avoid the eviction of a pod.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#reclaim-node-resources
 func (g *Garbage) ReclaimImages(ctx context.Context) error {
 	g.mu.Lock()
@@ -50,11 +50,12 @@ func (g *Garbage) ReclaimImages(ctx context.Context) error {
 	return g.freeSpace(ctx, removal{all: true, minAge: g.c.MinAge, enough: notEnough})
 }
 
-// notEnough is for removals that continue until no unused image is left.
+// notEnough makes a removal continue until no unused image is left.
 func notEnough() (bool, error) { return false, nil }
 
-// Prune removes all unused images, regardless of their age, for a user. If dry is true, it only returns the plan. The
-// result also lists the images that are kept and why. After an error it lists the images that were removed.
+// Prune removes all unused images, whatever their age, on behalf of a user. If dry is true, it only returns which
+// images it would remove. The result also contains the images that are kept, with the reasons. If Prune returns an
+// error, the result lists the images that were removed before.
 func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,7 +80,7 @@ func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	return out
 }
 
-// measureFreed calls do and returns how many bytes it freed. Writes at the same time distort the result.
+// measureFreed calls do and returns how many bytes it freed. Other writes during the call distort the result.
 func (g *Garbage) measureFreed(ctx context.Context, do func(context.Context) error) (uint64, error) {
 	before, unknown := g.c.Disk(ctx)
 	if err := errors.Join(do(ctx), unknown); err != nil {

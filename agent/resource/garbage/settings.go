@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Settings returns a Config with the values of the configuration. The images' disk is the disk of the state directory
-// or, for a runtime behind a socket, the disk that the runtime reports.
+// Settings returns a Config with the values from the configuration. The disk of the images is the disk of the state
+// directory. For a runtime behind a socket, it is the disk that the runtime reports.
 func Settings(c *config.Config, images cri.Images) Config {
 	k, h := &c.Kubelet, host.New(host.Config{})
 	g := Config{

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// metaUses is the store's key for the uses.
+// metaUses is the key under which the uses are stored.
 const metaUses = "image-uses"
 
 // Meta stores values by key. *store.Store implements it.
@@ -19,14 +19,14 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// A use records when an image was used, in seconds since 1970.
+// A use records the time at which an image was used, in seconds since 1970.
 type use struct {
 	First int64 `json:"f,omitempty"` // 0 if the image existed before uses were recorded
 	Used  int64 `json:"u,omitempty"` // 0 means never
-	Now   bool  `json:"n,omitempty"` // the image is in use now; Used is not set then
+	Now   bool  `json:"n,omitempty"` // the image is in use now; then Used is not set
 }
 
-// uses contains the stored uses, by shortID.
+// uses contains the stored uses by shortID.
 type uses struct {
 	Since  int64          `json:"since"`
 	Images map[string]use `json:"images"`
@@ -47,12 +47,13 @@ func loadUses(ctx context.Context, meta Meta, now time.Time) (*uses, error) {
 		return nil, fmt.Errorf("read the uses of images: %w", err)
 	}
 	if !known || json.Unmarshal([]byte(text), u) != nil || u.Since == 0 {
-		return &uses{Since: now.Unix()}, nil // a value that cannot be read counts as missing
+		return &uses{Since: now.Unix()}, nil // a value that cannot be read is treated as missing
 	}
 	return u, nil
 }
 
-// fixClock replaces times that were recorded before the clock was set with now. It reports whether there were any.
+// fixClock replaces times that were recorded before the clock was set. The new value is now. It returns true if it
+// has replaced any.
 func (u *uses) fixClock(now int64) (changed bool) {
 	first := clock.First().Unix()
 	if now < first {
@@ -72,7 +73,7 @@ func (u *uses) fixClock(now int64) (changed bool) {
 	return changed
 }
 
-// update records the current images, and whether they are needed. It reports whether anything has changed.
+// update records the images that exist now, and whether they are needed. It reports whether anything has changed.
 func (u *uses) update(images []Image, needs []Need, now time.Time) (changed bool) {
 	first := now.Unix()
 	changed = u.fixClock(first)

@@ -1,15 +1,16 @@
-// Package oom reports when the machine runs out of memory and which process the kernel kills. It does not report
-// containers that reach their own limit. The containers' status and container_oom_events_total do that.
+// Package oom reports that the machine has run out of memory, and which process the kernel has killed. It does not
+// report containers that reach their own limit. These appear in the containers' status and in
+// container_oom_events_total.
 //
 //	/dev/kmsg --blocks until the kernel says something--> Parse --> event SystemOOM, counter
 //	                                                            '-> Killed: MemoryPressure
 //
-// One goroutine waits in the read and occupies no thread. A file in the run directory contains the number of the next
+// One goroutine waits in Read without occupying a thread. A file in the run directory contains the number of the next
 // record to handle. It is written at the first start after a boot and at each event. If the agent itself is killed,
-// it can therefore report the kill after its restart. The file contains a number instead of a time because programs
-// cannot read the clock of the records.
+// it can report that after its restart because of this file. The file contains a record number instead of a time
+// because programs cannot read the clock that the records use.
 //
-// Only the kernel writes records of facility 0; programs that write to /dev/kmsg get another
-// facility, so they cannot fake a kill.
+// Only the kernel can write records of facility 0. Records that programs write to /dev/kmsg have another facility, so
+// they cannot fake a kill.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-out-of-memory-behavior
 package oom

@@ -20,8 +20,8 @@ import (
 
 // Config configures New.
 type Config struct {
-	Kernel func() (*os.File, error) // opens the kernel's log; if nil, it is /dev/kmsg
-	File   string                   // stores the number of the next record; in the run directory
+	Kernel func() (*os.File, error) // opens the kernel's log; if nil, /dev/kmsg is opened
+	File   string                   // path of the file with the number of the next record; in the run directory
 	Killed func(ago time.Duration)  // called for each kill; it must not block
 	Events event.Sink
 	Log    *slog.Logger
@@ -47,18 +47,18 @@ func New(c Config) *Watch {
 // Collectors returns the metric with the number of kills since the agent started.
 func (w *Watch) Collectors() []prometheus.Collector { return []prometheus.Collector{w.kills} }
 
-// A Kill is a process that the kernel killed because the machine ran out of memory.
+// A Kill describes a process that the kernel killed because the machine had run out of memory.
 type Kill struct {
 	Number uint64 // number of the record since boot
 	PID    int
-	Name   string        // name of the program, which the program may have set itself
-	At     time.Duration // time since boot by the kernel's clock
+	Name   string        // name of the program, which the program itself may have set
+	At     time.Duration // time since boot, by the kernel's clock
 }
 
 // maxRecord is the kernel's maximum length of a record (CONSOLE_EXT_LOG_MAX).
 const maxRecord = 8192
 
-// Run reports kills until ctx ends. It reports none if the kernel's log cannot be read.
+// Run reports kills until ctx ends. It returns at once if the kernel's log cannot be read.
 func (w *Watch) Run(ctx context.Context) error {
 	f, err := w.c.Kernel()
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *Watch) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL): // the record was overwritten before it was read, or is too long
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL): // the record was overwritten before it was read, or it is too long
 			continue
 		case err != nil:
 			w.c.Log.Warn("reading the kernel's log failed: out-of-memory kills are no longer reported", "error", err)
@@ -103,7 +103,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// ago returns approximately how long ago the kernel wrote a record. The log's clock differs from the clocks that
+// ago returns how long ago the kernel wrote a record, approximately. The log's clock differs from the clocks that
 // programs can read by a few seconds a day at most.
 func ago(at time.Duration) time.Duration {
 	var now unix.Timespec
@@ -148,7 +148,7 @@ func (w *Watch) loadNext() (next uint64, known bool) {
 	return next, ok && err == nil
 }
 
-// recordPrefix precedes the number in File. Older versions stored a time without a prefix.
+// recordPrefix is written before the number in the file. Older versions wrote a time without a prefix.
 const recordPrefix = "record "
 
 func (w *Watch) saveNext(next uint64) {
@@ -170,11 +170,11 @@ func fields(record string) (priority, number uint64, at int64, ok bool) {
 	return priority, number, at, errors.Join(err, bad, late) == nil
 }
 
-// Parse reads a record of the kernel's log, such as
+// Parse parses a record of the kernel's log, such as
 //
 //	3,1417,88120573,-;Out of memory: Killed process 4711 (java) total-vm:...
 //
-// and reports whether the kernel killed a process because the whole machine ran out of memory.
+// It reports whether the record says that the kernel killed a process because the whole machine ran out of memory.
 // https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
 func Parse(record string) (Kill, bool) {
 	priority, number, at, ok := fields(record)
@@ -183,7 +183,7 @@ func Parse(record string) (Kill, bool) {
 	}
 	_, text, _ := strings.Cut(record, ";")
 	text, _, _ = strings.Cut(text, "\n")
-	// Newer kernels write "Killed". Elsewhere in a line, this text may be part of a name.
+	// Newer kernels write "Killed". The text may also be part of a name elsewhere in a line.
 	text, ok = strings.CutPrefix(text, "Out of memory: Kill")
 	if !ok {
 		return Kill{}, false
@@ -198,6 +198,6 @@ func Parse(record string) (Kill, bool) {
 	return Kill{Number: number, PID: int(pid), Name: text[:end], At: time.Duration(at) * time.Microsecond}, true
 }
 
-// longestName is the maximum length of a program's name and the closing parenthesis. A name has 15 bytes, each of
-// which the kernel may escape with four.
+// longestName is the maximum length of a program's name with the closing parenthesis. A name has up to 15 bytes, each
+// of which the kernel may escape with four bytes.
 const longestName = 15*4 + 1

@@ -1,4 +1,5 @@
-// Package settle returns memory to the system when no pod changes. It has no ticker, so an idle node causes no work.
+// Package settle returns memory to the operating system while no pod changes. It uses no ticker, so it causes no work
+// on an idle node.
 //
 //	pods change --> Run --(no change for a while)--> free memory, collect garbage early
 //	                    <--(pods change again)----- let garbage grow

@@ -13,18 +13,18 @@ import (
 )
 
 // The soft limit for the agent's memory is this fraction of the total memory, but at least leastHeap. It does not
-// include the pages of the agent's executable. The closer the use is to the limit, the more often garbage is
-// collected.
+// include the pages of the agent's executable. The garbage collector runs more often when the use is close to the
+// limit.
 const (
 	heapFraction = 4
 	leastHeap    = 24 << 20
 )
 
-// smallMachine is the memory below which the pages of the executable compete with everything else.
+// smallMachine is the size of memory below which the pages of the executable should not stay mapped.
 const smallMachine = 256 << 20
 
-// Begin must be called before anything else when the agent starts. It sets the memory limit, and lets garbage grow
-// within it while all pods start.
+// Begin must be called first when the agent starts. It sets the memory limit, and makes garbage collections rarer
+// within this limit while all pods start.
 func Begin(log *slog.Logger) {
 	Busy()
 	if err := LimitHeap(); err != nil {
@@ -50,11 +50,12 @@ func LimitHeap() error {
 }
 
 // adviseRandom unmaps the pages of the executable that are mapped now. It also advises the kernel to read only the
-// pages that are accessed, without the 32 pages around each. When the program starts, it accesses 28 MB of its file,
+// page that is accessed, and not the 32 pages around it. At its start the program accesses 28 MB of its file, and
 // most of them only once.
 func adviseRandom() error { return errors.Join(advise(unix.MADV_RANDOM), forgetPages()) }
 
-// heapLimit returns the limit, given the memory of the machine and the cgroup's limit, which is 0 if there is none.
+// heapLimit returns the limit for the given memory of the machine and the given limit of the cgroup, which is 0 if
+// there is none.
 func heapLimit(machine, cgroup uint64) int64 {
 	if cgroup > 0 {
 		machine = min(machine, cgroup)

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// quietTime is the time without a change of a pod after which memory is returned.
+	// quietTime is the time without a change of any pod after which memory is returned.
 	quietTime = 3 * time.Second
-	// minInterval is the minimum time between two returns. After each return, mapping the needed pages again takes
-	// some ten milliseconds of CPU time.
+	// minInterval is the minimum interval between two returns of memory. After a return, mapping the pages that are
+	// needed takes some ten milliseconds of CPU time.
 	minInterval = 15 * time.Second
-	// settleTime is how long the agent has work after pods have started, such as sending events and statuses and
-	// filling caches. Then memory is returned once more.
+	// settleTime is the time for which the agent has work after pods have started: it sends events and statuses and
+	// fills caches. After this time, memory is returned once more.
 	settleTime = 12 * time.Second
-	// taskTime is how long a short task may run after it has called Touched.
+	// taskTime is the maximum time that a short task may take after it has called Touched.
 	taskTime = time.Second
-	// restingGC and busyGC are the values of GOGC while the node rests and while pods change. Garbage between objects
-	// that stay in use leaves partly filled spans, which no collection returns to the system. With 150 instead of 70,
-	// starting 30 pods leaves 2 MiB more of such spans for as long as the agent runs.
+	// restingGC and busyGC are the values of GOGC while the node rests and while pods change. Garbage among objects
+	// that stay in use leaves partly filled spans, and no collection returns these to the system. If GOGC is 150
+	// instead of 70, the start of 30 pods leaves 2 MiB more of such spans, for as long as the agent runs.
 	restingGC, busyGC = 50, 70
 )
 
 // Config configures New.
 type Config struct {
-	Changed func() <-chan struct{} // returns a channel that is closed at the next change of a pod
+	Changed func() <-chan struct{} // returns a channel that is closed when a pod changes
 	Log     *slog.Logger
 }
 
@@ -44,7 +44,7 @@ type Settler struct {
 	touched chan struct{} // capacity 1
 	free    func() error
 	forget  func() error
-	busy    func() // called when pods change again
+	busy    func() // called when pods change after a rest
 	failed  func(error)
 }
 
@@ -56,12 +56,12 @@ func New(c Config) *Settler {
 	}
 }
 
-// Busy lets garbage grow, because pods are about to change.
+// Busy makes garbage collections rarer, because pods are about to change.
 func Busy() { setGCPercent(busyGC) }
 
-// Touched reports that the agent has run a short periodic task, such as a lease renewal. The task accesses some
-// hundred places of the executable, and the kernel maps 64 KiB around each. Keeping these pages mapped costs a dozen
-// MiB; mapping them again costs half a millisecond.
+// Touched reports that the agent has run a short periodic task, such as a lease renewal. Such a task accesses some
+// hundred places of the executable, and the kernel maps 64 KiB around each of them. Keeping these pages mapped costs
+// a dozen MiB, and mapping them again takes half a millisecond.
 func (s *Settler) Touched() {
 	select {
 	case s.touched <- struct{}{}:
@@ -69,7 +69,7 @@ func (s *Settler) Touched() {
 	}
 }
 
-// Run returns memory whenever pods have not changed for a while, until ctx ends.
+// Run returns memory each time pods have not changed for a while, until ctx ends.
 func (s *Settler) Run(ctx context.Context) error {
 	var freed time.Time // zero: never
 	for {
@@ -90,8 +90,8 @@ func (s *Settler) Run(ctx context.Context) error {
 	}
 }
 
-// rest returns memory until a pod changes or ctx ends. It returns the time of the last return of
-// heap memory.
+// rest returns memory repeatedly until a pod changes or ctx ends. The result is the time at which heap memory was
+// last returned.
 func (s *Settler) rest(ctx context.Context, next <-chan struct{}) (freed time.Time) {
 	s.attempt(s.free)
 	freed = time.Now()
@@ -131,16 +131,16 @@ func setGCPercent(percent int) {
 // freeMemory returns unused heap memory and the pages of the executable to the system.
 func freeMemory() error {
 	setGCPercent(restingGC)
-	runtime.GC() // shrinks pools and deep stacks, whose memory the next call returns
+	runtime.GC() // shrinks pools and deep stacks; the next call returns their memory
 	debug.FreeOSMemory()
 	return forgetPages()
 }
 
 // forgetPages unmaps the pages of the executable. They stay in the page cache, so the kernel can map them again
-// without reading the disk.
+// without reading from the disk.
 func forgetPages() error { return advise(unix.MADV_DONTNEED) }
 
-// advise advises the kernel about the pages of the executable.
+// advise calls madvise for the pages of the executable.
 func advise(how uintptr) error {
 	all, err := programMappings()
 	if err != nil {
@@ -154,7 +154,7 @@ func advise(how uintptr) error {
 	return nil
 }
 
-// A mapping is a range of memory to which the executable is mapped.
+// A mapping is a range of addresses to which the executable is mapped.
 type mapping struct{ from, to uintptr }
 
 // programMappings returns the read-only mappings of the executable, which do not change while the process runs. It

@@ -2,7 +2,7 @@ package usage
 
 import stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-// An arena allocates the values of one pod in a summary.
+// An arena allocates the values for one pod in a summary.
 type arena struct {
 	numbers    slab[uint64]
 	cpus       slab[stats.CPUStats]
@@ -13,12 +13,12 @@ type arena struct {
 	networks   slab[stats.NetworkStats]
 	files      slab[stats.FsStats]
 	processes  slab[stats.ProcessStats]
-	containers []stats.ContainerStats // of all pods since reset
+	containers []stats.ContainerStats // number of all pods since reset
 	interfaces []stats.InterfaceStats
 }
 
-// sliceSince returns the elements that were appended to a slice since begin, or nil if there are none. Appending to
-// the result copies it.
+// sliceSince returns the elements that were appended to a slice after the index begin, or nil if there are none.
+// An append to the result copies it.
 func sliceSince[T any](slab []T, begin int) []T {
 	if begin == len(slab) {
 		return nil
@@ -26,7 +26,7 @@ func sliceSince[T any](slab []T, begin int) []T {
 	return slab[begin:len(slab):len(slab)]
 }
 
-// reset makes all memory of the arena available again.
+// reset makes all memory of the arena available for reuse.
 func (a *arena) reset() {
 	a.numbers.used, a.cpus.used, a.memories.used, a.swaps.used, a.ios.used, a.stalls.used = 0, 0, 0, 0, 0, 0
 	a.networks.used, a.files.used, a.processes.used = 0, 0, 0
@@ -39,7 +39,7 @@ type slab[T any] struct {
 	used   int
 }
 
-// slabSize is the number of values in a block. A pod with one container needs fewer values of each type.
+// slabSize is the number of values in a block. A pod with one container needs fewer values of each type than that.
 const slabSize = 12
 
 // put returns a pointer to a copy of v.

@@ -1,11 +1,11 @@
-// Package usage assigns measurements to pods and containers.
+// Package usage assigns measured figures to pods and containers.
 //
 //	sample.Sampler (cgroups)   runtime (labels, IDs, writable layers)   pods (status, volumes)
 //	             \                     |                                 /
 //	              join --> Summary   (/stats/summary, islet top, /metrics/resource)
 //	                   --> Subjects  (/metrics/cadvisor)
 //
-// A container whose cgroup is not visible on this host, such as one in a virtual machine, gets the runtime's figures.
-// A measurement is only made when a caller requests it.
+// If the cgroup of a container is not visible on this host, for example because the container runs in a virtual
+// machine, the figures come from the runtime. A measurement is only made when a caller requests it.
 // https://kubernetes.io/docs/reference/instrumentation/node-metrics/
 package usage

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/metrics/disk"
 )
 
-// Processes returns the memory and process counts of all pods with a running container. It measures none of their
-// files.
+// Processes returns the memory use and the number of processes of all pods that have a running container. It does not
+// measure files.
 func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 	j, err := u.join(ctx, false)
 	if err != nil {
@@ -33,12 +33,12 @@ func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 	return out, nil
 }
 
-// uncountable is larger than any disk, but small enough for sums.
+// uncountable is larger than any disk, but small enough that sums do not overflow.
 const uncountable = 1 << 56
 
 // Storage returns one pod's use of the node's disks: volumes, logs, and the writable layers as the runtime reports
-// them. The figures of volumes and logs are no older than age if possible. It measures no other pod. If a directory
-// or container has more files than can be counted, its size is uncountable, so that a pod cannot evade a limit with
+// them. If possible, the figures of volumes and logs are not older than age. It measures no other pod. If a directory
+// or container has more files than can be counted, its size is uncountable. So a pod cannot evade a limit by creating
 // many files.
 func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*stats.PodStats, error) {
 	mine := map[string]string{keys.PodUID: string(spec.UID)}
@@ -77,8 +77,8 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 	return &out, nil
 }
 
-// addWritten adds the writable layers of one pod's containers. labels select these containers. A Layered runtime
-// counts all files of the layers.
+// addWritten adds the writable layers of the containers of one pod, which labels select. A Layered runtime counts all
+// files of the layers.
 func (u *Usage) addWritten(ctx context.Context, j *joinedFigures, labels map[string]string, list []*api.Container) error {
 	layered, ok := u.c.Runtime.(Layered)
 	if !ok {

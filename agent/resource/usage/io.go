@@ -15,7 +15,7 @@ func (u *Usage) IO(ctx context.Context) (out []api.DiskIO, err error) {
 	if err != nil {
 		return nil, err
 	}
-	counts := map[string]bool{} // whether the I/O of each device is counted
+	counts := map[string]bool{} // whether the device counts all its I/O
 	known := false
 	add := func(uid, container string, g *sample.Group) {
 		if g == nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A gathering is a collection of all figures that is in progress.
+// A gathering collects all figures once for several callers.
 type gathering struct {
 	sample    *sample.Sample
 	disks     bool
 	done      chan struct{} // closed when the results are set
 	j         *joinedFigures
 	err       error
-	abandoned bool // the caller's context ended, so another caller must repeat the collection
+	abandoned bool // the context of its caller ended, so another caller must repeat it
 }
 
-// join collects the figures once for all callers with the same sample. It also queries the runtime if disks is true
-// or a container has no cgroup. Counting files may take long, so callers without disks do not wait for callers with
-// disks, and a caller stops waiting when its context ends.
+// join collects the figures once for all callers that have the same sample. If disks is true or a container has no
+// cgroup, it also queries the runtime. Counting files may take long. So callers without disks do not wait for callers
+// with disks, and a caller stops waiting when its context ends.
 func (u *Usage) join(ctx context.Context, disks bool) (*joinedFigures, error) {
 	if u.c.Sampler == nil {
 		return u.gather(ctx, &joinedFigures{disks: disks})
@@ -51,8 +51,8 @@ func (u *Usage) join(ctx context.Context, disks bool) (*joinedFigures, error) {
 	}
 }
 
-// startGathering returns the result for a sample, if there is one. Otherwise it returns the gathering for the sample.
-// own is true if the gathering is new. The caller must run it then.
+// startGathering returns the result for a sample if there is one. Otherwise it returns the gathering for the sample.
+// If own is true, the gathering is new and the caller must run it.
 func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joinedFigures, l *gathering, own bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -69,9 +69,9 @@ func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joinedFigure
 	return nil, l, true
 }
 
-// runGathering collects the figures for the caller and for all callers that wait for the gathering.
+// runGathering collects the figures for the caller, and for all callers that wait for this gathering.
 func (u *Usage) runGathering(ctx context.Context, l *gathering) {
-	defer func() { // even after a panic
+	defer func() { // also after a panic
 		u.mu.Lock()
 		u.gatherings = slices.DeleteFunc(u.gatherings, func(o *gathering) bool { return o == l })
 		if l.j != nil {
@@ -84,7 +84,7 @@ func (u *Usage) runGathering(ctx context.Context, l *gathering) {
 	l.abandoned = l.err != nil && ctx.Err() != nil
 }
 
-// cacheResult caches a result as long as its sample may be returned again. It does nothing if a newer or more
+// cacheResult caches a result for as long as its sample may be returned again. It does nothing if a newer or more
 // complete result is cached. The caller holds mu.
 func (u *Usage) cacheResult(j *joinedFigures) {
 	if last := u.last; last != nil && (last.sample.At.After(j.sample.At) || last.sample == j.sample && last.disks) {
@@ -107,7 +107,7 @@ func (u *Usage) cacheResult(j *joinedFigures) {
 func (u *Usage) gather(ctx context.Context, j *joinedFigures) (*joinedFigures, error) {
 	n := 0
 	if j.sample != nil {
-		n = len(j.sample.Groups) / 2 // most groups are pods with one container
+		n = len(j.sample.Groups) / 2 // most groups consist of one pod with one container
 	}
 	j.byUID, j.byID, j.pods = make(map[string]*pod, n), make(map[string]*container, n), make([]*pod, 0, n)
 	if err := u.eachRunning(ctx, j.add); err != nil {
@@ -117,7 +117,7 @@ func (u *Usage) gather(ctx context.Context, j *joinedFigures) (*joinedFigures, e
 	if err := u.queryRuntime(ctx, j, j.addGroups()); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(j.pods, func(a, b *pod) int { // two pods with the same name are sorted by age, the newest first
+	slices.SortFunc(j.pods, func(a, b *pod) int { // pods with the same name are sorted by age, the newest first
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(b.created, a.created))
 	})
 	for _, p := range j.pods {

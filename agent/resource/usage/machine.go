@@ -33,7 +33,7 @@ func (u *Usage) Machine(ctx context.Context) exposition.Machine {
 	return m
 }
 
-// Board returns the current sensor values and the names of external network interfaces.
+// Board returns the current values of the sensors, and the names of the external network interfaces.
 func (u *Usage) Board() api.Board {
 	if u.c.Host == nil {
 		return api.Board{}
@@ -49,12 +49,12 @@ func (u *Usage) Board() api.Board {
 	return out
 }
 
-// maxAge is how long figures are reused, because several pages are scraped at about the same time.
+// maxAge is the maximum age of figures that are reused. Several pages are scraped at about the same time.
 const maxAge = time.Second
 
 // NewForMachine is like New, but sets the fields that measure this machine. pods is the cgroup of all pods. misc is
-// the configured systemCgroups, or empty. trees is the minimum interval between two measurements of a directory; if
-// it is negative, directories are not measured.
+// the configured value of systemCgroups, or empty. trees is the minimum interval between two measurements of a
+// directory; if it is negative, directories are not measured.
 func NewForMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees time.Duration) *Usage {
 	c.Host = host.New(host.Config{})
 	c.System = map[string]string{stats.SystemContainerPods: pods}
@@ -76,8 +76,8 @@ func NewForMachine(c Config, cgroups *cgroup.Recent, pods, misc string, trees ti
 	return New(c)
 }
 
-// ownCgroup returns the cgroup of this process, which contains both the agent and the runtime. It returns "" if the
-// cgroup is unknown.
+// ownCgroup returns the cgroup of this process, to which the runtime belongs as well. It returns "" if the cgroup is
+// unknown.
 func ownCgroup(unified bool) string {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

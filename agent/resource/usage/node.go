@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// node measures the machine. Both its usage and its working set are the memory minus the available memory that the
-// kernel estimates. groups adds the page cache to the usage, as for a cgroup.
+// node measures the machine. Both the usage and the working set are the total memory minus the kernel's estimate of
+// the available memory. groups adds the page cache to the usage, as in a cgroup's usage.
 func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 	u, err := n.c.Host.Usage(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (n *nodeAnswer) node(ctx context.Context, out *stats.NodeStats) error {
 func (n *nodeAnswer) groups(out *stats.NodeStats) {
 	if g := n.j.sample.Find("/"); g != nil {
 		out.Memory.RSSBytes, out.Memory.PageFaults, out.Memory.MajorPageFaults = &g.RSS, &g.PageFaults, &g.MajorFault
-		used := max(g.Memory, *out.Memory.WorkingSetBytes) // only the working set includes the kernel's own memory
+		used := max(g.Memory, *out.Memory.WorkingSetBytes) // the kernel's own memory is included only in the working set
 		out.Memory.UsageBytes = &used
 	}
 	p := cgroup.ReadPressures("/proc/pressure")
@@ -102,7 +102,7 @@ func (n *nodeAnswer) disks(ctx context.Context, out *stats.NodeStats) {
 	}
 }
 
-// runtimeFs returns a file system of the runtime, with the part of it that the runtime uses.
+// runtimeFs returns a file system of the runtime, and how much of it the runtime uses.
 func (n *nodeAnswer) runtimeFs(ctx context.Context, f *api.FilesystemUsage) *stats.FsStats {
 	at, used, inodes := metav1.NewTime(time.Unix(0, f.Timestamp)), f.UsedBytes.GetValue(), f.InodesUsed.GetValue()
 	out := &stats.FsStats{Time: at, UsedBytes: &used, InodesUsed: &inodes}

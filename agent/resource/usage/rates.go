@@ -15,7 +15,7 @@ type rates struct {
 }
 
 type measured struct {
-	at, used  uint64 // both in nanoseconds
+	at, used  uint64 // both figures are in nanoseconds
 	nanoCores *uint64
 }
 

@@ -14,7 +14,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Plugin directories of the volumes that are on the node's file system.
+// Plugin directories of volumes that are on the node's file system.
 const (
 	emptyDir    = "kubernetes.io~empty-dir"
 	configMap   = "kubernetes.io~configmap"
@@ -25,8 +25,9 @@ const (
 
 var ephemeral = []string{emptyDir, configMap, secret, projected, downwardAPI}
 
-// storage adds a pod's volumes and its total use of the node's file system. The total includes the volumes, logs and
-// writable layers, and those files in the pod's directory that containers can write: /etc/hosts and termination logs.
+// storage adds the figures of a pod's volumes, and of its total use of the node's file system. The total includes the
+// volumes, logs, writable layers, and the files in the pod's directory that containers can write: /etc/hosts and
+// termination logs.
 func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 	var bytes, inodes uint64
 	add := func(fs *stats.FsStats) {
@@ -55,7 +56,7 @@ func (n *nodeAnswer) storage(ctx context.Context, p *pod, out *stats.PodStats) {
 	out.EphemeralStorage = n.onFs(n.fs, metav1.Now().UnixNano(), bytes, inodes)
 }
 
-// otherPaths returns the paths of a pod that belong to no volume or writable layer: all its logs, including those of
+// otherPaths returns the paths of a pod that are not part of a volume or writable layer: all its logs, also those of
 // ended containers, and other files in the pod's directory.
 func (n *nodeAnswer) otherPaths(p *pod) (paths []string) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
@@ -77,7 +78,7 @@ type volume struct {
 	inMemory bool
 }
 
-// volumes measures those of a pod's volumes that are directories on this node. It measures a tmpfs as a whole file
+// volumes measures the volumes of a pod that are directories on this node. It measures a tmpfs as a whole file
 // system.
 func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {
@@ -87,7 +88,7 @@ func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 	for plugin, name := range n.ephemeral(p, top) {
 		dir := filepath.Join(top, plugin, name)
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-			continue // not created yet, or removed
+			continue // the directory does not exist yet, or was removed
 		}
 		v := volume{VolumeStats: stats.VolumeStats{Name: name}}
 		if d, err := n.c.Host.Disk(ctx, dir); err == nil && d.Type == "tmpfs" {
@@ -98,13 +99,13 @@ func (n *nodeAnswer) volumes(ctx context.Context, p *pod) (out []volume) {
 		}
 		out = append(out, v)
 	}
-	// This uses sort.Slice, because each type that slices.SortFunc sorts adds 20 KB to the binary.
+	// It uses sort.Slice, because slices.SortFunc adds 20 KB to the binary for each type that it sorts.
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
 
-// ephemeral iterates over the plugin directories and names of a pod's volumes on the node's file system. They come
-// from the pod's spec or, if the pod is unknown, from its directory.
+// ephemeral iterates over the plugin directories and names of a pod's volumes on the node's file system. They are
+// read from the pod's spec or, if the pod is unknown, from its directory.
 func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	return func(yield func(plugin, name string) bool) {
 		if p.spec != nil {
@@ -119,7 +120,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 		for _, plugin := range ephemeral {
 			entries, err := os.ReadDir(filepath.Join(top, plugin))
 			if err != nil {
-				continue // the pod has no such volume, or was removed
+				continue // the pod has no such volume, or the pod was removed
 			}
 			for _, e := range entries {
 				if !yield(plugin, e.Name()) {
@@ -130,7 +131,7 @@ func (n *nodeAnswer) ephemeral(p *pod, top string) iter.Seq2[string, string] {
 	}
 }
 
-// pluginOf returns the plugin directory of a volume, or "" if ephemeral does not contain it.
+// pluginOf returns the plugin directory of a volume. It returns "" if ephemeral does not iterate over this volume.
 func pluginOf(v *v1.VolumeSource) string {
 	switch {
 	case v.EmptyDir != nil:

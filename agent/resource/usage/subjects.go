@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// Subjects returns the cgroups with their pods and containers, for /metrics/cadvisor.
+// Subjects returns the cgroups with the pods and containers to which they belong, for /metrics/cadvisor.
 func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 	j, err := u.join(ctx, true)
 	if err != nil {
@@ -61,7 +61,7 @@ func (u *Usage) subject(ctx context.Context, j *joinedFigures, g *sample.Group) 
 		if p == nil {
 			return s, false // the pod has ended
 		}
-		s.Pod, s.Namespace, s.Sandbox = p.name, p.namespace, p.sandbox // the sandbox has no cgroup of its own, but owns the network
+		s.Pod, s.Namespace, s.Sandbox = p.name, p.namespace, p.sandbox // the sandbox has no cgroup of its own, but it owns the network
 	case sample.Container:
 		c := j.byID[g.Container]
 		if c == nil {
@@ -95,7 +95,7 @@ func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
 	return out
 }
 
-// layer adds a container's writable layer.
+// layer adds the figures of a container's writable layer.
 func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *container, s *exposition.Subject) {
 	fs := c.layer
 	if fs == nil {
@@ -118,7 +118,7 @@ func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *
 	s.Disks = []exposition.Disk{d}
 }
 
-// reportedGroup converts the runtime's figures of a container to those of a cgroup.
+// reportedGroup converts the figures that the runtime reports for a container to those of a cgroup.
 func reportedGroup(c *container) *sample.Group {
 	g := &sample.Group{
 		Kind: sample.Container, Pod: c.uid, Container: c.id, NanoCores: c.nanoCores,

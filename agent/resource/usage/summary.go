@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// Summary returns the response for /stats/summary. If short is true, it contains only CPU, memory and swap, and no
-// directory is measured.
+// Summary returns the response for /stats/summary. If short is true, the response contains only CPU, memory and swap,
+// and no directory is measured.
 func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error) {
 	n, out, err := u.begin(ctx, short)
 	if err != nil {
@@ -31,7 +31,8 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	return sum, nil
 }
 
-// Look is like Summary, but returns an iterator over the pods, which reuses the memory of each pod.
+// Look returns the same data as Summary, but an iterator over the pods, which reuses the memory of a pod for the next
+// one.
 func (u *Usage) Look(ctx context.Context, short bool) (*exposition.Look, error) {
 	n, out, err := u.begin(ctx, short)
 	if err != nil {
@@ -48,7 +49,7 @@ func (u *Usage) Look(ctx context.Context, short bool) (*exposition.Look, error) 
 	}}, nil
 }
 
-// begin measures the node, and collects the figures that are common to all pods.
+// begin measures the node, and collects the figures that are needed for all pods.
 func (u *Usage) begin(ctx context.Context, short bool) (*nodeAnswer, *stats.NodeStats, error) {
 	j, err := u.join(ctx, !short)
 	if err != nil {
@@ -73,7 +74,7 @@ func (u *Usage) begin(ctx context.Context, short bool) (*nodeAnswer, *stats.Node
 		}
 		n.mounted = u.c.Volumes(ctx, pods)
 	}
-	n.arena = new(arena) // a reset must not affect the node's values
+	n.arena = new(arena) // a reset must not affect the values of the node
 	return n, out, nil
 }
 
@@ -86,7 +87,7 @@ type nodeAnswer struct {
 	fs    *stats.FsStats // file system of the node; nil if it was not measured
 	image *stats.FsStats // file system of the containers
 
-	mounted map[types.UID][]stats.VolumeStats                // the volumes that are not directories on the node
+	mounted map[types.UID][]stats.VolumeStats                // measures the volumes that are not directories on the node
 	measure func(ctx context.Context, dir string) disk.Usage // measures a directory; nil if directories are not measured
 }
 
@@ -140,7 +141,7 @@ func (n *nodeAnswer) container(ctx context.Context, c *container) stats.Containe
 	return out
 }
 
-// setReported sets a container's figures to those that the runtime reports.
+// setReported sets a container's figures to those that the runtime has reported.
 func setReported(out *stats.ContainerStats, c *container) {
 	if cpu := c.reported.Cpu; cpu != nil {
 		out.CPU = &stats.CPUStats{
@@ -186,7 +187,7 @@ func (n *nodeAnswer) ioOf(g *sample.Group) *stats.IOStats {
 	return nil
 }
 
-// swapOf returns a cgroup's use of swap. If the use is limited, it also returns how much more the cgroup may use.
+// swapOf returns a cgroup's use of swap. If there is a limit, it also returns how much more swap the cgroup may use.
 func (n *nodeAnswer) swapOf(g *sample.Group) *stats.SwapStats {
 	out := n.swaps.put(stats.SwapStats{Time: metav1.NewTime(g.At), SwapUsageBytes: &g.Swap})
 	if g.SwapLimited {
@@ -205,7 +206,8 @@ func (n *nodeAnswer) psi(p *cgroup.Pressure) *stats.PSIStats {
 	return n.stalls.put(stats.PSIStats{Full: data(p.Full), Some: data(p.Some)})
 }
 
-// networkOf returns all interfaces. The default is eth0, as in a kubelet, or else the first interface.
+// networkOf returns the figures of all interfaces. The default interface is eth0, as in a kubelet. If there is none,
+// it is the first interface.
 func (n *nodeAnswer) networkOf(g *sample.Group) *stats.NetworkStats {
 	if len(g.Network) == 0 {
 		return nil
@@ -227,7 +229,7 @@ func interfaceOf(i *process.Interface) stats.InterfaceStats {
 	return stats.InterfaceStats{Name: i.Name, RxBytes: &i.Received, RxErrors: &i.ErrorsIn, TxBytes: &i.Sent, TxErrors: &i.ErrsOut}
 }
 
-// onFs returns a use of a file system together with the figures of fs, which may be nil.
+// onFs returns a use of a file system together with the size figures of fs, which may be nil.
 func (n *nodeAnswer) onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *stats.FsStats {
 	out := n.files.put(stats.FsStats{
 		Time: metav1.NewTime(time.Unix(0, at)), UsedBytes: n.numbers.put(bytes),
@@ -239,7 +241,8 @@ func (n *nodeAnswer) onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *st
 	return out
 }
 
-// total returns the sum of the containers' figures. If one container lacks a figure, the sum is unknown.
+// total returns the sum of the figures of the containers. If a figure is unknown for one container, it is unknown for
+// the sum.
 func total(containers []stats.ContainerStats) (*stats.CPUStats, *stats.MemoryStats) {
 	cpu, mem := &stats.CPUStats{}, &stats.MemoryStats{}
 	add := func(to **uint64, v *uint64, first bool) {

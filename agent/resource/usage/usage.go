@@ -28,8 +28,8 @@ type Runtime interface {
 }
 
 // Layered is implemented by runtimes that can report writable layers without other statistics. WritableLayers reports
-// the layers of all running containers. For layers with very many files it counts only a part of them. WholeLayer
-// counts all files of one container's layer, and reports whether the count is complete.
+// the layers of all running containers. For a layer with very many files, it counts only a part of them. WholeLayer
+// counts all files of one container's writable layer, and reports whether the count is complete.
 type Layered interface {
 	WritableLayers(context.Context) (map[string]*api.FilesystemUsage, error)
 	WholeLayer(ctx context.Context, id string) (layer *api.FilesystemUsage, whole bool, err error)
@@ -49,18 +49,18 @@ type Images interface {
 type Config struct {
 	NodeName string
 	Runtime  Runtime
-	Images   Images                                          // if nil, the summary does not contain the runtime's file systems
+	Images   Images                                          // if nil, the summary does not contain the file systems of the runtime
 	Pods     func(f func(pod *v1.Pod, status *v1.PodStatus)) // calls f for each pod; f must not keep the status
-	Sampler  *sample.Sampler                                 // if nil, pods get the runtime's figures
+	Sampler  *sample.Sampler                                 // if nil, the figures of pods come from the runtime
 	Host     *host.Host                                      // if nil, the node is not measured
 	Trees    *disk.Trees                                     // if nil, directories are not measured
-	// Volumes measures the volumes that are not directories on the node. It must not wait for a volume that does not
+	// Volumes measures volumes that are not directories on the node. It must not wait for a volume that does not
 	// respond. It may be nil.
 	Volumes func(context.Context, []*v1.Pod) map[types.UID][]stats.VolumeStats
 
-	Root    string            // the kubelet's root directory; its file system is the node's
-	LogsDir string            // directory of the pods' logs
-	System  map[string]string // system cgroups by a kubelet's names for them
+	Root    string            // the kubelet's root directory, whose file system is that of the node
+	LogsDir string            // directory that contains the logs of pods
+	System  map[string]string // cgroups of the system, by the names that a kubelet uses for them
 	Started time.Time         // when the agent started
 }
 
@@ -71,12 +71,12 @@ type Usage struct {
 	topology func() (cores, sockets int) // cached
 
 	mu         sync.Mutex     // not locked during a measurement
-	last       *joinedFigures // the latest result, for other callers with the same sample
+	last       *joinedFigures // the last result, for other callers with the same sample
 	forget     *time.Timer
 	gatherings []*gathering // in progress
 }
 
-// New returns a Usage. It measures nothing.
+// New returns a Usage. It makes no measurement.
 func New(c Config) *Usage {
 	u := &Usage{c: c}
 	if c.Host != nil {
@@ -85,13 +85,13 @@ func New(c Config) *Usage {
 	return u
 }
 
-// A container is a running container. Storage also uses it for ended containers.
+// A container is a running container. Storage also uses this type for ended containers.
 type container struct {
 	id, name, pod, namespace, uid, image, sandbox string
 	started                                       time.Time
-	group                                         *sample.Group        // nil if the container has no visible cgroup
-	reported                                      *api.ContainerStats  // the runtime's figures; nil if they were not queried
-	layer                                         *api.FilesystemUsage // the writable layer; nil if it was not queried
+	group                                         *sample.Group        // nil if the cgroup of the container is not visible
+	reported                                      *api.ContainerStats  // the runtime's figures; nil if the runtime was not queried for them
+	layer                                         *api.FilesystemUsage // the writable layer; nil if the runtime was not queried for it
 	nanoCores                                     *uint64              // from reported
 }
 
@@ -107,7 +107,7 @@ type pod struct {
 
 // A joinedFigures is the result of a gathering. It must not be changed.
 type joinedFigures struct {
-	disks  bool           // the runtime was queried for writable layers
+	disks  bool           // whether the runtime was queried for writable layers
 	sample *sample.Sample // nil if cgroups are not read
 	pods   []*pod
 	byUID  map[string]*pod
@@ -131,8 +131,8 @@ func (u *Usage) eachRunning(ctx context.Context, f func(*api.Container)) error {
 	return nil
 }
 
-// queryRuntime queries the runtime. If a container has no cgroup (alone), it requests all figures. Otherwise, if
-// j.disks is set, it requests the writable layers, from a Layered runtime without the other figures.
+// queryRuntime requests figures from the runtime. If a container has no cgroup (alone), it requests all figures.
+// Otherwise, if j.disks is set, it requests the writable layers. A Layered runtime is then queried for these only.
 func (u *Usage) queryRuntime(ctx context.Context, j *joinedFigures, alone bool) error {
 	layered, ok := u.c.Runtime.(Layered)
 	switch {
@@ -183,7 +183,7 @@ func (u *Usage) addStatuses(j *joinedFigures) {
 	})
 }
 
-// addGroups adds the cgroups, and reports whether any container has none.
+// addGroups adds the cgroups, and reports whether any container has no cgroup.
 func (j *joinedFigures) addGroups() (alone bool) {
 	if j.sample == nil {
 		return len(j.byID) > 0

@@ -63,7 +63,7 @@ type Config struct {
 	Root    string // --root-dir
 	Node    string
 	Objects Objects
-	Nodes   Nodes // nil: drivers are not published
+	Nodes   Nodes // nil if drivers are not published
 	// Every is the interval, with jitter, at which volumes are published again if their driver requires that.
 	Every time.Duration
 	// InUse waits until the Node's status lists the volume as in use. It may be nil.
