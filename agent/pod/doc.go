@@ -1,5 +1,5 @@
-// Package pod contains everything that happens to a pod, from when it is wanted until nothing of it is left. It
-// imports no other district. Features take part in a pod's life through hooks.
+// Package pod contains the packages for a pod's whole life, from its admission to the release of its last resource.
+// None of them imports a package of another part of the agent. Features take part in a pod's life through hooks.
 //
 //	plan     what must happen to a pod now: pure, for all who reason about pods
 //	hook     how a feature joins a pod's life

@@ -15,21 +15,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// longestLink is the maximum length of a file name in ext4, without the suffix.
+// longestLink is the maximum length of a link's name without the suffix, given ext4's limit for file names.
 const (
 	linkSuffix  = ".log"
 	longestLink = 255 - len(linkSuffix)
 )
 
-// Links creates symbolic links to the logs of containers, named <pod>_<namespace>_<container>-<id>.log as by a
-// kubelet. Log shippers read pod, namespace, container and ID from the name. As a hook, Links removes the links of a
-// pod that is gone. https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-location-node
+// Links creates symbolic links to the logs of containers. Their names are <pod>_<namespace>_<container>-<id>.log, as
+// in a kubelet. From these names, log shippers read the pod, the namespace, the container and the container's ID.
+// Links is also a hook, which removes the links of a pod when the pod is released.
+// https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-location-node
 type Links struct {
 	Dir  string // /var/log/containers
-	Logs string // directory of all pods' logs; a link to another place belongs to another program
+	Logs string // directory of all pods' logs; a link that leads elsewhere belongs to another program
 
 	mu    sync.Mutex
-	byPod map[types.UID][]string // names of links by pod; nil until Dir was read
+	byPod map[types.UID][]string // names of links by pod; nil until Dir has been read
 }
 
 // Name returns the name of the hook.
@@ -47,7 +48,7 @@ func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 	name = name[:min(len(name), longestLink)] + linkSuffix
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The name is recorded first. If the link then fails, remove skips the name.
+	// The name is recorded before the link is created. If the link cannot be created, remove skips its name.
 	if uid := l.owner(log); l.byPod != nil && !slices.Contains(l.byPod[uid], name) {
 		l.byPod[uid] = append(l.byPod[uid], name)
 	}
@@ -74,7 +75,7 @@ func (l *Links) Release(_ context.Context, uid types.UID) error {
 	return l.removeFor(uid, func(to string) bool { return l.owner(to) == uid })
 }
 
-// Sweep removes links whose log is gone, and links of pods for which keep returns false.
+// Sweep removes links whose log no longer exists, and links of pods for which keep returns false.
 func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +92,7 @@ func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	return errors.Join(errs...)
 }
 
-// owner returns the UID of the pod that a link's target belongs to, or "" if the target is not a pod's log.
+// owner returns the UID of the pod to which a link's target belongs. It returns "" if the target is not a pod's log.
 func (l *Links) owner(to string) types.UID {
 	rest, below := strings.CutPrefix(to, l.Logs+"/")
 	dir, _, _ := strings.Cut(rest, "/")
@@ -102,7 +103,7 @@ func (l *Links) owner(to string) types.UID {
 	return types.UID(part[2])
 }
 
-// read finds the existing links. The caller holds mu.
+// read reads the existing links. The caller holds mu.
 func (l *Links) read() error {
 	names, err := readNames(l.Dir)
 	if err != nil {
@@ -111,7 +112,7 @@ func (l *Links) read() error {
 	l.byPod = map[types.UID][]string{}
 	for _, name := range names {
 		to, err := os.Readlink(filepath.Join(l.Dir, name))
-		if uid := l.owner(to); err == nil && uid != "" { // otherwise it is not a link, is gone meanwhile, or belongs to another program
+		if uid := l.owner(to); err == nil && uid != "" { // otherwise it is not a link, was removed meanwhile, or belongs to another program
 			l.byPod[uid] = append(l.byPod[uid], name)
 		}
 	}
@@ -141,7 +142,7 @@ func (l *Links) removeFor(uid types.UID, unwanted func(to string) bool) error {
 	return l.remove(uid, unwanted)
 }
 
-// remove removes those links of a pod whose target is unwanted. The caller holds mu.
+// remove removes the links of a pod for whose target unwanted returns true. The caller holds mu.
 func (l *Links) remove(uid types.UID, unwanted func(to string) bool) error {
 	var left []string
 	var errs []error
@@ -149,7 +150,7 @@ func (l *Links) remove(uid types.UID, unwanted func(to string) bool) error {
 		path := filepath.Join(l.Dir, name)
 		to, err := os.Readlink(path)
 		if err != nil || l.owner(to) != uid {
-			continue // gone, or replaced by another program
+			continue // removed, or replaced by another program
 		}
 		if unwanted(to) {
 			if err = os.Remove(path); err == nil || errors.Is(err, fs.ErrNotExist) {

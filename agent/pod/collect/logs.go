@@ -14,9 +14,9 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Logs is a hook that removes the log directory of a pod that is gone.
+// Logs is a hook that removes the log directory of a pod when the pod is released.
 type Logs struct {
-	Dir string // directory of all pods: /var/log/pods
+	Dir string // directory of all pods' logs: /var/log/pods
 }
 
 // Name returns the name of the hook.
@@ -42,7 +42,7 @@ func (l Logs) remove(unwanted func(types.UID) bool) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		part := strings.Split(e.Name(), "_") // none of the three parts contains an underscore
+		part := strings.Split(e.Name(), "_") // namespace, name and UID contain no underscore
 		if len(part) == 3 && e.IsDir() && unwanted(types.UID(part[2])) {
 			errs = append(errs, mounts.RemoveAll(filepath.Join(l.Dir, e.Name())))
 		}

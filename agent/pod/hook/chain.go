@@ -11,8 +11,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Prepare calls every Preparer until one fails. The error does not name the hook, because it is shown as the error of
-// the pod.
+// Prepare calls every Preparer until one fails. The error does not contain the hook's name, because it is shown as
+// the error of the pod.
 func (c Chain) Prepare(ctx context.Context, pod *v1.Pod) error {
 	for _, h := range c {
 		if p, ok := h.(Preparer); ok {
@@ -24,8 +24,8 @@ func (c Chain) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// Start calls every Starter until one fails. The error does not name the hook, because it is shown as the error of
-// the container.
+// Start calls every Starter until one fails. The error does not contain the hook's name, because it is shown as the
+// error of the container.
 func (c Chain) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
 	for _, h := range c {
 		if s, ok := h.(Starter); ok {
@@ -73,13 +73,13 @@ func (c Chain) Update(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// Grow calls every Sizer until one fails. The error does not name the hook, because it is shown as the error of the
-// pod.
+// Grow calls every Sizer until one fails. The error does not contain the hook's name, because it is shown as the
+// error of the pod.
 func (c Chain) Grow(ctx context.Context, pod *v1.Pod) error {
 	return c.size(func(s Sizer) error { return s.Grow(ctx, pod) })
 }
 
-// Shrink calls Shrink of every Sizer until one fails. The error does not name the hook.
+// Shrink calls Shrink of every Sizer until one fails. The error does not contain the hook's name.
 func (c Chain) Shrink(ctx context.Context, pod *v1.Pod) error {
 	return c.size(func(s Sizer) error { return s.Shrink(ctx, pod) })
 }

@@ -1,6 +1,6 @@
 // Package hook defines the small interfaces through which a feature takes part in the life of a pod. Package agent
-// lists the features in one ordered slice, a Chain, and the worker calls them. A feature implements Named and the
-// interfaces that it needs. It need not import this package, because the interfaces use only types of Kubernetes.
+// lists the features in one ordered slice, a Chain. The worker of a pod calls them. A feature implements Named and
+// the interfaces that it needs. It need not import this package, because the interfaces use only types of Kubernetes.
 //
 //	admitted --> Prepare --> Sandbox --> run sandbox --> Prepare --> Start --> Container --> create, start
 //	                                         |
@@ -9,9 +9,9 @@
 //	                                         +--> all over, still wanted --> Ended
 //	                                         +--> deleted, nothing left in the runtime --> Release
 //
-// Each step is an action of the plan: it runs concurrently with actions of other pods, is cancelled when it is no
-// longer wanted, and is retried with a back-off after a failure. Prepare, Start, Update, Ended and Release may wait
-// for the network or for another program. They must return soon after their context ends. While they wait they occupy
-// none of the slots in which sandboxes and containers start, but the number of pods that prepare at once is limited.
-// Sandbox and Container run in one of these slots, so they must not wait.
+// Each call is part of an action of the plan. Such an action runs concurrently with actions of other pods, is
+// cancelled when it is no longer wanted, and is retried with a back-off after a failure. Prepare, Start, Update,
+// Ended and Release may wait for the network or for another program. They must return soon after their context ends.
+// While they wait, they occupy none of the slots for starting sandboxes and containers, but the number of pods that
+// run Prepare at the same time is limited. Sandbox and Container run in one of these slots, so they must not wait.
 package hook

@@ -14,14 +14,14 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// hardware is what the machine has.
+// hardware contains the resources of the machine.
 type hardware struct {
 	reserve.Machine
 	swap int64 // bytes
 }
 
-// inspect returns the machine's resources, and the number of pods that the configuration allows. Ephemeral storage is
-// the size of the file system with the pods' directories.
+// inspect returns the machine's resources, and the number of pods that the configuration allows. The amount of
+// ephemeral storage is the size of the file system that contains the pods' directories.
 // https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/
 func inspect(ctx context.Context, cfg *config.Config) (f hardware, err error) {
 	machine := host.New(host.Config{})
@@ -63,7 +63,7 @@ func inspect(ctx context.Context, cfg *config.Config) (f hardware, err error) {
 	return f, err
 }
 
-// nearestExisting returns dir, or else its nearest parent directory that exists.
+// nearestExisting returns dir if it exists, otherwise its nearest parent directory that exists.
 func nearestExisting(dir string) string {
 	for dir != "/" {
 		if _, err := os.Stat(dir); err == nil {

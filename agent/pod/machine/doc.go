@@ -1,5 +1,6 @@
-// Package machine provides facts about the machine that the agent runs on: to pods its name, addresses and
-// resolv.conf, to admission its resources, and to the Node object and its events everything that a kubelet reports.
+// Package machine provides facts about the machine on which the agent runs. Pods get its name, addresses and
+// resolv.conf, admission gets its resources, and the Node object and its events get everything that a kubelet
+// reports.
 //
 //	configuration, host --> Machine --> translate, admit, status, link
 //	Machine, runtime, health --> Reporter --> Node object, events

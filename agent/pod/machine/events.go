@@ -9,7 +9,7 @@ import (
 	edgenode "github.com/islet-edge/islet/edge/node"
 )
 
-// metaBoot is the store's key for the boot ID of the machine when the agent last ran.
+// metaBoot is the key under which the machine's boot ID at the last run of the agent is stored.
 const metaBoot = "boot"
 
 // Events records events of the node. *outbox.Events implements it.
@@ -23,7 +23,7 @@ type Meta interface {
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// Started records an event for the start of the agent, and another one if the machine was rebooted.
+// Started records an event that the agent has started, and another one if the machine was rebooted.
 func (a *Reporter) Started(ctx context.Context) {
 	a.c.Events.Node(v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	if trouble := a.c.Machine.resolvProblem(); trouble != "" {
@@ -72,7 +72,7 @@ func (a *Reporter) recordEvent(reason string) {
 	a.c.Events.Node(v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.c.Machine.Name(), reason))
 }
 
-// Schedulable records an event when the node was cordoned or uncordoned.
+// Schedulable records an event if the node was cordoned or uncordoned.
 func (a *Reporter) Schedulable(yes bool) {
 	a.mu.Lock()
 	before := a.schedulable

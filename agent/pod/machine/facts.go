@@ -27,13 +27,13 @@ type ReporterConfig struct {
 	Machine   *Machine
 	Runtime   Runtime
 	Images    Images
-	NotReady  func(context.Context) []string // returns why pods cannot run on this node
+	NotReady  func(context.Context) []string // returns the reason why pods cannot run on this node
 	Addresses func(names []string, ips []netip.Addr)
 	Events    event.Sink
 	Meta      Meta
 	// Conditions returns additional conditions of the Node. It may be nil.
 	Conditions func() []v1.NodeCondition
-	InUse      func() []v1.UniqueVolumeName // returns volumes that must not be detached; may be nil
+	InUse      func() []v1.UniqueVolumeName // returns the volumes that must not be detached; may be nil
 	Log        *slog.Logger
 }
 
@@ -48,15 +48,15 @@ type Images interface {
 	ListImages(context.Context, *cri.ListImagesRequest) (*cri.ListImagesResponse, error)
 }
 
-// A Reporter provides the facts for the Node object and records the events of the Node.
+// A Reporter provides the facts for the Node object, and records the events of the Node.
 type Reporter struct {
 	c        ReporterConfig
 	identity func() (host.Identity, error)
-	reported map[string]bool // the reported conditions, by the reason of their event; used only by the caller of Facts
-	last     engine          // last answer of the container runtime; used only by the caller of Facts
+	reported map[string]bool // the reported conditions, by the reason of their event; only the caller of Facts uses it
+	last     engine          // the last response of the container runtime; only the caller of Facts uses it
 
 	mu          sync.Mutex
-	schedulable *bool // whether the Node is schedulable; nil if not known
+	schedulable *bool // whether the Node is schedulable; nil if that is unknown
 }
 
 // NewReporter returns a Reporter. It reads no files.
@@ -90,7 +90,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			ContainerRuntimeVersion: rt.version, KubeletVersion: config.KubernetesVersion,
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
-		Declared: []string{ // without these, pods that need the features are neither scheduled to this node nor resized
+		Declared: []string{ // a pod that needs these features is scheduled to this node and resized only if the Node lists them
 			webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 			"RestartAllContainersOnContainerExits",
 		},
@@ -112,20 +112,20 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	return f, nil
 }
 
-// With webSockets, API servers from 1.36 on forward WebSocket connections of exec, attach and port-forward to this
-// node. Otherwise they use SPDY to the node, and close the client's WebSocket as soon as the node's last byte has
-// arrived, so a slow client loses the end of the output (KEP-4006).
+// If the Node has the feature webSockets, API servers from 1.36 on forward WebSocket connections of exec, attach and
+// port-forward to this node. Otherwise they use SPDY to connect to the node, and close the client's WebSocket when
+// the node's last byte has arrived. A slow client then loses the end of the output (KEP-4006).
 const webSockets = "ExtendWebSocketsToKubelet"
 
-// engine is what the container runtime reports about itself.
+// engine contains the data that the container runtime reports about itself.
 type engine struct {
 	version  string
 	handlers []v1.NodeRuntimeHandler
 	images   []v1.ContainerImage
 }
 
-// runtime returns what the container runtime reports. If the runtime does not answer, the last known answer is
-// returned. NotReady then reports the failure.
+// runtime returns the data that the container runtime reports. If the runtime does not respond, runtime returns the
+// last known data. NotReady then reports the failure.
 func (a *Reporter) runtime(ctx context.Context) engine {
 	v, err := a.c.Runtime.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *Reporter) runtime(ctx context.Context) engine {
 	return now
 }
 
-// runtimeHandlers lists the handlers that a RuntimeClass may name, with their features.
+// runtimeHandlers lists the handlers that a RuntimeClass can specify, with their features.
 // https://kubernetes.io/docs/reference/node/node-status/ and KEP-3857
 func (a *Reporter) runtimeHandlers(ctx context.Context) ([]v1.NodeRuntimeHandler, error) {
 	st, err := a.c.Runtime.Status(ctx, &cri.StatusRequest{})
@@ -158,8 +158,8 @@ func (a *Reporter) runtimeHandlers(ctx context.Context) ([]v1.NodeRuntimeHandler
 	return out, nil
 }
 
-// reportedIPs returns the addresses to report in the Node. It returns none with an external cloud provider and
-// without --node-ip, because the provider then sets the addresses.
+// reportedIPs returns the addresses that the Node reports. With an external cloud provider and without --node-ip it
+// returns none, because the provider then sets the addresses.
 func (n *Machine) reportedIPs(ips []string) []string {
 	if n.cfg.Node.CloudProvider == "external" && len(n.cfg.Node.IPs) == 0 {
 		return nil
@@ -188,8 +188,9 @@ func (a *Reporter) nodeImages(ctx context.Context) ([]v1.ContainerImage, error) 
 	return out, nil
 }
 
-// throttlePaths lists the files that count thermal throttling of CPUs. They are hidden from containers, because one
-// program can learn from them what another one does. A kubelet masks those that exist when it starts.
+// throttlePaths lists the files in which the kernel counts the thermal throttling of CPUs. They are hidden from
+// containers, because a program could infer from them what another program does. A kubelet masks those of them that
+// exist when it starts.
 func throttlePaths(root string) []string {
 	found, _ := filepath.Glob(filepath.Join(root, "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle")) // the pattern is valid
 	for i := range found {

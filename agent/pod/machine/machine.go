@@ -28,15 +28,15 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// nodeFresh is how long the node's addresses and resolv.conf are cached. They are read when a pod starts, never on a
-// timer.
+// nodeFresh is the time for which the node's addresses and resolv.conf are cached. They are read when a pod starts,
+// not at an interval.
 const nodeFresh = 10 * time.Second
 
 // A Machine provides the facts about the machine that pods need.
 type Machine struct {
 	cfg               *config.Config
 	appArmor, seLinux error
-	quotas            bool // the file system of volumes supports quotas
+	quotas            bool // set if the file system of the volumes supports quotas
 
 	share     reserve.Share
 	swap      int64                         // bytes
@@ -46,18 +46,18 @@ type Machine struct {
 	mu         sync.Mutex
 	labels     map[string]string
 	taints     []v1.Taint
-	advertised v1.ResourceList // extended resources on the Node that other components advertise
+	advertised v1.ResourceList // extended resources of the Node that other components advertise
 	engine     string          // name of the container runtime
 	read       time.Time
-	found      []netip.Addr // addresses that were found last
+	found      []netip.Addr // the last addresses that were found
 	last       translate.Node
 }
 
-// Devices provides resources that are allocated as single devices. *device.Manager implements it.
+// Devices manages resources that are allocated as individual devices. *device.Manager implements it.
 type Devices interface {
-	// Resources returns the device resources of the Node.
+	// Resources returns the device resources for the Node.
 	Resources() (capacity, allocatable v1.ResourceList)
-	// Room corrects the resources that are available to pods.
+	// Room adjusts the resources that are available to pods.
 	Room(v1.ResourceList)
 }
 
@@ -72,7 +72,7 @@ func (n *Machine) SetExclusive(has func(uid types.UID, container string) bool) {
 // SetDevices must be called before any other method.
 func (n *Machine) SetDevices(d Devices) { n.devices = d }
 
-// SetPressures must be called before any other method. now returns the current conditions for which pods are evicted.
+// SetPressures must be called before any other method. now returns the current pressure conditions.
 func (n *Machine) SetPressures(now func() []v1.NodeConditionType) { n.pressures = now }
 
 // Pressures returns the current pressure conditions.
@@ -83,8 +83,8 @@ func (n *Machine) Pressures() []v1.NodeConditionType {
 	return n.pressures()
 }
 
-// New inspects the machine. appArmor and seLinux are the reasons why profiles and labels have no effect, or nil if
-// they have one.
+// New inspects the machine. appArmor and seLinux are the reasons why AppArmor profiles and SELinux labels have no
+// effect. They are nil if profiles and labels do have an effect.
 func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Machine, error) {
 	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, quotas: quota.Supported(cfg.Dirs.Root),
 		labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
@@ -196,8 +196,8 @@ func (n *Machine) IPs() (out []netip.Addr) {
 	return out
 }
 
-// addresses returns the addresses from --node-ip, or else those of the default route (see package address). While the
-// kernel does not answer, it returns the addresses that were found last.
+// addresses returns the addresses from --node-ip. Without the flag, it returns those of the default route (see
+// package address). If the kernel does not respond, it returns the last addresses that were found.
 func (n *Machine) addresses() (out []string) {
 	for _, ip := range n.cfg.Node.IPs {
 		if !ip.IsUnspecified() {
@@ -221,7 +221,7 @@ func (n *Machine) addresses() (out []string) {
 	return out
 }
 
-// Ignored returns the fields of a pod that have no effect on this node, and a sentence about each.
+// Ignored returns the fields of a pod that have no effect on this node, with one sentence for each.
 func (n *Machine) Ignored(pod *v1.Pod) (fields, sentences []string) {
 	for _, f := range admit.IgnoredFields(pod, n.Admit()) {
 		fields, sentences = append(fields, f.Field), append(sentences, f.String())
@@ -229,7 +229,7 @@ func (n *Machine) Ignored(pod *v1.Pod) (fields, sentences []string) {
 	return fields, sentences
 }
 
-// Admit returns the facts about the node that admission checks pods against.
+// Admit returns the facts about the node for the admission of pods.
 func (n *Machine) Admit() admit.Node {
 	now := n.Now()
 	room := maps.Clone(now.Allocatable)
@@ -261,7 +261,8 @@ func (n *Machine) resources() (capacity, allocatable v1.ResourceList) {
 // Share returns the part of the machine that is available to pods.
 func (n *Machine) Share() reserve.Share { return n.share }
 
-// resolvProblem returns a problem with the host's resolv.conf in a kubelet's words, or "" if there is none.
+// resolvProblem returns a problem with the host's resolv.conf, as a kubelet's message. It returns "" if there is
+// none.
 func (n *Machine) resolvProblem() string {
 	path := *n.cfg.Kubelet.ResolverConfig
 	if path == "" {
@@ -274,7 +275,7 @@ func (n *Machine) resolvProblem() string {
 }
 
 // resolv returns the resolv.conf that pods with DNS policy Default inherit. On a host with systemd-resolved it
-// returns the file with the real servers, because pods cannot reach the stub resolver on loopback.
+// returns the file that lists the real servers, because pods cannot reach the stub resolver on loopback.
 // https://kubernetes.io/docs/tasks/administer-cluster/dns-debugging-resolution/#known-issues
 func (n *Machine) resolv() translate.DNS {
 	path := *n.cfg.Kubelet.ResolverConfig

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// initialize runs the init containers in order and keeps the sidecars among them running. It reports whether the main
-// containers may run. Initialization is over when a main container was created in this sandbox.
+// initialize runs the init containers in order. It restarts the sidecars among them when they end. It returns true if
+// the main containers may run. Initialization is complete when a main container has been created in this sandbox.
 func (p *planner) initialize(sb Sandbox) bool {
 	over := Initialized(p.Input, sb)
 	for i := range p.Want.Spec.InitContainers {
@@ -31,8 +31,8 @@ func (p *planner) initialize(sb Sandbox) bool {
 	return true
 }
 
-// Initialized reports whether a main container was created in the sandbox. After all containers of a pod have
-// restarted, only containers of the current round count.
+// Initialized reports whether a main container was created in the sandbox. If all containers of a pod were restarted,
+// only containers of the current round count.
 func Initialized(in Input, sb Sandbox) bool {
 	round := Round(in)
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
@@ -41,7 +41,7 @@ func Initialized(in Input, sb Sandbox) bool {
 	})
 }
 
-// Started reports whether a container runs, its postStart hook has returned and its startup probe has passed.
+// Started reports whether a container is running, its postStart hook has returned and its startup probe has passed.
 func Started(in Input, c Container) bool {
 	if f, busy := in.Busy[c.Name]; busy && f.Op == StartContainer {
 		return false
@@ -50,8 +50,8 @@ func Started(in Input, c Container) bool {
 	return c.State == Running && !Hooking(in, c) && (!probed || h.Started)
 }
 
-// runMains keeps the main containers running. They start concurrently. But while a container with a postStart hook
-// starts, the containers after it wait, as under a kubelet.
+// runMains starts the main containers, and restarts those that have ended if necessary. They start concurrently.
+// However, while a container with a postStart hook is starting, the containers after it wait, as with a kubelet.
 func (p *planner) runMains(sb Sandbox) {
 	for i := range p.Want.Spec.Containers {
 		ctr := &p.Want.Spec.Containers[i]
@@ -80,9 +80,9 @@ func (p *planner) ensure(ctr *v1.Container, sb Sandbox, replace bool) {
 	}
 }
 
-// keepOrStop lets a container run or stops it. If its definition has changed, it is stopped only if replace is set,
-// which is not so for init containers that run to completion. The first matching case applies. Cases that run the
-// container again come first, because its end then counts neither as a crash nor for its restart policy.
+// keepOrStop lets a container run or stops it. If its definition has changed, it is stopped only if replace is set.
+// For init containers that run to completion, replace is not set. The first matching case applies. Cases in which the
+// container runs again come first: its end is then not counted as a crash, and its restart policy does not matter.
 func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace bool) {
 	switch {
 	case c.State != Running || c.SandboxID != sb.ID: // the runtime lost the container or its sandbox
@@ -102,17 +102,17 @@ func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace
 	}
 }
 
-// startAgain starts a container that does not run. The first matching case applies.
+// startAgain starts a container that is not running. The first matching case applies.
 func (p *planner) startAgain(ctr *v1.Container, c Container, sb Sandbox) {
 	here, changed := c.SandboxID == sb.ID, Changed(ctr, c) || Outgrown(p.Input, c)
 	start := Action{Op: StartContainer, Container: c.Name, Attempt: c.Attempt + 1, Round: p.round, Hash: Hash(ctr)}
 	switch {
 	case c.State == Created && here && !changed && c.Round == p.round && p.Failed[Key{c.Name, StartContainer}].N == 0:
-		// An earlier agent created the container, but died before starting it. If the start fails, the container
-		// stays until the next attempt exists, so that its attempt number is not reused.
+		// An earlier agent created the container, but ended before it started the container. If the start fails, the
+		// container is kept until the next attempt exists, so that its attempt number is not reused.
 		start.Attempt, start.Streak = c.Attempt, c.Streak
 		p.start(start)
-	// Crashes of another definition do not count, nor do crashes before a restart that a person requested.
+	// Crashes of another definition are not counted, nor are crashes before a restart that a user requested.
 	case changed, p.RestartRequested(c):
 		p.start(start)
 	case c.State == Exited && here && p.backsOff(c):
@@ -134,7 +134,7 @@ func (p *planner) unhealthyGrace(ctr *v1.Container, c Container) time.Duration {
 	return time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
 }
 
-// backsOff reports whether a container that ended is in crash back-off.
+// backsOff reports whether a container that has ended is in crash back-off.
 func (p *planner) backsOff(c Container) bool {
 	at, delay := NextStart(c, p.CrashMax)
 	if p.isFuture(at, delay) {
@@ -153,13 +153,13 @@ func (in Input) Replaces(c Container) bool {
 	return ok && id == c.ID
 }
 
-// RestartRequested reports whether a person requested a restart of the container.
+// RestartRequested reports whether a user has requested a restart of the container.
 func (in Input) RestartRequested(c Container) bool {
 	ask, ok := in.Requested[c.Name]
 	return ok && ask.ID == c.ID
 }
 
-// Restarts reports whether a container that ended runs again.
+// Restarts reports whether a container that has ended runs again.
 func Restarts(in Input, ctr *v1.Container, c Container) bool {
 	if in.Replaces(c) || in.RestartRequested(c) || CutOff(in, ctr, c) {
 		return true
@@ -177,7 +177,7 @@ func Restarts(in Input, ctr *v1.Container, c Container) bool {
 	return true
 }
 
-// restartPolicy returns the restart policy of the container, or else that of its pod.
+// restartPolicy returns the restart policy of the container. If it has none, it returns that of the pod.
 func restartPolicy(pod *v1.Pod, ctr *v1.Container) v1.RestartPolicy {
 	if ctr.RestartPolicy != nil {
 		return v1.RestartPolicy(*ctr.RestartPolicy)
@@ -190,8 +190,8 @@ func RestartsUnhealthy(pod *v1.Pod, ctr *v1.Container) bool {
 	return restartPolicy(pod, ctr) != v1.RestartPolicyNever
 }
 
-// Finished reports whether the pod has run to completion: an init container failed for good, or all main containers
-// ended and will not restart.
+// Finished reports whether the pod has run to completion: either an init container has failed and will not restart,
+// or all main containers have ended and will not restart.
 func Finished(in Input) bool {
 	for i := range in.Want.Spec.InitContainers {
 		ctr := &in.Want.Spec.InitContainers[i]
@@ -226,7 +226,7 @@ func (p *planner) expired() bool {
 		p.wake(at)
 		return false
 	}
-	if p.runs() || p.hasActivity() { // otherwise the pod has ended before, and the notice was sent
+	if p.runs() || p.hasActivity() { // otherwise the pod ended earlier, and the notice was already sent
 		p.notice("", DeadlineExceeded, 0)
 	}
 	return true
@@ -262,8 +262,8 @@ func Expired(in Input) bool {
 	}
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
 		c, _ := in.Seen.Last(ctr.Name)
-		// The runtime reports wall-clock times, and the clock may have been set since. A container that ended in the
-		// future ended in time.
+		// The runtime reports wall-clock times, and the clock may have been set in the meantime. If the reported end
+		// of a container is in the future, the container counts as ended before the deadline.
 		ago := in.Now.Round(0).Sub(c.FinishedAt)
 		return ago >= 0 && in.Now.Add(-ago).After(deadline(in))
 	})

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Hash returns the hash of a container's name and image. Nothing else of its definition can change while its pod
-// exists. The value is the same as a kubelet's, so containers keep running when a node changes between islet and a
-// kubelet.
+// Hash returns the hash of a container's name and image. Nothing else in a container's definition can change while
+// its pod exists. The value is the same as a kubelet's, so containers keep running when a node changes between islet
+// and a kubelet.
 func Hash(ctr *v1.Container) string {
 	text, err := json.Marshal(struct {
 		Image string `json:"image"`
@@ -25,8 +25,8 @@ func Hash(ctr *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// SpecHash returns the hash of a pod's spec, which does not depend on the order of map entries. Other versions of
-// islet may return another value. It returns "" if the spec cannot be encoded.
+// SpecHash returns the hash of a pod's spec. It does not depend on the order of map entries. Other versions of islet
+// may return a different value. It returns "" if the spec cannot be encoded.
 func SpecHash(spec *v1.PodSpec) string {
 	b, err := spec.Marshal() // Marshal sorts maps
 	if err != nil {
@@ -37,9 +37,9 @@ func SpecHash(spec *v1.PodSpec) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// Changed reports whether a container was created from a definition other than the wanted one. A container without a
-// hash counts as unchanged. So does one with the wanted image, because an older agent or kubelet may have computed
-// the hash differently.
+// Changed reports whether a container was created from a definition other than the wanted one. It returns false for a
+// container without a hash. It also returns false if the image is the wanted one, because an older agent or kubelet
+// may have computed the hash differently.
 func Changed(ctr *v1.Container, c Container) bool {
 	return c.Hash != "" && c.Hash != Hash(ctr) && c.Image != ctr.Image
 }

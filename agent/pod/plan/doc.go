@@ -1,5 +1,6 @@
 // Package plan decides which actions a pod needs. It is a pure function: it has no I/O, clock, goroutines or locks.
-// Its only argument is an Input. Most of an Input comes from the runtime, so little is lost when the agent restarts.
+// Its only argument is an Input. Most of an Input comes from the runtime, so almost no state is lost when the agent
+// restarts.
 //
 //	wish (desired), view (observe), actions in flight, failures, now
 //	        |
@@ -18,14 +19,15 @@
 //	                                                                                      |
 //	                                                                                      '--(still wanted)--> Ended
 //
-// A pod that has finished but is still wanted keeps its last containers for their logs. Ended releases the resources
-// that a pod needs only while it runs. Admit is repeated if the reason of the pod's End may no longer apply.
+// The last containers of a pod that has finished but is still wanted are kept for their logs. Ended releases the
+// resources that a pod needs only while it runs. Admit is repeated if the reason of the pod's End may no longer
+// apply.
 //
-// When the machine shuts down, a pod ends as if it were deleted, but is not removed. It runs again after the next
-// boot.
+// When the machine shuts down, the containers of a pod are stopped as if the pod were deleted, but the pod is not
+// removed. It runs again after the next boot.
 //
-// The runtime carries out the actions on sandboxes and containers and shows their effect. The worker carries out the
-// others: Admit, Allocate, Update, Ended, Forget, PostStart and PreStop. The decisions of Admit and Allocate and the
-// end of a postStart hook are stored. The other effects are known only to the worker, so these actions may be
-// repeated after a restart of the agent.
+// The runtime performs the actions on sandboxes and containers, and their results are visible in its reports. The
+// worker performs the others: Admit, Allocate, Update, Ended, Forget, PostStart and PreStop. The decisions of Admit
+// and Allocate are stored, and so is the return of a postStart hook. Only the worker knows the results of the other
+// actions, so these may be repeated after a restart of the agent.
 package plan

@@ -8,14 +8,14 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Hooks of containers are separate actions, because they may take any time. A running hook delays only the start or
-// end of its own container.
+// The hooks of containers are separate actions, because they may take any amount of time. A running hook only delays
+// the start or stop of its own container.
 //
 //	StartContainer --> runs --PostStart--> started ... --PreStop--> StopContainer
 //	                              |                        |
 //	                              '-- failed: stopped      '-- failed, or its time is over: stopped all the same
 //
-// If the agent restarts before it has stored that a hook has returned, the hook runs again: hooks are delivered at
+// If the agent restarts before it has stored that a hook has returned, the hook runs again. So each hook runs at
 // least once. https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
 
 // Hooking reports whether a container has a postStart hook that has not returned yet.
@@ -28,7 +28,7 @@ func HookFailed(in Input, c Container) bool {
 	return ok && f.ID == c.ID
 }
 
-// startsWithHook reports whether a container with a postStart hook is being started or runs the hook.
+// startsWithHook reports whether a container that has a postStart hook is being started or is running the hook.
 func (p *planner) startsWithHook(ctr *v1.Container) bool {
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PostStart == nil {
 		return false
@@ -69,7 +69,7 @@ func (o Observed) find(id string) (Container, bool) {
 	return Container{}, false
 }
 
-// preStopped reports whether the preStop hook of a container has run. The container is then stopped, even if it is
+// preStopped reports whether the preStop hook of a container has run. The container is then stopped even if it is
 // wanted again, because the hook may have shut down its program.
 func (p *planner) preStopped(c Container) bool {
 	_, ran := p.PreStopped[c.ID]
@@ -86,7 +86,7 @@ func (p *planner) hasPreStop(c Container) bool {
 }
 
 // stop stops a container of a pod that keeps running, after the container's preStop hook. The hook and the container
-// share the grace period of a. If the hook has used it up, the container gets leastGrace.
+// share the grace period in a. If the hook has used all of it, the container gets leastGrace.
 func (p *planner) stop(c Container, a Action) {
 	if f, busy := p.Busy[c.Name]; busy && f.Op == PostStart {
 		p.Cancel = append(p.Cancel, c.Name)
@@ -99,8 +99,8 @@ func (p *planner) stop(c Container, a Action) {
 	p.start(a)
 }
 
-// preStop starts the preStop hook of a container whose pod ends. It returns false if there is no hook to run or no
-// time left.
+// preStop starts the preStop hook of a container whose pod is ending. It returns false if there is no hook to run or
+// no time left.
 func (p *planner) preStop(c Container, until time.Time) bool {
 	if !p.hasPreStop(c) || !p.Now.Before(until) {
 		return false
@@ -110,7 +110,7 @@ func (p *planner) preStop(c Container, until time.Time) bool {
 }
 
 // startEphemeral starts each ephemeral container once, also while the pod initializes (KEP-277). An ephemeral
-// container starts only while its target container runs. Before that, each start fails.
+// container starts only while its target container is running. Before that, each attempt to start it would fail.
 func (p *planner) startEphemeral(sb Sandbox) {
 	for i := range p.Want.Spec.EphemeralContainers {
 		e := &p.Want.Spec.EphemeralContainers[i]

@@ -12,24 +12,26 @@ import (
 //
 //	runs --Off--> hooks, StopContainer, StopSandbox --> at rest --boot--> RunSandbox, next attempts
 //
-// A kubelet sets such a pod to Failed, and its controller creates another one. An edge node may have no connection to
-// that controller for a long time. https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
+// A kubelet sets such a pod to Failed, and the pod's controller creates another one. An edge node may have no
+// connection to that controller for a long time.
+// https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
 
 // EndedSince reports whether a container ended at or after a time. The runtime reports wall-clock times, and the
-// clock may have been set since.
+// clock may have been set in the meantime.
 func (in Input) EndedSince(c Container, at time.Time) bool {
 	ago := in.Now.Round(0).Sub(c.FinishedAt)
 	return c.State == Exited && !in.Now.Add(-ago).Before(at)
 }
 
-// CutOff reports whether a container with restart policy OnFailure ended after the machine began to shut down. It
-// runs again after the boot even if its exit code is 0, because many programs return 0 on SIGTERM.
+// CutOff reports whether a container with the restart policy OnFailure ended after the machine began to shut down.
+// Such a container runs again after the boot even if its exit code is 0, because many programs exit with 0 on
+// SIGTERM.
 func CutOff(in Input, ctr *v1.Container, c Container) bool {
 	return !in.Off.IsZero() && in.EndedSince(c, in.Off) && restartPolicy(in.Want, ctr) == v1.RestartPolicyOnFailure
 }
 
-// removeCutOff removes the containers that were cut off with exit code 0. After the boot they would count as
-// completed.
+// removeCutOff removes containers that ended because of the shutdown with exit code 0. After the boot they would
+// otherwise count as completed.
 func (p *planner) removeCutOff() {
 	if p.runs() {
 		return
@@ -42,7 +44,7 @@ func (p *planner) removeCutOff() {
 	}
 }
 
-// AtRest reports whether nothing of a pod runs or is being started.
+// AtRest reports whether no sandbox or container of a pod is running or being started.
 func AtRest(in Input) bool {
 	for _, f := range in.Busy {
 		switch f.Op {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Decide returns what to do for a pod. It returns the same Decision for the same Input.
+// Decide returns the actions that a pod needs. It returns the same Decision for the same Input.
 func Decide(in Input) Decision {
 	p := planner{Input: in}
 	if in.Want != nil {
@@ -19,7 +19,7 @@ func Decide(in Input) Decision {
 	case in.Want == nil || in.Deleting:
 		p.teardown()
 		p.remove()
-	// A pod that is not admitted yet is rejected during a shutdown.
+	// A pod that is not yet admitted is rejected during a shutdown.
 	case in.End == nil && !in.Off.IsZero() && in.Admitted:
 		p.cancel(Admit, Ended, Forget)
 		p.teardown()
@@ -41,7 +41,7 @@ func Decide(in Input) Decision {
 	case sb.ID == in.Stale:
 		p.cancel(Ended, Forget)
 		p.allocate()
-		// The containers stop in order, while the network works. The sandbox is replaced afterwards.
+		// The containers are stopped in order while the network still works. The sandbox is replaced after that.
 		p.teardown()
 	default:
 		p.cancel(Ended, Forget)
@@ -65,7 +65,7 @@ type planner struct {
 	Input
 	Decision
 	round   uint32 // see Round
-	blocked bool   // no container starts, because an earlier one's postStart hook has not returned
+	blocked bool   // no container starts while the postStart hook of an earlier one is running
 }
 
 // sandbox returns the newest sandbox and whether containers may run in it.
@@ -77,7 +77,7 @@ func (p *planner) sandbox() (Sandbox, bool) {
 	return sb, sb.Ready
 }
 
-// Last returns the newest container with the name.
+// Last returns the newest container with the given name.
 func (o Observed) Last(name string) (c Container, ok bool) {
 	for _, x := range o.Containers {
 		if x.Name == name && (!ok || x.Attempt > c.Attempt) {
@@ -87,7 +87,7 @@ func (o Observed) Last(name string) (c Container, ok bool) {
 	return c, ok
 }
 
-// LastExited returns the newest container with the name that has ended.
+// LastExited returns the newest container with the given name that has ended.
 func (o Observed) LastExited(name string) (c Container, ok bool) {
 	for _, x := range o.Containers {
 		if x.Name == name && x.State == Exited && (!ok || x.Attempt > c.Attempt) {
@@ -104,8 +104,8 @@ func (o Observed) Sandbox() (Sandbox, bool) {
 	return sb, len(o.Sandboxes) > 0
 }
 
-// replaceSandbox stops the containers that run although no sandbox is ready, and then runs the next sandbox. It
-// cancels starts for the lost sandbox, because waiting for their pulls would delay the next one.
+// replaceSandbox stops containers that are running although no sandbox is ready, and then runs the next sandbox. It
+// cancels starts of containers in the lost sandbox, because their pulls would delay the next sandbox.
 func (p *planner) replaceSandbox(newest Sandbox) {
 	if len(p.Seen.Sandboxes) == 0 {
 		p.start(Action{Op: RunSandbox, Hash: p.Spec})
@@ -138,8 +138,8 @@ func (p *planner) stopStale(newest Sandbox) {
 	}
 }
 
-// removeStale removes a replaced sandbox when it has no container left. Removing it earlier would also remove its
-// containers, and with them the exit codes and attempt numbers that the plan needs.
+// removeStale removes a replaced sandbox that has no containers left. If it were removed earlier, its containers
+// would be removed with it, and the plan needs their exit codes and attempt numbers.
 func (p *planner) removeStale(newest Sandbox) {
 	for _, sb := range p.Seen.Sandboxes {
 		used := slices.ContainsFunc(p.Seen.Containers, func(c Container) bool { return c.SandboxID == sb.ID })
@@ -149,9 +149,9 @@ func (p *planner) removeStale(newest Sandbox) {
 	}
 }
 
-// start adds an action unless its subject is busy or must wait after a failure. An action on the pod itself starts
-// only while nothing else is in flight. Exceptions: Update and Resize do not wait for hooks, which may never return,
-// and Allocate waits for nothing.
+// start adds an action, unless another action on its subject is in flight or the subject must wait after a failure.
+// An action on the pod itself starts only while no other action is in flight. There are exceptions: Update and Resize
+// do not wait for hooks, which may never return, and Allocate never waits.
 func (p *planner) start(a Action) {
 	if _, busy := p.Busy[a.Container]; busy {
 		return
@@ -191,8 +191,8 @@ func (p *planner) mustWait(op Op) bool {
 	return false
 }
 
-// update starts Update if the hooks do not know the current spec. Decide calls it before other actions are added,
-// because Update cannot run beside them.
+// update starts Update if the current spec has not been passed to the hooks. Decide calls it before it adds other
+// actions, because Update cannot run at the same time as these.
 func (p *planner) update() {
 	if p.Applied != "" && p.Applied != p.Spec {
 		p.start(Action{Op: Update, Hash: p.Spec})
@@ -204,7 +204,7 @@ func (p *planner) update() {
 	}
 }
 
-// cancel cancels the actions in flight of the given kinds.
+// cancel cancels the actions of the given kinds that are in flight.
 func (p *planner) cancel(ops ...Op) {
 	for subject, f := range p.Busy {
 		if slices.Contains(ops, f.Op) {

@@ -2,9 +2,9 @@ package plan
 
 import "github.com/islet-edge/islet/internal/podspec"
 
-// A pod's CPU and memory may change while it runs (KEP-1287, KEP-5419). The node decides about the allocation and
-// stores it first. The resources of the running containers are then compared with the allocation, so a resize
-// continues after a restart of the agent.
+// A pod's CPU and memory may change while it runs (KEP-1287, KEP-5419). The node decides whether to allocate the
+// changed resources, and stores the decision first. It then compares the resources of the running containers with the
+// allocated ones, so that a resize continues after a restart of the agent.
 //
 //	wanted --Allocate--> allocated (Want), or Pending
 //	                         |
@@ -16,8 +16,8 @@ import "github.com/islet-edge/islet/internal/podspec"
 //
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 
-// Resources are the CPU shares, CPU limit and memory limit of a container or of a pod. Zero means no limit. Such a
-// value is not compared, because a limit of a running container cannot be removed.
+// Resources are the CPU shares, CPU limit and memory limit of a container or of a pod. Zero means that there is no
+// limit. A value of zero is not compared, because a limit of a running container cannot be removed.
 type Resources struct {
 	Shares int64 // CPU shares, as in cgroup v1
 	Milli  int64 // CPU limit in thousandths of a CPU
@@ -33,23 +33,24 @@ func FromCRI(shares, quota, period, memory int64) Resources {
 	return out
 }
 
-// matches reports whether r has the wanted values.
+// matches reports whether r has the values of wanted.
 func (r Resources) matches(want Resources) bool {
 	same := func(have, want int64) bool { return want == 0 || have == want }
 	return same(r.Shares, want.Shares) && same(r.Milli, want.Milli) && same(r.Memory, want.Memory)
 }
 
-// A Size is the resources that are allocated to a container.
+// A Size contains the resources that are allocated to a container.
 type Size struct {
 	Resources
-	Anew string // the resources whose resizePolicy requires a restart, as text; empty if there are none
+	Anew string // text with the resources whose resizePolicy requires a restart; empty if there are none
 }
 
 // Pending is the reason why a pod does not have the resources in its wanted spec.
 type Pending struct {
-	Reason  string // v1.PodReasonDeferred or v1.PodReasonInfeasible; empty if the pod has them or nothing is decided yet
+	Reason  string // v1.PodReasonDeferred or v1.PodReasonInfeasible; empty if the pod has the resources or the node has not decided
 	Message string
-	// Generation is the generation of the wanted pod. Allocated is the generation whose resources the pod has.
+	// Generation is the generation of the wanted pod. Allocated is the generation whose resources are allocated to
+	// the pod.
 	Generation, Allocated int64
 }
 
@@ -59,9 +60,9 @@ func Outgrown(in Input, c Container) bool {
 	return want != "" && c.Anew != "" && c.Anew != want
 }
 
-// Fits reports whether a running container has its allocated resources. It compares the resources that the runtime
-// last accepted, even if the runtime reports other values. If none were accepted yet, it compares those that the
-// runtime reports; if there are none, it returns false.
+// Fits reports whether a running container has its allocated resources. It compares the allocated resources with
+// those that the runtime last accepted, even if the runtime reports other values. If the runtime has not accepted any
+// yet, it compares those that the runtime reports. If there are none either, Fits returns false.
 func Fits(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]
 	if !known {
@@ -73,7 +74,8 @@ func Fits(in Input, c Container) bool {
 	return c.Resources != nil && c.Resources.matches(want.Resources)
 }
 
-// Resizing reports whether a running container, or the pod as a whole, is known not to have its allocated resources.
+// Resizing reports whether it is known that a running container, or the pod as a whole, does not have its allocated
+// resources.
 func Resizing(in Input) bool {
 	sb, ok := in.Seen.Sandbox()
 	if !ok || !sb.Ready {
@@ -84,7 +86,7 @@ func Resizing(in Input) bool {
 	}
 	for c := range resizable(in) {
 		_, accepted := in.Sized[c.ID]
-		silent := !accepted && c.Resources == nil // the resources are not known
+		silent := !accepted && c.Resources == nil // the resources are unknown
 		if Outgrown(in, c) || !Fits(in, c) && !silent {
 			return true
 		}
@@ -92,7 +94,7 @@ func Resizing(in Input) bool {
 	return false
 }
 
-// resizable iterates over the running containers of the newest sandbox, without ephemeral containers.
+// resizable iterates over the running containers of the newest sandbox, except ephemeral containers.
 func resizable(in Input) func(func(Container) bool) {
 	return func(yield func(Container) bool) {
 		sb, _ := in.Seen.Sandbox()
@@ -116,7 +118,7 @@ func NeedResize(in Input) (all []Container) {
 	return all
 }
 
-// allocate starts Allocate if the wanted spec has resources about which the node has not decided.
+// allocate starts Allocate if the wanted spec has resources on which the node has not decided yet.
 func (p *planner) allocate() {
 	if p.Undecided {
 		p.start(Action{Op: Allocate})
@@ -125,8 +127,9 @@ func (p *planner) allocate() {
 	}
 }
 
-// resize starts Resize if running containers do not have their allocated resources. It waits until containers that
-// must restart for a resize have stopped, as under a kubelet, so that other containers can get their resources.
+// resize starts Resize if running containers do not have their allocated resources. It waits until the containers
+// that must restart for the resize have stopped, as with a kubelet, so that their resources are available to other
+// containers.
 func (p *planner) resize(sb Sandbox) {
 	for subject, f := range p.Busy {
 		if f.Op == Resize && f.Hash != p.Spec {

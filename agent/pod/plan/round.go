@@ -8,10 +8,10 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Round returns the current round of the pod. It is 0 at first and increases each time that a container exits with a
-// code for which a rule restarts all containers (KEP-5532). A container's round is stored as an annotation of the
-// container, so containers of an earlier round are recognized after a restart of the agent. Ephemeral containers have
-// no round.
+// Round returns the current round of the pod. It is 0 at first. It increases each time a container exits with a code
+// for which a rule restarts all containers (KEP-5532). The round of a container is stored as an annotation of the
+// container, so that containers of an earlier round are recognized after a restart of the agent. Ephemeral containers
+// have no round.
 func Round(in Input) (round uint32) {
 	for kind, ctr := range podspec.Containers(&in.Want.Spec) {
 		c, ok := in.Seen.Last(ctr.Name)
@@ -26,7 +26,7 @@ func Round(in Input) (round uint32) {
 	return round
 }
 
-// endsRound reports whether a container exited with a code for which all containers restart.
+// endsRound reports whether a container has exited with a code that restarts all containers.
 func endsRound(ctr *v1.Container, c Container) bool {
 	return c.State == Exited && ruleAction(ctr, c.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers
 }
@@ -54,8 +54,8 @@ func RestartsAll(spec *v1.PodSpec) bool {
 	return false
 }
 
-// Renewing reports whether containers of an earlier round still run. They are stopped before any container of the
-// current round starts.
+// Renewing reports whether containers of an earlier round are still running. They are stopped before any container of
+// the current round starts.
 func Renewing(in Input) bool {
 	round := Round(in)
 	for kind, ctr := range podspec.Containers(&in.Want.Spec) {
@@ -66,7 +66,7 @@ func Renewing(in Input) bool {
 	return false
 }
 
-// Restarting reports whether all containers are restarting and none of the current round was created yet.
+// Restarting reports whether all containers are restarting but none of the current round has been created.
 func Restarting(in Input) bool {
 	round := Round(in)
 	if round == 0 {
@@ -80,8 +80,9 @@ func Restarting(in Input) bool {
 	return true
 }
 
-// renew stops all containers of an earlier round at once, without preStop hooks and with the least grace period. It
-// returns true when none is left. The containers then start in the usual order, each after its own back-off.
+// renew stops all containers of an earlier round at once. It runs no preStop hooks and uses the minimum grace period.
+// It returns true when none of them is running any more. The containers then start in the usual order, each after its
+// own back-off.
 func (p *planner) renew() bool {
 	for kind, ctr := range podspec.Containers(&p.Want.Spec) {
 		f, busy := p.Busy[ctr.Name]

@@ -7,20 +7,19 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// leastGrace is the minimum grace period, for containers that are stopped after the pod's grace period has passed. It
-// is the same as a kubelet's.
+// leastGrace is the minimum grace period. Containers that are stopped after the pod's grace period has passed get it.
 const leastGrace = 2 * time.Second
 
-// teardown stops everything: first the main, init and ephemeral containers, then the sidecars in reverse order
-// (KEP-753), then the sandbox. All share the pod's grace period. All preStop hooks run at the beginning, including
-// those of sidecars that are stopped later. A sidecar that ends meanwhile is not restarted.
+// teardown stops the pod: first the main, init and ephemeral containers, then the sidecars in reverse order
+// (KEP-753), then the sandbox. All of them share the pod's grace period. All preStop hooks run at the beginning,
+// including those of sidecars that are stopped later. A sidecar that ends meanwhile is not restarted.
 func (p *planner) teardown() {
 	p.cancel(RunSandbox, StartContainer, PostStart, Update, Resize)
 	if p.Want == nil || p.Deleting || p.End != nil {
 		p.cancel(Allocate)
 	}
 	grace, until := p.remaining()
-	for subject, f := range p.Busy { // the grace period may have been shortened: a new action ends sooner
+	for subject, f := range p.Busy { // the grace period may have been shortened; a new action then ends earlier
 		end := f.Since.Add(f.Grace)
 		if f.Op == StopContainer && end.After(p.Now.Add(grace)) || f.Op == PreStop && end.After(until) {
 			p.Cancel = append(p.Cancel, subject)
@@ -54,10 +53,10 @@ func (p *planner) teardown() {
 	}
 }
 
-// anyTime is the stop order of a container that no other container waits for.
+// anyTime is the stop order of a container for which no other container waits.
 const anyTime = -1
 
-// stopOrder returns a number for the order of stopping: containers with a higher number are stopped first.
+// stopOrder returns a number for the order in which containers are stopped, the highest number first.
 func (p *planner) stopOrder(name string) int {
 	if p.Want == nil {
 		return 0
@@ -73,7 +72,7 @@ func (p *planner) stopOrder(name string) int {
 	return len(p.Want.Spec.InitContainers)
 }
 
-// remaining returns the rest of the pod's grace period and the time of its end.
+// remaining returns the rest of the pod's grace period, and the time at which the period ends.
 func (p *planner) remaining() (time.Duration, time.Time) {
 	since := p.Stopping
 	if since.IsZero() || since.After(p.Now) {
@@ -83,7 +82,7 @@ func (p *planner) remaining() (time.Duration, time.Time) {
 	return max(until.Sub(p.Now), min(leastGrace, p.Grace)), until
 }
 
-// remove removes the stopped containers and then the sandboxes.
+// remove removes the stopped containers, and after them the sandboxes.
 func (p *planner) remove() {
 	p.cancel(Admit, Ended)
 	if p.runs() {
@@ -107,8 +106,8 @@ func (p *planner) remove() {
 	}
 }
 
-// ended releases the resources of a pod that has ended and is still wanted. If the reason of the pod's End may no
-// longer apply, it then starts another Admit.
+// ended releases the resources of a pod that has ended and is still wanted. After that, it starts another Admit if
+// the reason of the pod's End may no longer apply.
 func (p *planner) ended() {
 	p.cancel(Forget)
 	if p.runs() {
@@ -128,20 +127,20 @@ func (p *planner) ended() {
 	}
 }
 
-// removesLogs reports whether the containers and logs of an ended pod are removed: its final status is known, and it
-// was evicted, usually because it used too much. A kubelet removes them too.
+// removesLogs reports whether the containers and logs of an ended pod are removed. They are if its final status is
+// known and it was evicted, because it usually used too much of a resource.
 func (p *planner) removesLogs() bool {
 	return p.End != nil && p.End.Reason == Evicted && p.End.Phase != ""
 }
 
-// runs reports whether a sandbox is ready or a container runs or may run.
+// runs reports whether a sandbox is ready, or a container is or may be running.
 func (p *planner) runs() bool {
 	ready := func(sb Sandbox) bool { return sb.Ready }
 	return slices.ContainsFunc(p.Seen.Sandboxes, ready) || slices.ContainsFunc(p.Seen.Containers, Container.Live)
 }
 
-// trim removes containers that are not needed for the status or for logs. For each name it keeps the newest container
-// and, of the older ones that ended, as many as Dead allows, by default one.
+// trim removes containers that are needed neither for the status nor for logs. For each name it keeps the newest
+// container. Of the older ones that have ended, it keeps as many as Dead allows, by default one.
 func (p *planner) trim() {
 	for _, c := range p.Seen.Containers {
 		newest, _ := p.Seen.Last(c.Name)
@@ -156,7 +155,8 @@ func (p *planner) trim() {
 	}
 }
 
-// keeps reports whether an older container that has ended stays. At least one stays until the newest one runs.
+// keeps reports whether an older container that has ended is kept. At least one is kept until the newest one is
+// running.
 func (p *planner) keeps(c, newest Container) bool {
 	if c.State != Exited {
 		return false

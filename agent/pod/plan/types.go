@@ -10,20 +10,20 @@ import (
 // An Op is a kind of action on a pod.
 type Op uint8
 
-// The operations. Repeating an operation succeeds.
+// The operations. Each operation can be repeated without an error.
 const (
-	RunSandbox      Op = iota + 1 // release the resources of older sandboxes and run the next one
+	RunSandbox      Op = iota + 1 // release the resources of older sandboxes and run the next sandbox
 	StopSandbox                   // stop the sandbox and release its network
-	RemoveSandbox                 // stop the sandbox if necessary and remove it
+	RemoveSandbox                 // stop the sandbox if it is running, and remove it
 	StartContainer                // pull the image if necessary, create the container and start it
 	StopContainer                 // stop the container within Grace
-	RemoveContainer               // remove a container that does not run
+	RemoveContainer               // remove a container that is not running
 	Admit                         // decide whether the pod may run on this node, and store the decision
 	Update                        // pass a changed spec to the hooks
 	Ended                         // release the resources that a pod needs only while it runs
-	Forget                        // release all resources of the pod, and let its source forget the pod
+	Forget                        // release all resources of the pod, and report to the pod's source that it is gone
 	PostStart                     // run the postStart hook of a started container
-	PreStop                       // run the preStop hook within Grace, before a container is stopped
+	PreStop                       // run the preStop hook, for at most Grace, before a container is stopped
 	Allocate                      // decide whether the pod may have the wanted resources, and store the decision
 	Resize                        // apply the allocated resources to running containers and to the pod as a whole
 )
@@ -34,26 +34,26 @@ var opNames = [...]string{"", "RunSandbox", "StopSandbox", "RemoveSandbox", "Sta
 // String returns the name of the operation.
 func (o Op) String() string { return opNames[o] }
 
-// An Action is an operation on a subject: the named container, or the pod itself if no container is named. It is
-// comparable, so that plans can be compared with slices.Equal.
+// An Action is an operation on a subject. The subject is the named container, or the pod itself if no container is
+// named. Actions are comparable, so that slices.Equal can compare plans.
 type Action struct {
 	Op        Op
 	Container string // empty for an action on the pod itself
-	ID        string // sandbox or container ID; empty for RunSandbox and StartContainer
+	ID        string // ID of the sandbox or container; empty for RunSandbox and StartContainer
 	Attempt   uint32
-	Streak    uint32        // consecutive crashes, stored as an annotation of the container
+	Streak    uint32        // number of consecutive crashes, stored as an annotation of the container
 	Round     uint32        // for StartContainer: the container's round, see Round
 	Grace     time.Duration // for StopContainer and PreStop
-	Again     bool          // for StopContainer and PreStop: the container runs again, whatever its restart policy
-	// Hash is the hash of the new definition for StartContainer, and for StopContainer and PreStop if they stop a
-	// container in order to replace it. For RunSandbox, Update and Resize it is the hash of the pod's spec.
+	Again     bool          // for StopContainer and PreStop: the container runs again whatever its restart policy is
+	// Hash is the hash of the new definition. It is set for StartContainer, and for StopContainer and PreStop if they
+	// stop a container in order to replace it. For RunSandbox, Update and Resize it is the hash of the pod's spec.
 	Hash string
-	// Target is the container ID of an ephemeral container's target, whose processes it is to see. It is empty if
-	// there is no target or the target does not run.
+	// Target is the ID of the container whose processes an ephemeral container is to see. It is empty if there is no
+	// target or the target is not running.
 	Target string
 }
 
-// A Flight is an action that was started and has not ended.
+// A Flight is an action that has started and has not ended.
 type Flight struct {
 	Action
 	Since time.Time
@@ -62,7 +62,8 @@ type Flight struct {
 // A State is the state of a container.
 type State uint8
 
-// The states of the CRI. A container in state Unknown may or may not run. It is stopped before any other action.
+// The states are those of the CRI. A container in state Unknown may or may not be running. It is stopped before any
+// other action.
 const (
 	Created State = iota
 	Running
@@ -76,12 +77,12 @@ type Sandbox struct {
 	Attempt   uint32
 	Ready     bool
 	CreatedAt time.Time
-	Started   time.Time // time of the pod's first start, copied from sandbox to sandbox as an annotation
+	Started   time.Time // time of the pod's first start; an annotation that is copied from sandbox to sandbox
 	Source    string    // source of the pod (annotation kubernetes.io/config.source)
 	Namespace string
 	Name      string
 	IPs       []string
-	Hash      string // of the pod's spec; empty if not known
+	Hash      string // hash of the pod's spec; empty if unknown
 }
 
 // A Container is one attempt to run a container of the pod.
@@ -91,26 +92,26 @@ type Container struct {
 	State                            State
 	CreatedAt, StartedAt, FinishedAt time.Time
 	ExitCode                         int32
-	Reason                           string // from the runtime: OOMKilled, Error, Completed ...
-	Message                          string // termination message, or else the runtime's message
+	Reason                           string // the runtime's reason: OOMKilled, Error, Completed ...
+	Message                          string // the termination message; if there is none, the runtime's message
 	Image, ImageID                   string
 	LogPath                          string
-	Hash                             string // of the definition; empty if not known
-	StopSignal                       string // first signal to stop the container, by its Kubernetes name; empty if not known
-	User                             *User  // of the first process; nil if not known
-	PostStart                        bool   // has a postStart hook; Input.Hooked tells whether it has returned
-	Anew                             string // Size.Anew when the container was created; empty if there was none or it is not known
+	Hash                             string // hash of the definition; empty if unknown
+	StopSignal                       string // first signal that stops the container, by its Kubernetes name; empty if unknown
+	User                             *User  // IDs of the first process; nil if unknown
+	PostStart                        bool   // the container has a postStart hook; Input.Hooked contains it if the hook has returned
+	Anew                             string // Size.Anew when the container was created; empty if it was empty then or is unknown
 
-	Resources *Resources // as the runtime reports them; nil if it does not
+	Resources *Resources // resources that the runtime reports; nil if it reports none
 }
 
-// A User holds the IDs that a process runs with. It is immutable.
+// A User contains the IDs with which a process runs.
 type User struct {
 	UID, GID int64
 	Groups   []int64 // the others
 }
 
-// Live reports whether the container runs or may run.
+// Live reports whether the container is or may be running.
 func (c Container) Live() bool { return c.State == Running || c.State == Unknown }
 
 // Observed is the last known state of a pod in the runtime. It is immutable, so it may be shared.
@@ -125,70 +126,72 @@ type Key struct {
 	Op        Op
 }
 
-// A Failure records that an operation failed N times in a row.
+// A Failure records that an operation has failed N times in a row.
 type Failure struct {
 	N       int
 	At      time.Time // of the last failure
-	Retry   time.Time // no retry before this time
-	Reason  string    // as in a kubelet: ErrImagePull, CreateContainerError ...
-	Hash    string    // of the definition that failed
-	ID      string    // for PostStart the container, for StartContainer the Target
+	Retry   time.Time // time of the next attempt
+	Reason  string    // a kubelet's reason: ErrImagePull, CreateContainerError ...
+	Hash    string    // hash of the definition that failed
+	ID      string    // for PostStart the container ID, for StartContainer the Target
 	Message string
 }
 
-// A Restart is a person's request to restart a container. The container is stopped if it runs, its end does not count
-// as a crash, and the next attempt starts without a back-off.
+// A Restart is a user's request to restart a container. If the container is running, it is stopped. Its end does not
+// count as a crash, and the next attempt starts without a back-off.
 type Restart struct {
 	ID    string
 	Grace time.Duration // for StopContainer
 }
 
-// Health is the result of a container's probes. A container without probes has no Health and counts as started and
-// ready while it runs.
+// Health contains the results of a container's probes. A container without probes has no Health. It counts as started
+// and ready while it is running.
 type Health struct {
 	Started   bool // the startup probe has passed
 	Ready     bool
 	Unhealthy bool // the startup or liveness probe has failed
 }
 
-// An End is a decision that a pod must not run or not run any longer: it was rejected, evicted, or had ended long
+// An End is a decision that a pod must not run, or not any longer: the pod was rejected or evicted, or had ended long
 // before. Its containers are stopped, and it never runs again.
 type End struct {
-	Phase           v1.PodPhase // the phase if it is already final; empty: Failed as soon as nothing of the pod runs
+	Phase           v1.PodPhase // the phase if it is already final; if empty, the pod is Failed when nothing of it runs
 	Reason, Message string
-	Grace           time.Duration // maximum grace period of its containers; 0 means that of the spec
+	Grace           time.Duration // maximum grace period of the pod's containers; 0 means that of the spec
 	Disrupted       bool          // the node ends the pod in favour of other pods (condition DisruptionTarget)
 }
 
-// Input is all the data that Decide and status.Make use.
+// Input contains all the data that Decide and status.Make use.
 type Input struct {
 	UID      types.UID
-	Want     *v1.Pod       // the wanted pod; nil means that all of it is to be removed
-	Deleting bool          // the pod is to end gracefully and to be removed
+	Want     *v1.Pod       // the wanted pod; nil means that the pod is to be removed completely
+	Deleting bool          // the pod is to end gracefully and then to be removed
 	Grace    time.Duration // total grace period of the containers
-	Lives    uint32        // how many times the pod has ended and was wanted again under its UID; counted as restarts
+	Lives    uint32        // how often the pod has ended and was then wanted again with the same UID; counted as restarts
 	Stopping time.Time     // when the end of the pod was first requested
-	Waiting  bool          // an earlier pod of the same name still exists
-	Hold     bool          // no source wants the pod, but not all sources are known yet: do nothing
-	Admitted bool          // the node decided that the pod may run
-	End      *End          // the node decided that the pod must not run, or not any longer
+	Waiting  bool          // an earlier pod with the same name still exists
+	Hold     bool          // no source wants the pod, but some sources have not reported their pods yet, so nothing is done
+	Admitted bool          // the node has decided that the pod may run
+	End      *End          // the node's decision that the pod must not run, or not any longer
 	Started  time.Time     // when the node first accepted the pod
 
-	// Reconsider requests another decision about a pod that has an End, because the reason may no longer apply.
+	// Reconsider requests another decision on a pod that has an End, because the reason for the End may no longer
+	// apply.
 	Reconsider bool
 
-	// Off is when the pod began to end because of a shutdown of the machine. It is zero otherwise. Grace is then the
-	// pod's grace period for the shutdown. The pod runs again after the next boot.
+	// Off is the time at which the pod began to end because the machine shuts down. It is zero if the machine does
+	// not shut down. Grace is then the pod's grace period for the shutdown. The pod runs again after the next boot.
 	Off time.Time
 
-	// Want contains the resources that the node allocated to the pod. Undecided means that other resources are
-	// wanted, about which the node has to decide. Pending is the last decision.
+	// Want contains the resources that the node has allocated to the pod. Undecided means that other resources are
+	// wanted, and that the node has not decided on them. Pending is the last decision.
 	Undecided bool
 	Pending   Pending
 
-	// Sizes are the allocated resources by container name. Containers without an entry cannot be resized. Sized are
-	// the resources that the runtime last accepted, by container ID. Level and Leveled are the same for the pod as a
-	// whole. If Leveled is nil, it counts as equal to Level. Unsure means that the pod's actual resources may differ.
+	// Sizes contains the allocated resources by container name. Containers without an entry cannot be resized. Sized
+	// contains the resources that the runtime last accepted, by container ID. Level and Leveled are the corresponding
+	// values for the pod as a whole. If Leveled is nil, it is treated as equal to Level. Unsure means that the pod's
+	// actual resources may differ from Leveled.
 	Sizes   map[string]Size
 	Sized   map[string]Resources
 	Level   Resources
@@ -196,62 +199,61 @@ type Input struct {
 	Unsure  bool
 
 	// Spec is the hash of the wanted spec. Applied is the hash of the spec that was last passed to the hooks. Both
-	// are empty if not known.
+	// are empty if unknown.
 	Spec, Applied string
 
-	Ended     bool // the hooks released what an ended pod does not need, and nothing was started since
-	Forgotten bool // the hooks released everything and the source was informed, and nothing was started since
+	Ended     bool // the hooks have released the resources that only a running pod needs, and nothing has been started since
+	Forgotten bool // the hooks have released all resources and the source was informed, and nothing has been started since
 
-	// Stale is the ID of a ready sandbox that has to be replaced because the node's network has changed. It is empty
-	// if there is none.
+	// Stale is the ID of a ready sandbox that must be replaced because the node's network has changed. It is empty if
+	// there is none.
 	Stale string
 
 	Seen   Observed
 	Busy   map[string]Flight // actions in flight, by subject
 	Failed map[Key]Failure   // failures of the wanted definitions
-	Health map[string]Health // by container ID
+	Health map[string]Health // results of probes, by container ID
 
-	// Hooked contains the IDs of the containers whose postStart hook has returned. PreStopped contains the duration
+	// Hooked contains the IDs of the containers whose postStart hook has returned. PreStopped contains the durations
 	// of preStop hooks that have returned or failed, by container ID.
 	Hooked     map[string]bool
 	PreStopped map[string]time.Duration
 
-	// Replaced contains, by name, the IDs of containers that were stopped for a new definition or with Again. They
-	// start again whatever their restart policy is.
+	// Replaced contains the IDs of containers that were stopped because of a new definition or with Again, by
+	// container name. They start again whatever their restart policy is.
 	Replaced map[string]string
 
-	// Requested contains, by container name, the restarts that a person requested.
+	// Requested contains the restarts that a user requested, by container name.
 	Requested map[string]Restart
 
-	// Dead limits how many ended containers are kept.
 	Dead Dead
 
-	// CrashMax is the longest crash back-off. 0 means 5 min.
+	// CrashMax is the maximum crash back-off. 0 means 5 min.
 	CrashMax time.Duration
 
 	Now time.Time
 }
 
-// Dead limits how many ended containers of a pod are kept. The newest container of each name is kept in any case.
+// Dead limits how many ended containers of a pod are kept. The newest container of each name is always kept.
 type Dead struct {
-	// More is how many are kept of each name in addition to the last one that ended. With -1 that one is not kept
-	// either when the next one runs.
+	// More is the number of containers of each name that are kept in addition to the last one that ended. If it is
+	// -1, the last one that ended is removed as well when the next one is running.
 	More int
-	// MinAge is the minimum time for which each is kept.
+	// MinAge is the minimum time for which each container is kept.
 	MinAge time.Duration
 }
 
-// Decision is what to do now, and when to call Decide again.
+// A Decision contains the actions that a pod needs now, and the time at which to call Decide again.
 type Decision struct {
-	Start  []Action  // each for another idle subject
+	Start  []Action  // actions to start, each on another idle subject
 	Cancel []string  // subjects whose action in flight is no longer wanted
-	Wake   time.Time // call Decide again at this time even without an event; zero if not needed
-	Done   bool      // nothing of the pod is left or wanted
+	Wake   time.Time // time at which to call Decide again even without an event; zero if that is not needed
+	Done   bool      // nothing of the pod exists or is wanted any more
 
-	Notices []Notice // news for people, each reported once
+	Notices []Notice // messages for users, each of which is reported once
 }
 
-// A Notice is the reason why a container waits or why the pod ends.
+// A Notice is the reason why a container is waiting or why the pod is ending.
 type Notice struct {
 	Container string // empty for the pod itself
 	Reason    string // CrashLoopBackOff, ImagePullBackOff, DeadlineExceeded

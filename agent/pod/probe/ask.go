@@ -24,10 +24,10 @@ const (
 // maxMessage is the maximum length of an event's message, in bytes.
 const maxMessage = 1 << 10
 
-// maxTries is how many times a call is made while it returns an error instead of an answer.
+// maxTries is the maximum number of times that a call is made while it returns an error instead of an answer.
 const maxTries = 3
 
-// A question is one call of a probe.
+// A question describes one call of a probe.
 type question struct {
 	kind    kind
 	spec    *v1.Probe
@@ -35,7 +35,7 @@ type question struct {
 	timeout time.Duration
 }
 
-// An answer is the result of a call. If err is set, the answer says nothing about the container.
+// An answer is the result of a call. If err is set, the answer says nothing about the state of the container.
 type answer struct {
 	verdict verdict
 	warning bool
@@ -78,7 +78,7 @@ func (p *Probes) try(ctx context.Context, q question) answer {
 		switch {
 		case err != nil:
 			return networkAnswer(err)
-		// The body is left out, because it may be secret.
+		// The body is omitted, because it may be secret.
 		case resp.Code < http.StatusOK || resp.Code >= http.StatusBadRequest:
 			return answer{verdict: failed, output: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.Code)}
 		case resp.Code >= http.StatusMultipleChoices:
@@ -93,8 +93,9 @@ func (p *Probes) try(ctx context.Context, q question) answer {
 	return answer{err: errors.New("missing probe handler")}
 }
 
-// networkAnswer returns the answer for the result of a network call. A server that does not respond is a failed
-// probe. If the call could not be made, or the response broke off, the answer is an error.
+// networkAnswer returns the answer that corresponds to the result of a network call. If the server did not respond,
+// the probe has failed. If the call could not be made, or the connection broke during the response, the answer is an
+// error.
 func networkAnswer(err error) answer {
 	switch {
 	case err == nil:
@@ -107,8 +108,8 @@ func networkAnswer(err error) answer {
 	return answer{verdict: failed, output: err.Error()}
 }
 
-// expand replaces variables by their values in the container's manifest. The environment of the running container is
-// not known to the agent.
+// expand replaces variables by the values in the container's manifest. The agent does not know the environment of the
+// running container.
 func expand(command []string, env []v1.EnvVar) []string {
 	value := func(name string) (value string, ok bool) {
 		for _, e := range env {
@@ -125,8 +126,8 @@ func expand(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// record records an event for an answer that is an error, a warning or a failure. It ignores a failure shortly after
-// the container's start, which does not count.
+// record records an event if an answer is an error, a warning or a failure. It ignores a failure that does not count
+// because the container started shortly before.
 func (p *Probes) record(c *check, a answer, early bool) {
 	var reason, message string
 	switch state := map[verdict]string{none: "unknown", passed: "unknown", failed: "failure"}[a.verdict]; {

@@ -38,7 +38,8 @@ type subject struct {
 	kind      kind
 }
 
-// probes iterates over all probes of a pod, with their containers. Only main containers and sidecars have probes.
+// probes iterates over all probes of a pod, with the containers to which they belong. Only main containers and
+// sidecars have probes.
 func probes(pod *v1.Pod) iter.Seq2[kind, *v1.Container] {
 	return func(yield func(kind, *v1.Container) bool) {
 		for when, ctr := range podspec.Containers(&pod.Spec) {
@@ -51,7 +52,7 @@ func probes(pod *v1.Pod) iter.Seq2[kind, *v1.Container] {
 	}
 }
 
-// A verdict is the result of a check, after the thresholds of its probe.
+// A verdict is the result of a check, with the thresholds of its probe taken into account.
 type verdict uint8
 
 const (
@@ -60,25 +61,25 @@ const (
 	failed
 )
 
-// A check runs one probe of one container of a pod. It exists as long as its pod.
+// A check runs one probe of one container of a pod. It exists as long as its pod exists.
 type check struct {
 	uid types.UID
 	subject
 
-	// Only the goroutine of Run uses these.
+	// Only Run's goroutine uses the following fields.
 	ctr        *v1.Container
 	target     call.Target
 	due        time.Time     // time of the next call
-	index      int           // in the queue, or -1
-	steady     time.Time     // Before this time, calls are gap apart and failures do not count.
-	gap        time.Duration // between calls before steady; it doubles
+	index      int           // index in the queue, or -1
+	steady     time.Time     // before this time, the interval between calls is gap, and failures do not count
+	gap        time.Duration // interval between calls before steady; it doubles with each call
 	flight     *flight       // the running call, or nil
 	lastResult verdict       // result of the last call
-	inRow      int32         // number of calls in a row with that result
+	inRow      int32         // number of consecutive calls with that result
 
-	// Probes.mu guards these.
+	// Probes.mu guards the following fields.
 	pod     *v1.Pod
-	id      string // ID of the container that verdict belongs to
+	id      string // ID of the container to which verdict belongs
 	verdict verdict
 	counts  counts
 }
@@ -99,7 +100,7 @@ func (c *check) period() time.Duration { return seconds(max(1, c.spec().PeriodSe
 
 func (c *check) timeout() time.Duration { return seconds(max(1, c.spec().TimeoutSeconds)) }
 
-// threshold returns how many results v in a row change the verdict to v.
+// threshold returns how many consecutive results v are needed to change the verdict to v.
 func (c *check) threshold(v verdict) int32 {
 	if v == failed {
 		return c.spec().FailureThreshold
@@ -107,20 +108,20 @@ func (c *check) threshold(v verdict) int32 {
 	return c.spec().SuccessThreshold
 }
 
-// The first interval between the calls to a container that is starting. It is short, because quick programs soon
-// listen, and doubles with each call. Commands start at a longer interval, because each costs a process.
+// The first intervals between calls to a container that is starting. The interval is short, because quick programs
+// soon listen, and it doubles with each call. For commands it is longer at first, because each call starts a process.
 const (
 	firstGap     = 10 * time.Millisecond
 	firstExecGap = 100 * time.Millisecond
 )
 
 // schedule sets the time of a check's first call. If the container started before the agent and its result is known,
-// the time is random within spread, so that a restarted agent does not make all calls at once. Otherwise the
-// container has one period to start: startup and readiness probes are called almost at once and then at growing
-// intervals, and only success counts. A kubelet makes the first call at a random time in the first period, so no pod
-// can rely on a later one.
+// the first call is at a random time within spread, so that a restarted agent does not make all calls at once.
+// Otherwise the container has one period to start. During this period, startup and readiness probes are called almost
+// at once and then at growing intervals, and only success counts. A kubelet makes the first call at a random time in
+// the first period, so no pod can rely on a later first call.
 func (c *check) schedule(now, since time.Time, seen plan.Container, known bool, spread time.Duration) {
-	age := now.Round(0).Sub(seen.StartedAt) // by wall-clock time, which may have been set since
+	age := now.Round(0).Sub(seen.StartedAt) // a wall-clock time; the clock may have been set in the meantime
 	delay := seconds(c.spec().InitialDelaySeconds)
 	from := now.Add(min(max(delay-age, 0), delay))
 	c.gap = firstGap
@@ -140,15 +141,17 @@ func (c *check) schedule(now, since time.Time, seen plan.Container, known bool, 
 	}
 }
 
-// beat is the time grid of steady calls. Calls are made together on a beat, so that the CPU wakes up less often.
+// beat is the interval of the points in time at which steady calls are made. Calls at the same point in time wake up
+// the CPU less often.
 const beat = 100 * time.Millisecond
 
-// nextBeat returns the first beat at or after t. Periods are whole seconds, so the following calls are on a beat too.
+// nextBeat returns the first multiple of beat that is not before t. Periods are whole seconds, so the following calls
+// are at multiples of beat as well.
 func nextBeat(since, t time.Time) time.Time {
 	return since.Add((t.Sub(since) + beat - 1).Truncate(beat))
 }
 
-// earlyCall returns the time of the next call before the check is steady.
+// earlyCall returns the time of the next call of a check that is not steady yet.
 func (c *check) earlyCall(now time.Time) time.Time {
 	at := now.Add(c.gap)
 	c.gap *= 2
@@ -158,8 +161,8 @@ func (c *check) earlyCall(now time.Time) time.Time {
 	return at
 }
 
-// scheduleNext sets the time of the next call after f has ended. If a call took longer than a period, the missed
-// calls are skipped.
+// scheduleNext sets the time of the next call after f has ended. If a call took longer than one period, the calls
+// that were missed are skipped.
 func (c *check) scheduleNext(f *flight, since, now time.Time) {
 	if f.began.Before(c.steady) {
 		if f.answer.verdict != passed || f.answer.err != nil {

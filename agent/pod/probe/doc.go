@@ -7,9 +7,9 @@
 //	worker --------Health(pod, seen)--------+          +--> Changed(uid), if Health has changed
 //
 // One goroutine and one timer serve all checks. Between calls a check takes a few hundred bytes of memory. A verdict
-// belongs to one container ID, so the next attempt of a container starts without a verdict. Verdicts are not written
-// to disk. After a restart of the agent, Recall restores them from the pod's last status, which is stored whenever it
-// changes. So a pod keeps its readiness until enough answers change it. The numbers of consecutive failures of
-// startup and liveness probes are kept in a file in memory (tmpfs). Without it, frequent restarts of the agent could
-// keep a hanging container alive.
+// belongs to one container ID, so the next attempt to run a container starts without a verdict. Verdicts are not
+// written to disk. After a restart of the agent, Recall restores them from the pod's last status, which is stored
+// whenever it changes. So a pod stays ready until enough answers change its verdicts. The numbers of consecutive
+// failures of startup and liveness probes are stored in a file on tmpfs. Without this file, frequent restarts of the
+// agent could keep a hanging container running.
 package probe

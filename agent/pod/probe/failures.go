@@ -14,11 +14,11 @@ import (
 // maxFile is the maximum number of bytes that are read from the file.
 const maxFile = 256 << 10
 
-// failureFile stores how many times in a row each startup and liveness probe has failed. The file is on tmpfs: like
-// running containers it outlives the agent, but not a reboot. So a hanging container is stopped even if the agent
-// restarts often. Only the goroutine of Run uses it.
+// failureFile stores how often each startup and liveness probe has failed in a row. The file is on tmpfs: like
+// running containers, it survives the end of the agent but not a reboot. So a hanging container is stopped even if
+// the agent restarts often. Only Run's goroutine uses it.
 type failureFile struct {
-	path    string // empty: nothing is stored
+	path    string // if empty, nothing is stored
 	failing map[string]int32
 	log     *slog.Logger
 }
@@ -40,7 +40,7 @@ func (m *failureFile) load() {
 	}
 }
 
-// set stores the number of failures in a row. It is 0 after a success.
+// set stores the number of consecutive failures of a probe. The number is 0 after a success.
 func (m *failureFile) set(id string, k kind, n int32) {
 	key := id + " " + k.String()
 	if k == readiness || id == "" || m.failing[key] == n { // readiness is stored in the pod's status

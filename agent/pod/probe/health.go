@@ -8,7 +8,8 @@ import (
 )
 
 // Health returns the probe results of the running containers of a pod, by container ID. It implements worker.Health.
-// Containers without probes are left out. A container that has no result yet is neither started nor ready.
+// Containers without probes are not included. A container for which no result is known yet is neither started nor
+// ready.
 func (p *Probes) Health(pod *v1.Pod, seen plan.Observed) map[string]plan.Health {
 	if pod == nil {
 		return nil
@@ -51,9 +52,9 @@ func (p *Probes) health(uid types.UID, ctr *v1.Container, id string) plan.Health
 	return h
 }
 
-// Confirmed reports whether the probes of a ready pod have succeeded in this run of the agent. Without this check,
-// results of an earlier run would count until enough answers change them, which may take longer than a trial. If the
-// agent is not on trial (see Hold), Confirmed returns true.
+// Confirmed reports whether the probes of a ready pod have succeeded since this agent started. Without this check,
+// results of an earlier agent would count until enough answers change them, which may take longer than a trial. If
+// the agent is not on trial (see Hold), Confirmed returns true.
 func (p *Probes) Confirmed(pod *v1.Pod) bool {
 	if !p.cfg.Hold {
 		return true
@@ -68,7 +69,7 @@ func (p *Probes) Confirmed(pod *v1.Pod) bool {
 		switch {
 		case c == nil || c.verdict == failed:
 			return false
-		// A liveness probe may still wait for its initial delay.
+		// A liveness probe may still be waiting for its initial delay.
 		case c.counts.passed == 0 && (k == readiness || c.counts.failed > 0):
 			return false
 		}

@@ -29,13 +29,13 @@ type Caller interface {
 // Config configures Probes. Its functions must not block.
 type Config struct {
 	Caller Caller
-	Input  func(types.UID) plan.Input // the Input of the last round of the pod's worker
+	Input  func(types.UID) plan.Input // returns the Input of the last round of the pod's worker
 	Node   func() []string            // the node's addresses, which pods with hostNetwork use
 	Events event.Sink
-	// Hold is for an agent on trial, which may itself cause probes to fail. No container is stopped because of its
-	// probes, and each probe is called within a second.
+	// Hold is set for an agent on trial, which may itself be the cause of failing probes. It prevents that containers
+	// are stopped because of their probes, and each probe is called within a second.
 	Hold bool
-	File string // The file on tmpfs for the numbers of consecutive failures. If it is empty, they are lost when the agent restarts.
+	File string // file on tmpfs for the numbers of consecutive failures; if empty, the numbers are lost when the agent restarts
 	// Changed is called when the Health of a pod may have changed.
 	Changed func(types.UID)
 	Log     *slog.Logger
@@ -44,21 +44,21 @@ type Config struct {
 // Probes runs the probes of all pods. It is safe for concurrent use.
 type Probes struct {
 	cfg   Config
-	dirty *dirty.Set[types.UID] // pods whose checks have to be updated
+	dirty *dirty.Set[types.UID] // pods whose checks must be updated
 	ended chan *flight
 
-	// Only the goroutine of Run uses these.
+	// Only Run's goroutine uses the following fields.
 	since    time.Time
 	queue    queue
 	failures failureFile
 	flights  sync.WaitGroup
 
 	mu      sync.Mutex
-	pods    map[types.UID]map[subject]*check // only the goroutine of Run changes it
-	earlier map[string]finding               // by container ID; used until the checks of the container have a verdict
+	pods    map[types.UID]map[subject]*check // only Run's goroutine changes it
+	earlier map[string]finding               // results of an earlier agent, by container ID; used until there are verdicts
 }
 
-// A finding is the last known state of a container from an earlier run of the agent.
+// A finding is the last known state of a container, as an earlier agent found it.
 type finding struct{ started, ready bool }
 
 // New returns Probes. It starts no goroutine.
@@ -69,8 +69,8 @@ func New(cfg Config) *Probes {
 	}
 }
 
-// Recall restores the probe results of an earlier run of the agent from the last stored status of a pod. It must be
-// called before Run and before Health.
+// Recall restores probe results of an earlier agent from a pod's last stored status. It must be called before Run and
+// before Health.
 func (p *Probes) Recall(pod *v1.Pod, last *v1.PodStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *Probes) Run(ctx context.Context) error {
 	defer stop()
 	p.since = time.Now()
 	p.failures.load()
-	// An agent on trial does not store failures, so that they do not count for the next agent.
+	// An agent on trial does not store failures, so the next agent does not count them.
 	if p.cfg.Hold {
 		p.failures.path = ""
 	}
@@ -127,19 +127,19 @@ func (p *Probes) launch(ctx context.Context, c *check, now time.Time) {
 	f := &flight{check: c, began: now}
 	ctx, f.cancel = context.WithCancel(ctx)
 	c.flight = f
-	// q is a copy, because the check may change meanwhile.
+	// q is a copy, because the check may change during the call.
 	q := question{c.kind, c.spec(), c.target, c.timeout()}
 	p.flights.Go(func() {
 		defer f.cancel()
 		f.answer = p.ask(ctx, q)
 		select {
 		case p.ended <- f:
-		case <-ctx.Done(): // nobody needs the answer
+		case <-ctx.Done(): // no longer needed
 		}
 	})
 }
 
-// handleAnswer processes the answer of a call.
+// handleAnswer processes the answer to a call.
 func (p *Probes) handleAnswer(f *flight) {
 	c, now := f.check, time.Now()
 	if c.flight != f { // the call was cancelled
@@ -152,7 +152,7 @@ func (p *Probes) handleAnswer(f *flight) {
 	}
 	c.scheduleNext(f, p.since, now)
 	heap.Push(&p.queue, c)
-	if f.answer.err != nil { // an error says nothing about the container
+	if f.answer.err != nil { // an error says nothing about the state of the container
 		return
 	}
 	p.mu.Lock()
@@ -169,7 +169,7 @@ func (p *Probes) handleAnswer(f *flight) {
 		p.failures.set(c.id, c.kind, 0)
 	}
 	if before != after {
-		p.updateChecks(c.uid) // the startup probe's result decides which probes run
+		p.updateChecks(c.uid) // which probes run depends on the result of the startup probe
 		p.cfg.Changed(c.uid)
 	}
 }
@@ -179,7 +179,7 @@ func (p *Probes) updateChecks(uid types.UID) {
 	in := p.cfg.Input(uid)
 	over := in.Want == nil
 	ends := over || in.Deleting || in.End != nil || plan.Finished(in) || plan.Expired(in)
-	if ends && !over { // no container of the pod starts any more
+	if ends && !over { // no container of the pod will be started any more
 		over = true
 		for _, c := range in.Seen.Containers {
 			over = over && !c.Live()
@@ -238,7 +238,7 @@ func (p *Probes) drop(c *check) {
 	}
 }
 
-// pause stops calling a check. The answer of a running call is ignored.
+// pause stops the calls of a check. If a call is running, its answer is ignored.
 func (p *Probes) pause(c *check) {
 	if c.index >= 0 {
 		heap.Remove(&p.queue, c.index)
@@ -249,7 +249,7 @@ func (p *Probes) pause(c *check) {
 	}
 }
 
-// aim points a check at the container that runs now. It schedules the next call, or pauses the check.
+// aim directs a check to the container that is running now. It schedules the next call or pauses the check.
 func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 	seen, ok := in.Seen.Last(c.container)
 	if ok && seen.ID != c.id {
@@ -276,8 +276,8 @@ func (p *Probes) aim(c *check, in plan.Input, ends bool) {
 	heap.Push(&p.queue, c)
 }
 
-// retarget resets a check for another container. The container's probe may already have failed in an earlier run of
-// the agent.
+// retarget resets a check, so that it can be used for another container. The container's probe may already have
+// failed while an earlier agent was running.
 func (p *Probes) retarget(c *check, id string) {
 	p.failures.set(c.id, c.kind, 0)
 	c.lastResult, c.inRow = failed, p.failures.get(id, c.kind)
@@ -293,8 +293,8 @@ func (p *Probes) retarget(c *check, id string) {
 	}
 }
 
-// findTarget returns the target for calls to a container. ok is false while the container does not run, while its
-// postStart hook runs, and while its sandbox is not ready, because another pod may then have its address.
+// findTarget returns the target for calls to a container. ok is false if the container is not running, if its
+// postStart hook is running, or if its sandbox is not ready. In the last case another pod may have its address.
 func (p *Probes) findTarget(in plan.Input, ctr *v1.Container, seen plan.Container) (t call.Target, ok bool) {
 	f, busy := in.Busy[ctr.Name]
 	starts := busy && f.Op == plan.StartContainer
@@ -318,8 +318,8 @@ func (p *Probes) findTarget(in plan.Input, ctr *v1.Container, seen plan.Containe
 	return t, false
 }
 
-// shouldCall reports whether a check of a running container is to be called. The startup probe is called until it has
-// passed, the others after that. If the container is going to be stopped, or its probes have failed, only the
+// shouldCall reports whether a check of a running container must be called. The startup probe is called until it has
+// passed, and the others after that. If the container is going to be stopped, or its probes have failed, only the
 // readiness probe is called.
 func (p *Probes) shouldCall(c *check, in plan.Input, ends bool) bool {
 	p.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// conditions sets the five conditions that a kubelet sets. Conditions of other owners are kept.
+// conditions sets the same five conditions as a kubelet. Conditions of other owners are kept.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
 func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	ours := []v1.PodCondition{m.readyToStart(), m.initializedCondition(st), m.ready(st), m.containersReady(st),
@@ -52,8 +52,8 @@ func (m *maker) conditions(st *v1.PodStatus, before v1.PodStatus) {
 	}
 }
 
-// DevicesPlugged is a condition of pods that use devices from the node's configuration. A pod has it as soon as one
-// of its devices was unplugged.
+// DevicesPlugged is a condition of pods that use devices from the node's configuration. The condition appears when
+// one of the pod's devices is unplugged for the first time.
 const DevicesPlugged v1.PodConditionType = "islet.dev/DevicesPlugged"
 
 func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
@@ -67,8 +67,8 @@ func (m *maker) plugged(before v1.PodStatus) []v1.PodCondition {
 	return []v1.PodCondition{condition(DevicesPlugged, len(gone) == 0, notIf(len(gone) == 0, "DeviceUnplugged"), strings.Join(gone, "; "))}
 }
 
-// disrupted returns why the node itself ends the pod in favour of other pods or of a shutdown, or "" if it does not.
-// https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+// disrupted returns the reason if the node itself ends the pod in favour of other pods or for a shutdown, otherwise
+// "". https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 func (m *maker) disrupted() string {
 	if m.end != nil && m.end.Reason == plan.Preempting {
 		return "Pod was preempted by Kubelet to accommodate a critical pod."
@@ -89,8 +89,8 @@ func condition(t v1.PodConditionType, ok bool, reason, message string) v1.PodCon
 	return v1.PodCondition{Type: t, Status: v1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// readyToStart returns the condition PodReadyToStartContainers with the reason and messages of a kubelet. The cause of a
-// missing sandbox is in the states of the containers, which wait for it.
+// readyToStart returns the condition PodReadyToStartContainers, with a kubelet's reason and messages. If the sandbox
+// is missing, the cause is shown in the states of the containers, which wait for it.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-has-network
 func (m *maker) readyToStart() v1.PodCondition {
 	up := m.sandbox.Ready && (m.pod.Spec.HostNetwork || len(m.sandbox.IPs) > 0)
@@ -104,7 +104,7 @@ func (m *maker) readyToStart() v1.PodCondition {
 	return condition(v1.PodReadyToStartContainers, up, notIf(up, "PodSandboxNotReady"), message)
 }
 
-// restarting returns the condition that tells whether all containers are about to restart (KEP-5532).
+// restarting returns the condition that says whether all containers are about to restart (KEP-5532).
 func (m *maker) restarting(st *v1.PodStatus) v1.PodCondition {
 	switch {
 	case st.Phase == v1.PodSucceeded:
@@ -158,7 +158,7 @@ func notIf(ok bool, reason string) string {
 	return reason
 }
 
-// ready returns the Ready condition: all containers are ready and all readiness gates are true.
+// ready returns the Ready condition. It is true if all containers are ready and all readiness gates are true.
 func (m *maker) ready(st *v1.PodStatus) v1.PodCondition {
 	c := m.containersReady(st)
 	c.Type = v1.PodReady

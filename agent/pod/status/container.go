@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// maxMessages is the total size of the termination messages of a pod's containers, as in a kubelet.
+// maxMessages is the maximum total size of the termination messages of a pod's containers, as in a kubelet.
 const maxMessages = 12 << 10
 
 // container returns the status of one container.
@@ -47,7 +47,7 @@ func (m *maker) container(ctr *v1.Container, kind podspec.Kind) v1.ContainerStat
 	return st
 }
 
-// describe sets the fields that the runtime knows.
+// describe sets the fields whose values the runtime reports.
 func (m *maker) describe(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container) {
 	st.ContainerID = m.id(c)
 	st.ImageID = c.ImageID
@@ -60,7 +60,7 @@ func (m *maker) describe(st *v1.ContainerStatus, ctr *v1.Container, c plan.Conta
 	}
 }
 
-// state returns the state of a container. c is the zero Container, in state Created, if the runtime does not have the
+// state returns the state of a container. c is the zero Container, in the state Created, if the runtime has no such
 // container.
 func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
@@ -80,16 +80,17 @@ func (m *maker) state(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1
 	return m.awaited(init)
 }
 
-// exited returns the state of a container that has ended: terminated, or waiting for its next start. Several cases
-// may apply. The first one is used, in a kubelet's order: the end of the pod precedes a failure to start the
-// container, which precedes a back-off.
+// exited returns the state of a container that has ended. It is terminated, or waiting for its next start. Several
+// cases may apply. The first one is used. The order is that of a kubelet: the end of the pod comes before a failure
+// to start the container, which comes before a back-off.
 func (m *maker) exited(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	init := kind == podspec.Init || kind == podspec.Sidecar
 	backOff := m.crashLoop(ctr, c)
 	switch {
 	case m.off() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
-		// With exit code 0 the API server would treat a container with restart policy OnFailure as completed.
+		// If the exit code were 0, the API server would treat a container with the restart policy OnFailure as
+		// completed.
 		return waiting(&v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown})
 	case m.over() || !m.again(ctr, c):
 		return v1.ContainerState{Terminated: m.terminated(c)}
@@ -103,7 +104,7 @@ func (m *maker) exited(ctr *v1.Container, c plan.Container, kind podspec.Kind) v
 		return waiting(backOff)
 	case plan.HookFailed(m.in, c):
 		return waiting(m.hooking(c, init))
-	case m.in.Replaces(c): // as terminated, a container that never restarts would seem to have ended for good
+	case m.in.Replaces(c): // if it were terminated, a container that never restarts would seem to have completed
 		return m.awaited(init)
 	}
 	return v1.ContainerState{Terminated: m.terminated(c)}
@@ -116,7 +117,7 @@ func (m *maker) awaited(init bool) v1.ContainerState {
 	return waiting(&v1.ContainerStateWaiting{Reason: m.notYet(init), Message: m.trouble()})
 }
 
-// user returns the IDs that a container runs with, if the runtime reports them (KEP-3619).
+// user returns the IDs with which a container runs, if the runtime reports them (KEP-3619).
 func user(u *plan.User) *v1.ContainerUser {
 	if u == nil {
 		return nil
@@ -127,14 +128,14 @@ func user(u *plan.User) *v1.ContainerUser {
 // restartingAll is a kubelet's message for a container that was stopped because all containers of its pod restart.
 const restartingAll = "The container is removed because RestartAllContainers in place"
 
-// renewed reports whether a container ended in an earlier round of the pod and waits for its restart in the current
-// round.
+// renewed reports whether a container has ended in an earlier round of the pod and is waiting for its restart in the
+// current round.
 func (m *maker) renewed(c plan.Container, kind podspec.Kind) bool {
 	return kind != podspec.Ephemeral && c.State == plan.Exited && c.Round < m.round
 }
 
-// hooking returns the state of a container whose postStart hook runs or has failed. The container does not count as
-// started.
+// hooking returns the state of a container whose postStart hook is running or has failed. The container does not
+// count as started.
 func (m *maker) hooking(c plan.Container, init bool) *v1.ContainerStateWaiting {
 	if f := m.in.Failed[plan.Key{Container: c.Name, Op: plan.PostStart}]; f.ID == c.ID {
 		return &v1.ContainerStateWaiting{Reason: plan.PostStartHookError, Message: f.Message}
@@ -147,8 +148,8 @@ func (m *maker) over() bool {
 	return m.end != nil || m.in.Deleting || !m.in.Off.IsZero() || plan.Finished(m.in)
 }
 
-// rests returns the status of a container that was removed in a shutdown in order to run again after the boot. It is
-// the last status, with the container not running. It returns nil if the container had no status.
+// rests returns the status of a container that was removed during a shutdown in order to run again after the boot. It
+// is the last status, changed so that the container is not running. It returns nil if the container had no status.
 func (m *maker) rests(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.before) {
 		if st.Name != name {
@@ -165,8 +166,8 @@ func (m *maker) rests(name string) *v1.ContainerStatus {
 	return nil
 }
 
-// kept returns the last status of a container that has run, as terminated, or nil if there is none. It is for a
-// container that is gone from the runtime and will not start again.
+// kept returns the last status of a container that has run, with the state terminated. It returns nil if there is no
+// such status. Use it for a container that the runtime no longer has and that will not start again.
 func (m *maker) kept(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.before) {
 		c := *st
@@ -188,13 +189,13 @@ func (m *maker) kept(name string) *v1.ContainerStatus {
 	return nil
 }
 
-// lost returns the termination state of a container of which nothing is known any more, as in a kubelet.
+// lost returns the termination state of a container about which nothing is known any more, as in a kubelet.
 func lost(id string) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
 		Message: "The container could not be located when the pod was terminated", ContainerID: id}
 }
 
-// again reports whether a container that ended will run again.
+// again reports whether a container that has ended will run again.
 func (m *maker) again(ctr *v1.Container, c plan.Container) bool {
 	kind, _ := podspec.Find(&m.pod.Spec, ctr.Name)
 	switch {
@@ -215,8 +216,8 @@ func (m *maker) notYet(init bool) string {
 	return plan.ContainerCreating
 }
 
-// trouble returns the reason why the containers of the pod cannot run: its sandbox has failed.
-// A kubelet reports it only as an event, which a node without an API server cannot show.
+// trouble returns the reason for which the containers of the pod cannot run: an operation on the sandbox has failed.
+// A kubelet reports this only as an event. A node without an API server could not show an event.
 func (m *maker) trouble() string {
 	f, ok := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
 	if !ok || m.sandbox.Ready {
@@ -226,7 +227,7 @@ func (m *maker) trouble() string {
 }
 
 // waitingAfter returns the state of a container that could not be started. After a failed pull the reason is
-// ErrImagePull, and later ImagePullBackOff until the next pull.
+// ErrImagePull. Later it is ImagePullBackOff, until the next pull.
 func (m *maker) waitingAfter(ctr *v1.Container, f plan.Failure) *v1.ContainerStateWaiting {
 	w := &v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
 	switch {
@@ -240,7 +241,7 @@ func (m *maker) waitingAfter(ctr *v1.Container, f plan.Failure) *v1.ContainerSta
 }
 
 // crashLoop returns the state of a container in crash back-off. It returns nil for a container that starts again
-// without waiting, such as in a new sandbox.
+// without a delay, for example in a new sandbox.
 func (m *maker) crashLoop(ctr *v1.Container, c plan.Container) *v1.ContainerStateWaiting {
 	at, delay := plan.NextStart(c, m.in.CrashMax)
 	if c.SandboxID != m.sandbox.ID || !m.sandbox.Ready || !m.in.Now.Before(at) || m.in.RestartRequested(c) {

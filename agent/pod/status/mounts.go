@@ -6,7 +6,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// mounts returns the volume mounts of a container, and for a read-only mount whether it is recursive.
+// mounts returns the volume mounts of a container, and for each read-only mount whether it is recursively read-only.
 // https://kubernetes.io/docs/concepts/storage/volumes/#recursive-read-only-mounts
 func (m *maker) mounts(c *v1.Container) (out []v1.VolumeMountStatus) {
 	for i := range c.VolumeMounts {
@@ -14,7 +14,7 @@ func (m *maker) mounts(c *v1.Container) (out []v1.VolumeMountStatus) {
 		st := v1.VolumeMountStatus{Name: vm.Name, MountPath: vm.MountPath, ReadOnly: vm.ReadOnly}
 		if vm.ReadOnly {
 			mode := v1.RecursiveReadOnlyDisabled
-			if tree, err := podspec.ReadOnlyTree(vm, m.readOnlyTrees); err == nil && tree { // after an error the container does not start
+			if tree, err := podspec.ReadOnlyTree(vm, m.readOnlyTrees); err == nil && tree { // the container does not start after an error
 				mode = v1.RecursiveReadOnlyEnabled
 			}
 			st.RecursiveReadOnly = &mode

@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// size adds the allocated and the actual resources to a container's status.
+// size adds the allocated and the actual resources to the status of a container.
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container, there bool) {
 	if !there {
@@ -31,7 +31,7 @@ func (m *maker) size(st *v1.ContainerStatus, ctr *v1.Container, c plan.Container
 	}
 }
 
-// actual replaces resources by those that the runtime reports, where they differ from the allocated ones.
+// actual replaces allocated resources by the ones that the runtime reports, where these differ.
 func (m *maker) actual(r *v1.ResourceRequirements, c plan.Container) {
 	want := m.in.Sizes[c.Name]
 	if c.Resources.Shares != want.Shares {
@@ -45,7 +45,8 @@ func (m *maker) actual(r *v1.ResourceRequirements, c plan.Container) {
 	}
 }
 
-// replace changes the value of a resource that is in the list, or deletes it if the value is zero.
+// replace changes the value of a resource in the list. If the value is zero, it deletes the resource. It does not add
+// resources.
 func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	if _, ok := l[name]; !ok {
 		return
@@ -58,7 +59,7 @@ func replace(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 }
 
 // resources adds the allocated and the actual resources of the pod as a whole (KEP-5419). While the pod is being
-// resized, the actual ones are those of the previous status.
+// resized, the actual resources are those of the previous status.
 func (m *maker) resources(st *v1.PodStatus) {
 	if m.in.End != nil && len(m.in.Seen.Sandboxes) == 0 {
 		st.AllocatedResources, st.Resources = m.before.AllocatedResources, m.before.Resources
@@ -89,11 +90,11 @@ func set(l *v1.ResourceList, name v1.ResourceName, q resource.Quantity, yes bool
 	(*l)[name] = q
 }
 
-// resizing adds the conditions of a resize that is pending or in progress.
+// resizing adds the conditions for a resize that is pending or in progress.
 func (m *maker) resizing(st *v1.PodStatus) {
 	if p := m.in.Pending; p.Reason != "" {
 		m.addResize(st, v1.PodCondition{Type: v1.PodResizePending, Reason: p.Reason, Message: p.Message, ObservedGeneration: p.Generation})
-	} else if c := m.previous(v1.PodResizePending); c != nil && m.in.Undecided { // an earlier agent decided that it is pending
+	} else if c := m.previous(v1.PodResizePending); c != nil && m.in.Undecided { // an earlier agent decided that the resize is pending
 		st.Conditions = append(st.Conditions, *c)
 	}
 	before := m.previous(v1.PodResizeInProgress)
@@ -104,13 +105,13 @@ func (m *maker) resizing(st *v1.PodStatus) {
 	switch f, failed := m.in.Failed[plan.Key{Op: plan.Resize}]; {
 	case failed:
 		c.Reason, c.Message = v1.PodReasonError, f.Message
-	case before != nil && before.ObservedGeneration == c.ObservedGeneration: // until the resize is known to be complete
+	case before != nil && before.ObservedGeneration == c.ObservedGeneration: // until it is known that the resize is complete
 		c.Reason, c.Message = before.Reason, before.Message
 	}
 	m.addResize(st, c)
 }
 
-// addResize adds a condition. Its times change only when its reason changes.
+// addResize adds a condition. Its times change only if its reason changes.
 func (m *maker) addResize(st *v1.PodStatus, c v1.PodCondition) {
 	c.Status = v1.ConditionTrue
 	now := *stamp(m.in.Now)
@@ -121,7 +122,7 @@ func (m *maker) addResize(st *v1.PodStatus, c v1.PodCondition) {
 	st.Conditions = append(st.Conditions, c)
 }
 
-// previous returns a condition of the previous status, or nil if there was none.
+// previous returns a condition from the previous status, or nil if there was none.
 func (m *maker) previous(t v1.PodConditionType) *v1.PodCondition {
 	for i := range m.before.Conditions {
 		if m.before.Conditions[i].Type == t {

@@ -17,21 +17,21 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Host contains the facts about the node that a pod's status needs.
+// Host contains the facts about the node that are needed for a pod's status.
 type Host struct {
-	IPs     []string // the primary address first
+	IPs     []string // the primary address is the first
 	Runtime string   // prefix of container IDs, such as containerd
 	// ReadOnlyTrees reports whether the runtime supports recursive read-only mounts for a pod. If it is nil, they are
 	// not supported.
 	ReadOnlyTrees func(*v1.Pod) bool
-	// Devices returns the status of a container's devices. It may be nil.
+	// Devices returns the status of a container's devices.
 	Devices func(*v1.Pod, *v1.Container) []v1.ResourceStatus
-	// Unplugged returns a sentence for each missing device of a pod. It may be nil.
+	// Unplugged returns one sentence for each missing device of a pod. It may be nil. It may be nil.
 	Unplugged func(pod types.UID) []string
 }
 
-// startTime returns the start time of a pod, which stays the same after a restart of the agent. A start time from
-// before the clock was set is ignored.
+// startTime returns the start time of a pod. It stays the same after a restart of the agent. It ignores a start time
+// that was set before the clock was set.
 func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	switch {
 	case before != nil && clock.IsSet(before.Time) && (now.IsZero() || before.Time.Before(now)):
@@ -65,11 +65,12 @@ type maker struct {
 	host    Host
 	before  v1.PodStatus
 	sandbox plan.Sandbox
-	end     *plan.End // decision or deadline that ended the pod, or nil
+	end     *plan.End // the decision or the deadline that ended the pod, or nil
 	round   uint32    // the pod's current round, see plan.Round
 }
 
-// verdict returns the node's decision to end the pod or the exceeded deadline, or nil.
+// verdict returns the node's decision to end the pod, or the deadline that the pod has exceeded. It returns nil if
+// there is neither.
 func (m *maker) verdict() *plan.End {
 	if m.in.End == nil && plan.Expired(m.in) {
 		return &plan.End{Reason: plan.DeadlineExceeded, Message: "Pod was active on the node longer than the specified deadline"}
@@ -77,7 +78,7 @@ func (m *maker) verdict() *plan.End {
 	return m.in.End
 }
 
-// why returns the reason for the phase, or what blocks a deletion.
+// why returns the reason for the phase, or what prevents the deletion of the pod.
 func (m *maker) why(phase v1.PodPhase) (reason, message string) {
 	switch {
 	case m.end != nil && (phase == v1.PodFailed || phase == v1.PodSucceeded):
@@ -93,8 +94,8 @@ func (m *maker) why(phase v1.PodPhase) (reason, message string) {
 // nodeShutdown is a kubelet's message for a pod that ends because of a shutdown.
 const nodeShutdown = "Pod was terminated in response to imminent node shutdown."
 
-// off reports whether the pod ends because of a shutdown of the machine. It returns false for a pod that had ended
-// before the shutdown.
+// off reports whether the pod is ending because of a shutdown of the machine. It returns false for a pod that had
+// ended before the shutdown.
 func (m *maker) off() bool {
 	if m.in.Off.IsZero() || m.in.Deleting || m.end != nil {
 		return false
@@ -124,7 +125,7 @@ func (m *maker) containers(st *v1.PodStatus) {
 	}
 }
 
-// stuck returns why the pod cannot be stopped or removed, or "" if nothing has failed.
+// stuck returns the reason why the pod cannot be stopped or removed. It returns "" if no such operation has failed.
 func (m *maker) stuck() string {
 	var all []string
 	for key, f := range m.in.Failed {
@@ -138,8 +139,8 @@ func (m *maker) stuck() string {
 	return strings.Join(all, "; ")
 }
 
-// phase returns the pod's phase. It is not terminal while a container runs. Otherwise a controller such as a Job
-// would start the next pod while this one still runs (KEP-3329).
+// phase returns the pod's phase. The phase is not terminal while a container is running. Otherwise a controller such
+// as that of a Job would start the next pod while this one is still running (KEP-3329).
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
 func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
 	var waiting, running, failed int
@@ -174,7 +175,7 @@ func (m *maker) phase(st *v1.PodStatus) v1.PodPhase {
 	return v1.PodRunning
 }
 
-// runs reports whether a container of the pod runs or is being started.
+// runs reports whether a container of the pod is running or being started.
 func (m *maker) runs() bool {
 	for _, f := range m.in.Busy {
 		if f.Op == plan.StartContainer {
@@ -191,8 +192,8 @@ func exitCode(c v1.ContainerStatus) int32 {
 	return 0
 }
 
-// initialized reports whether the init containers have completed. A pod that was initialized stays so while all its
-// containers restart (KEP-5532).
+// initialized reports whether the init containers have completed. If a pod was initialized, it stays initialized
+// while all its containers restart (KEP-5532).
 func (m *maker) initialized() bool {
 	if len(m.pod.Spec.InitContainers) == 0 || plan.Initialized(m.in, m.sandbox) {
 		return true
@@ -220,7 +221,7 @@ func (m *maker) uninitialized() (names []string) {
 	return names
 }
 
-// addresses sets the addresses of the host and of the sandbox. A pod that has ended keeps its last ones.
+// addresses sets the addresses of the host and of the sandbox. A pod that has ended keeps its last addresses.
 func (m *maker) addresses(st *v1.PodStatus, before v1.PodStatus) {
 	for _, ip := range m.host.IPs {
 		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
@@ -243,7 +244,7 @@ func (m *maker) addresses(st *v1.PodStatus, before v1.PodStatus) {
 	}
 }
 
-// stamp truncates a time to whole seconds, the precision of the API.
+// stamp truncates a time to whole seconds, which is the precision of the API.
 func stamp(t time.Time) *metav1.Time {
 	s := metav1.NewTime(t).Rfc3339Copy()
 	return &s

@@ -124,7 +124,7 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 			return err
 		}
 		defer p.Close()
-		return v.mounting.withLock(context.WithoutCancel(ctx), pod.UID, func() error { // takes little time, because it does not call the server
+		return v.mounting.withLock(context.WithoutCancel(ctx), pod.UID, func() error { // short, because it does not call the server
 			if err := ctx.Err(); err != nil {
 				return err // the pod's volumes may have been torn down
 			}

@@ -15,19 +15,19 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// MaxOutput is the maximum number of bytes that are kept of a command's output or a response's body, as in a kubelet.
+// MaxOutput is the maximum number of bytes of a command's output or a response's body that are kept, as in a kubelet.
 const MaxOutput = 10 << 10
 
-// ErrInvalid means that no call was made, because its port or address is invalid.
+// ErrInvalid means that no call was made, because the port or the address is invalid.
 var ErrInvalid = errors.New("invalid call")
 
-// ErrBroken means that the connection failed in the middle of a response.
+// ErrBroken means that the connection failed during the response.
 var ErrBroken = errors.New("broken answer")
 
 // ErrTimedOut means that a command was killed because its timeout had passed.
 var ErrTimedOut = errors.New("command timed out")
 
-// marked adds a kind, such as ErrInvalid, to an error without changing the error's text.
+// marked adds a kind of error, such as ErrInvalid, without changing the error's text.
 type marked struct {
 	error
 	kind error
@@ -39,10 +39,11 @@ func (m *marked) Unwrap() []error { return []error{m.error, m.kind} }
 type Target struct {
 	ID        string        // container ID of the runtime
 	Container *v1.Container // used to look up ports by name
-	IP        string        // of the pod: used if an action names no host
+	IP        string        // the pod's address, which is used if an action specifies no host
 }
 
-// Address returns the address for a call: the host of the action, or else the pod's IP, and the port number.
+// Address returns the address for a call. It consists of the port number and the host of the action, or the pod's IP
+// if the action has no host.
 func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
 	n, err := t.port(port)
 	if err != nil {
@@ -83,7 +84,7 @@ func (t Target) named(name string) (int, error) {
 // Config configures a Caller.
 type Config struct {
 	Runtime cri.Runtime
-	Version string // of Kubernetes, for the User-Agent header; for example v1.36.3
+	Version string // the Kubernetes version for the User-Agent header, for example v1.36.3
 }
 
 // A Caller makes calls. It is safe for concurrent use.
@@ -99,7 +100,7 @@ func (c *Caller) agent(purpose string) string {
 	return "kube-" + purpose + "/" + major + "." + minor
 }
 
-// withTimeout returns a context with a timeout. A timeout of 0 means no timeout.
+// withTimeout returns a context with a timeout. A timeout of 0 means that there is no timeout.
 func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
@@ -107,7 +108,7 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeout(ctx, timeout)
 }
 
-// dialer returns a dialer without TCP keep-alive, because a connection carries only one call.
+// dialer returns a dialer without TCP keep-alive, because each connection is used for only one call.
 func dialer() *net.Dialer { return &net.Dialer{KeepAlive: -1} }
 
 // Connect opens a TCP connection and closes it. A timeout of 0 means that only ctx limits the call.

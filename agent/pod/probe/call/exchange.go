@@ -17,9 +17,9 @@ import (
 // handshakeTimeout is the timeout of the TLS handshake. It also applies to calls without a timeout.
 const handshakeTimeout = 10 * time.Second
 
-// An exchange is a RoundTripper that opens a connection for one HTTP/1.1 request and its response. It replaces
-// http.Transport, which starts goroutines for a connection pool, and logs data that a server sends unrequested: with
-// HTTP/2 frame by frame, so a pod could fill the log.
+// An exchange is a RoundTripper that opens one connection for one HTTP/1.1 request and its response. It replaces
+// http.Transport, which starts goroutines for a connection pool and logs data that a server sends without a request.
+// With HTTP/2 it logs each frame, so that a pod could fill the log.
 type exchange struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -35,7 +35,8 @@ func (exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	closing := func() error { stop(); return conn.Close() }
 	resp, err := sendRequest(conn, req)
-	// The server answered because its side saw the end of the call, before the connection was closed here.
+	// The server only responded because it had seen that the call was cancelled, before the connection was closed
+	// here.
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -105,7 +106,7 @@ func sendRequest(conn net.Conn, req *http.Request) (*http.Response, error) {
 		case err != nil:
 			return nil, fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", err)
 		case resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols:
-			continue // an informational response: the final one follows
+			continue // an informational response; the final one follows
 		}
 		limit.N = math.MaxInt64
 		return resp, nil
@@ -115,7 +116,7 @@ func sendRequest(conn net.Conn, req *http.Request) (*http.Response, error) {
 // A body closes its connection when it is closed.
 type body struct {
 	io.ReadCloser
-	ctx   context.Context // of the request; its error replaces the error of a failed read
+	ctx   context.Context // context of the request; its error replaces the error of a failed read
 	close func() error
 }
 

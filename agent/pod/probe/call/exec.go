@@ -24,10 +24,10 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("command '%s' exited with %d: %s", strings.Join(e.Command, " "), e.Code, e.Stderr)
 }
 
-// Exec runs a command in a container and returns the first MaxOutput bytes of its output, stdout first. If the
-// timeout passes, the command is killed and the error is ErrTimedOut. The command is also killed when ctx ends. A
-// timeout of 0 means that only ctx limits the command. If the command exits with a code other than 0, the error is an
-// *ExitError. Any other error means that the command could not be run.
+// Exec runs a command in a container and returns the first MaxOutput bytes of its output: stdout, followed by stderr.
+// If the timeout passes, the command is killed and the error is ErrTimedOut. The command is also killed when ctx
+// ends. A timeout of 0 means that only ctx limits the command. If the command exits with a code other than 0, the
+// error is an *ExitError. Any other error means that the command could not be run.
 func (c *Caller) Exec(ctx context.Context, id string, command []string, timeout time.Duration) ([]byte, error) {
 	stdout, stderr, code, err := c.run(ctx, id, command, timeout)
 	switch {
@@ -44,11 +44,11 @@ func (c *Caller) Exec(ctx context.Context, id string, command []string, timeout 
 	return clip(out), err
 }
 
-// killTime is the additional time for a runtime behind a socket to kill a command after its timeout.
+// killTime is the additional time that a runtime behind a socket has to kill a command after its timeout.
 const killTime = 2 * time.Minute
 
-// run streams the output if the runtime is in this process, so that only the part to keep is in memory. A runtime
-// behind a socket returns up to 16 MiB at once.
+// run streams the output if the runtime is in this process, so that only the part that is kept is in memory. A
+// runtime behind a socket returns up to 16 MiB at once.
 func (c *Caller) run(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32,
 	err error) {
 	s, ok := c.Runtime.(cri.Streamer)
@@ -72,7 +72,7 @@ func (c *Caller) run(ctx context.Context, id string, command []string, timeout t
 	return out.Bytes(), errs.Bytes(), code, err
 }
 
-// clip returns a copy of the first MaxOutput bytes, so that the rest can be freed.
+// clip returns a copy of the first MaxOutput bytes, so that the memory of the rest can be freed.
 func clip(b []byte) []byte { return bytes.Clone(b[:min(len(b), MaxOutput)]) }
 
 // headBuffer keeps the first MaxOutput bytes that are written to it.

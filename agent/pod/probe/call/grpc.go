@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// windowSize is the flow-control window of a gRPC connection: the smallest that gRPC accepts.
+// windowSize is the flow-control window of a gRPC connection. It is the smallest that gRPC accepts.
 const windowSize = 64 << 10
 
-// Check reports through the gRPC health checking protocol whether a service of the server is serving. If not, the
-// error gives the reason. A timeout of 0 means that only ctx limits the call.
+// Check reports whether a service of the server is serving, by the gRPC health checking protocol. If it is not, the
+// error contains the reason. A timeout of 0 means that only ctx limits the call.
 func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout time.Duration) error {
 	address, err := t.Address("", intstr.FromInt32(a.Port))
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 	}
 }
 
-// waitReady connects, repeatedly if necessary, until the gRPC connection is ready or ctx ends.
+// waitReady connects until the gRPC connection is ready or ctx ends. If an attempt fails, it tries again.
 func waitReady(ctx context.Context, conn *grpc.ClientConn) error {
 	for {
 		conn.Connect()

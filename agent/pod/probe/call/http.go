@@ -32,9 +32,9 @@ const (
 )
 
 // Get sends the HTTP request of an action and returns the response, whatever its status. A timeout of 0 means that
-// only ctx limits the call. It follows redirects to the host of the action. A redirect to another host is returned as
-// the response. It does not verify the certificate of an HTTPS server, because the pod's spec does not say which
-// certificate to expect.
+// only ctx limits the call. It follows redirects to the host of the action. A redirect to another host is not
+// followed, but returned as the response. It does not verify the certificate of an HTTPS server, because the pod's
+// spec does not say which certificate to expect.
 func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose string, timeout time.Duration) (Response, error) {
 	req, err := c.request(t, a, purpose)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose
 	}
 	withTimeout, stop := withTimeout(ctx, timeout)
 	defer stop()
-	// timeoutError uses the words of net/http, because people search for them.
+	// timeoutError returns an error with the text that net/http uses, because users search for it.
 	timeoutError := func(err error, when string) error {
 		if withTimeout.Err() == nil || ctx.Err() != nil {
 			return err
@@ -90,14 +90,14 @@ func (c *Caller) request(t Target, a *v1.HTTPGetAction, purpose string) (*http.R
 	}
 	if req.Header["Accept"] == nil {
 		req.Header.Set("Accept", "*/*")
-	} else if req.Header.Get("Accept") == "" { // an empty value means: send no Accept header
+	} else if req.Header.Get("Accept") == "" { // an empty value means that no Accept header is sent
 		req.Header.Del("Accept")
 	}
 	req.Host = req.Header.Get("Host")
 	return req, nil
 }
 
-// sameHost follows redirects only to the same host, on any port, so that a pod cannot make its node call other hosts.
+// sameHost allows redirects only to the same host, on any port, so that a pod cannot make the node call other hosts.
 func sameHost(next *http.Request, via []*http.Request) error {
 	if next.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse

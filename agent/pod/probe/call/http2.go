@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// wantsHTTP2 reports whether a call failed because the TLS server does not speak HTTP/1.1.
+// wantsHTTP2 reports whether a call failed because the TLS server does not support HTTP/1.1.
 func wantsHTTP2(err error) bool { return strings.Contains(err.Error(), "tls: no application protocol") }
 
-// callByHTTP2 repeats a call for a server that speaks only HTTP/2. Such servers are rare. The connection pool is
-// closed with the response. A kubelet offers both protocols in one handshake.
+// callByHTTP2 repeats a call for a server that supports only HTTP/2. Such servers are rare. The connection pool is
+// closed together with the response. A kubelet offers both protocols in one handshake.
 func callByHTTP2(req *http.Request) (*http.Response, error) {
 	pool := &http.Transport{
 		DialContext: dialer().DialContext, TLSHandshakeTimeout: handshakeTimeout,

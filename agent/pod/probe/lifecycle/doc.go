@@ -5,7 +5,7 @@
 //	   '-----Returned(id)--> Dir/ID, while the container is there
 //	plan.Input <--Has(id)------'
 //
-// Dir is on tmpfs: like running containers it outlives the agent, but not a reboot. A container is marked only after
-// its hook has returned. If the agent dies before that, the hook runs again: hooks are delivered at least once. A
-// restarted kubelet leaves such a hook unfinished.
+// Dir is on tmpfs: like running containers, it survives the end of the agent but not a reboot. A container is marked
+// only after its hook has returned. If the agent ends before that, the hook runs again. So each hook runs at least
+// once. A kubelet that restarts does not repeat such a hook.
 package lifecycle

@@ -30,10 +30,10 @@ type Caller interface {
 type Config struct {
 	Caller Caller
 	Events event.Sink
-	Dir    string // directory of the marks; it is created
+	Dir    string // directory of the marks, which New creates
 }
 
-// Hooks runs hooks and stores marks. It is safe for concurrent use.
+// Hooks runs hooks and stores which of them have returned. It is safe for concurrent use.
 type Hooks struct {
 	c                    Config
 	fallbacks, sleepsCut prometheus.Counter
@@ -42,7 +42,7 @@ type Hooks struct {
 	returned map[string]struct{} // by container ID
 }
 
-// Open returns Hooks with the marks that an earlier run of the agent stored.
+// Open returns Hooks with the marks that an earlier agent has stored.
 func Open(c Config) (*Hooks, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a place for what is known of hooks: %w", err)
@@ -77,8 +77,8 @@ func (h *Hooks) Has(id string) bool {
 	return ok
 }
 
-// Returned marks a container whose postStart hook has returned. If the mark cannot be stored, it is lost with this
-// process.
+// Returned marks a container, because its postStart hook has returned. If the mark cannot be stored, it is lost when
+// this process ends.
 func (h *Hooks) Returned(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +131,7 @@ func (h *Hooks) Keep(exists func(id string) bool) error {
 	return errors.Join(errs...)
 }
 
-// markPath returns the path of a container's mark. It checks the ID, which the runtime chose.
+// markPath returns the path of a container's mark. It validates the container's ID, which comes from the runtime.
 func (h *Hooks) markPath(id string) (string, error) {
 	if id == "" || id == "." || id == ".." || strings.ContainsAny(id, "/\x00") {
 		return "", fmt.Errorf("%q is no ID of a container", id)
@@ -139,11 +139,11 @@ func (h *Hooks) markPath(id string) (string, error) {
 	return filepath.Join(h.c.Dir, id), nil
 }
 
-// maxOutput is the maximum number of bytes of a command's output in an error message, which becomes part of the pod's
-// status.
+// maxOutput is the maximum number of bytes of a command's output in an error message. The message becomes part of the
+// pod's status.
 const maxOutput = 1 << 10
 
-// Run runs a hook until the hook returns or ctx ends. Its error messages are those of a kubelet.
+// Run runs a hook until the hook returns or ctx ends. Its error messages are the same as a kubelet's.
 func (h *Hooks) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, hook *v1.LifecycleHandler) error {
 	suffix := fmt.Sprintf("for Container %q in Pod %q failed - error", ctr.Name, fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID))
 	switch {
@@ -162,14 +162,14 @@ func (h *Hooks) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id stri
 			h.sleepsCut.Inc()
 			return fmt.Errorf("Sleep lifecycle hook (%d) %s: %w", hook.Sleep.Seconds, suffix, err)
 		}
-	default: // also tcpSocket, which the API has only for compatibility
+	default: // also a tcpSocket, which the API accepts only for compatibility
 		return fmt.Errorf("Cannot run handler: invalid handler: %v", hook)
 	}
 	return nil
 }
 
-// get sends the HTTP request of a hook. Any response is success. If the action specifies HTTPS but the server speaks
-// HTTP, get repeats the request over HTTP, without the Authorization header.
+// get sends the HTTP request of a hook. Any response counts as success. If the action specifies HTTPS but the server
+// responds with HTTP, get repeats the request over HTTP, without the Authorization header.
 func (h *Hooks) get(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, a *v1.HTTPGetAction) error {
 	t := call.Target{ID: id, Container: ctr, IP: pod.Status.PodIP}
 	_, err := h.c.Caller.Get(ctx, t, a, call.Lifecycle, 0)

@@ -18,37 +18,38 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Node contains the facts about the node that admission checks pods against.
+// Node contains the facts about the node that are needed for admission.
 type Node struct {
 	Name        string
 	OS, Arch    string            // runtime.GOOS, runtime.GOARCH
-	Labels      map[string]string // of the node
-	Taints      []v1.Taint        // of the node
-	Allocatable v1.ResourceList   // nil means that resources are not checked
-	AppArmor    error             // why AppArmor profiles are not enforced; nil if they are
-	SELinux     error             // why SELinux labels are not enforced; nil if they are
-	Sysctls     []string          // allowed in addition to the safe ones; a trailing * matches any suffix
-	Quotas      bool              // the file system of volumes supports project quotas
-	Limits      bool              // local storage is measured, and its limits are enforced by eviction
-	Off         bool              // the machine is shutting down: no pod is admitted
-	// StaticCPU and StaticMemory mean that guaranteed pods have exclusive CPUs or memory, which a resize cannot
+	Labels      map[string]string // labels of the node
+	Taints      []v1.Taint        // taints of the node
+	Allocatable v1.ResourceList   // if nil, resources are not checked
+	AppArmor    error             // reason why AppArmor profiles are not enforced; nil if they are enforced
+	SELinux     error             // reason why SELinux labels are not enforced; nil if they are enforced
+	Sysctls     []string          // sysctls that are allowed in addition to the safe ones; a trailing * matches any suffix
+	Quotas      bool              // set if the file system of the volumes supports project quotas
+	Limits      bool              // set if local storage is measured, and its limits are enforced by eviction
+	Off         bool              // set if the machine is shutting down; then no pod is admitted
+	// StaticCPU and StaticMemory are set if guaranteed pods have exclusive CPUs or memory, which a resize cannot
 	// change.
 	StaticCPU, StaticMemory bool
 
 	Pressures []v1.NodeConditionType // pressure conditions of the node
 }
 
-// A Rejection contains a kubelet's reason and message for a pod that may not run.
+// A Rejection is a kubelet's reason and message why a pod may not run.
 type Rejection struct{ Reason, Message string }
 
 func reject(reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// OfResources reports whether a pod was rejected only for lack of resources. All other checks precede it.
+// OfResources reports whether a lack of resources is the only reason why a pod was rejected. It is the only one,
+// because all other checks precede that of the resources.
 func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
 
-// A Holder is a pod with its host ports and resource requests. They are computed once, because each new pod is
+// A Holder is a pod with its host ports and resource requests. These are computed only once, because each new pod is
 // compared with all others.
 type Holder struct {
 	Pod      *v1.Pod
@@ -56,15 +57,15 @@ type Holder struct {
 	requests v1.ResourceList
 }
 
-// Hold computes the Holder of a pod. The pod must not be changed afterwards.
+// Hold returns the Holder of a pod. The pod must not be changed afterwards.
 func Hold(pod *v1.Pod) *Holder {
 	h := &Holder{Pod: pod, ports: hostPorts(pod), requests: demand.Requests(unclaimed(pod))}
 	h.requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return h
 }
 
-// unclaimed returns a pod without the resource requests that the scheduler has turned into resource claims. The node
-// does not count those.
+// unclaimed returns the pod without those resource requests that the scheduler has turned into resource claims. The
+// node does not count these requests.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/5004-dra-extended-resource
 func unclaimed(pod *v1.Pod) *v1.Pod {
 	st := pod.Status.ExtendedResourceClaimStatus
@@ -82,8 +83,8 @@ func unclaimed(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// AtLeast raises the requests of a pod to at least these. It is for a pod that is being resized, whose containers may
-// still have more than its spec says. It must be called before the Holder is shared.
+// AtLeast raises the requests of a pod to at least these values. Use it for a pod that is being resized, whose
+// containers may still have more resources than its spec says. It must be called before the Holder is shared.
 func (h *Holder) AtLeast(requests v1.ResourceList) {
 	for name, q := range requests {
 		if have, ok := h.requests[name]; !ok || q.Cmp(have) > 0 {
@@ -92,8 +93,8 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 	}
 }
 
-// Admit decides whether a pod may run beside others, which are the admitted pods that have not ended. It returns nil
-// if the pod may run.
+// Admit decides whether a pod may run in addition to others, which must be the admitted pods that have not ended. It
+// returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, off, operatingSystem, nodeName, selector, affinity,
 		taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
@@ -104,9 +105,9 @@ func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// pressure rejects pods that could make a pressure worse. Under memory pressure alone these are the best-effort pods
-// that do not tolerate it. Under any other pressure these are all pods that are not critical.
-// https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-conditions
+// pressure rejects pods that could increase a pressure on the node. If memory pressure is the only pressure, these
+// are the best-effort pods that do not tolerate it. Under any other pressure, these are all pods that are not
+// critical. https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-conditions
 func pressure(h *Holder, _ []*Holder, n Node) *Rejection {
 	if len(n.Pressures) == 0 || Critical(h.Pod) {
 		return nil
@@ -165,8 +166,8 @@ func selector(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// affinity checks the pod's required node affinity against the node's labels and name. The scheduler alone uses
-// preferences. https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
+// affinity compares the pod's required node affinity with the node's labels and name. Only the scheduler uses
+// preferred affinities. https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
 func affinity(h *Holder, _ []*Holder, n Node) *Rejection {
 	a := h.Pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -182,8 +183,9 @@ func affinity(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// taints rejects a pod from the API server that a NoExecute taint of the node would evict at once. Static pods belong
-// to the node and ignore its taints. https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+// taints rejects a pod from the API server if a NoExecute taint of the node would evict it at once. Static pods
+// belong to the node and ignore its taints.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 func taints(h *Holder, _ []*Holder, n Node) *Rejection {
 	if h.Pod.Annotations[keys.ConfigSource] != keys.SourceAPI {
 		return nil
@@ -206,7 +208,7 @@ func duplicate(h *Holder, others []*Holder, _ Node) *Rejection {
 	return nil
 }
 
-// A port is a host port on one address of the host, or on all.
+// A port is a host port, on one or all of the host's addresses.
 type port struct {
 	protocol v1.Protocol
 	number   int32
@@ -257,14 +259,14 @@ func resources(h *Holder, others []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// A shortage is a resource of which a pod requests more than is free. CPU is in thousandths, other resources are in
-// their usual unit.
+// A shortage describes a resource of which a pod requests more than is free. Amounts of CPU are in thousandths, those
+// of other resources in their usual unit.
 type shortage struct {
 	name               v1.ResourceName
 	asked, taken, have int64
 }
 
-// shortages returns the resources that a pod lacks beside the others, by name.
+// shortages returns the resources of which too little is free for the pod beside the others, sorted by name.
 func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	if n.Allocatable == nil {
 		return nil
@@ -291,8 +293,8 @@ func shortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 }
 
 // Extended reports whether a resource is an extended resource. An extended resource that the node does not have is
-// not checked, as in a kubelet: a pod that bypassed the scheduler, or that started before its device plugin, runs
-// without being counted.
+// not checked, as in a kubelet. A pod that bypassed the scheduler, or that started before its device plugin, then
+// runs without being counted.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 func Extended(name v1.ResourceName) bool {
 	s := string(name)

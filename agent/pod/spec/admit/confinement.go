@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// apparmor rejects a pod with an AppArmor profile if the node cannot enforce it, as a kubelet does.
+// apparmor rejects a pod with an AppArmor profile that the node cannot enforce, like a kubelet.
 // https://kubernetes.io/docs/tutorials/security/apparmor/
 func apparmor(h *Holder, _ []*Holder, n Node) *Rejection {
 	pod := h.Pod
@@ -22,12 +22,13 @@ func apparmor(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// unconfinedSELinux is the type of containers that SELinux does not confine. It needs no SELinux on the host.
+// unconfinedSELinux is the SELinux type of containers that SELinux does not confine. A host without SELinux supports
+// it.
 const unconfinedSELinux = "spc_t"
 
-// selinux rejects a pod with SELinux options if the node cannot enforce them. A kubelet leaves the check to the
-// runtime, which without SELinux ignores the options. A pod that sets only a level is admitted: the level serves to
-// share volumes among pods, which without SELinux needs no label. Such a level is reported as an ignored field (see
+// selinux rejects a pod with SELinux options that the node cannot enforce. A kubelet does not check them. A runtime
+// without SELinux ignores the options. A pod that sets only a level is admitted: the level is for sharing volumes
+// among pods, which needs no label on a host without SELinux. Such a level is reported as an ignored field (see
 // IgnoredFields).
 func selinux(h *Holder, _ []*Holder, n Node) *Rejection {
 	if n.SELinux == nil {
@@ -42,7 +43,7 @@ func selinux(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// seLinuxOptions returns the options of a container, or else those of its pod.
+// seLinuxOptions returns the options of a container. If it has none, it returns those of its pod.
 func seLinuxOptions(pod *v1.Pod, c *v1.Container) v1.SELinuxOptions {
 	if c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil {
 		return *c.SecurityContext.SELinuxOptions

@@ -2,5 +2,5 @@
 //
 //	pod, the pods admitted before it, Node --> Admit --> nil, or why not
 //
-// Admission is an action of the plan. Package agent/pod/life/pods carries it out and stores the decision.
+// Admission is an action of the plan. Package agent/pod/life/pods performs the action and stores the decision.
 package admit

@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// An Ignored is a field that a pod may set although it has no effect on this node. It is reported to people.
+// An Ignored is a field that a pod may set but that has no effect on this node. It is reported to users.
 type Ignored struct {
-	Field   string // such as spec.volumes[1].emptyDir.sizeLimit
-	Instead string // what happens instead, as the rest of a sentence that begins with the field
+	Field   string // path of the field, such as spec.volumes[1].emptyDir.sizeLimit
+	Instead string // what happens instead; the rest of a sentence that begins with the field
 }
 
 func (i Ignored) String() string { return i.Field + " " + i.Instead }
@@ -19,7 +19,7 @@ func (i Ignored) String() string { return i.Field + " " + i.Instead }
 // maxSentence is the maximum length of a Sentence in bytes, so that it fits into an event.
 const maxSentence = 1000
 
-// Sentence describes all ignored fields in one line.
+// Sentence returns one line that describes all ignored fields.
 func Sentence(list []Ignored) string {
 	var b strings.Builder
 	b.WriteString("This node accepts fields that do not act: ")
@@ -44,9 +44,9 @@ type ignored struct {
 	instead string
 }
 
-// IgnoredFields lists the fields of a pod that have no effect on the node, in the order of the manifest. When a field
-// is implemented, remove its row here: the warnings of islet apply, the event FieldIgnored and the line in islet
-// status come from these rows.
+// IgnoredFields returns the fields of a pod that have no effect on the node, in the order of the manifest. When a
+// field has been implemented, remove its row here. These rows are the source of the warnings of islet apply, of the
+// event FieldIgnored and of a line in islet status.
 func IgnoredFields(pod *v1.Pod, n Node) (out []Ignored) {
 	eachContainer(pod, func(at *field.Path, c *v1.Container) {
 		level := n.SELinux != nil && seLinuxOptions(pod, c).Level != ""
@@ -85,7 +85,7 @@ func listed(out []Ignored, rows []ignored) []Ignored {
 	return out
 }
 
-// eachContainer visits init containers, then containers.
+// eachContainer calls the function for the init containers, and then for the main containers.
 func eachContainer(pod *v1.Pod, visit func(*field.Path, *v1.Container)) {
 	spec := field.NewPath("spec")
 	for i := range pod.Spec.InitContainers {

@@ -11,11 +11,11 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// Critical reports whether other pods are preempted for a pod.
+// Critical reports whether other pods are preempted for this pod.
 func Critical(pod *v1.Pod) bool { return demand.Critical(pod) }
 
-// yields reports whether a pod may be preempted for another one. Two pods never yield to each other, so there are no
-// cycles.
+// yields reports whether a pod may be preempted for another pod. For two pods it is never true in both directions, so
+// that there are no cycles.
 func yields(pod, to *v1.Pod) bool {
 	if Critical(to) && !Critical(pod) {
 		return true
@@ -23,16 +23,16 @@ func yields(pod, to *v1.Pod) bool {
 	return pod.Spec.Priority != nil && to.Spec.Priority != nil && *pod.Spec.Priority < *to.Spec.Priority
 }
 
-// A Sacrifice lists the pods that have to end so that a critical pod can run.
+// A Sacrifice contains the pods that must end so that a critical pod can run.
 type Sacrifice struct {
-	Pods   []*Holder       // empty if there is enough room already
-	Signal v1.ResourceName // the first resource that the critical pod lacks, for the metric
+	Pods   []*Holder       // empty if enough resources are free already
+	Signal v1.ResourceName // the first resource of which too little is free for the critical pod; for the metric
 }
 
-// Preempt selects the pods that have to end so that a critical pod can run, which was rejected only for lack of
-// resources. It selects as few guaranteed pods as possible, then as few burstable and best-effort ones, and among
-// these the ones that free the least beyond the need. Pods in beside are never selected. It returns false if the pod
-// is not critical, or if ending all pods that yield would not free enough.
+// Preempt selects the pods that must end so that a critical pod can run which was rejected only for lack of
+// resources. It selects as few guaranteed pods as possible, then as few burstable and then best-effort ones. Among
+// these it prefers the pods that free the least beyond the need. Pods in beside are never selected. It returns false
+// if the pod is not critical, or if ending all pods that yield would not free enough.
 func Preempt(pod *Holder, others, beside []*Holder, n Node) (Sacrifice, bool) {
 	need := shortages(pod, slices.Concat(others, beside), n)
 	if !Critical(pod.Pod) {
@@ -63,12 +63,12 @@ func Preempt(pod *Holder, others, beside []*Holder, n Node) (Sacrifice, bool) {
 	return Sacrifice{Pods: want.spare(slices.Concat(sure, burst, effort)), Signal: need[0].name}, true
 }
 
-// wants contains the amount to free of each resource. All amounts are positive.
+// wants contains the amount of each resource that must be freed. All amounts are positive.
 type wants map[v1.ResourceName]int64
 
 func (h *Holder) holds(name v1.ResourceName) int64 { return figure(name, h.requests[name]) }
 
-// without returns what is still to be freed after the given pods have ended.
+// without returns the amounts that must still be freed after the given pods have ended.
 func (w wants) without(pods []*Holder) wants {
 	left := wants{}
 	for name, q := range w {
@@ -82,8 +82,8 @@ func (w wants) without(pods []*Holder) wants {
 	return left
 }
 
-// choose selects the pod with the smallest distance, again and again, until enough is freed. The pods must be able to
-// free enough.
+// choose repeatedly selects the pod with the smallest distance, until enough is freed. The pods together must be able
+// to free enough.
 func (w wants) choose(pods []*Holder) (chosen []*Holder) {
 	pods = slices.Clone(pods)
 	for len(w) > 0 && len(pods) > 0 {
@@ -97,8 +97,8 @@ func (w wants) choose(pods []*Holder) (chosen []*Holder) {
 	return chosen
 }
 
-// distance measures how much is still to be freed after the end of a pod: the sum of the squares of the remaining
-// fraction of each resource.
+// distance measures how much must still be freed after a pod has ended: the sum of the squares of the remaining
+// fractions of all resources.
 func (w wants) distance(h *Holder) (d float64) {
 	for _, name := range slices.Sorted(maps.Keys(w)) {
 		if left := w[name] - h.holds(name); left > 0 {
@@ -108,7 +108,7 @@ func (w wants) distance(h *Holder) (d float64) {
 	return d
 }
 
-// spare drops chosen pods that are not needed, beginning with the first.
+// spare removes pods from the selection that are not needed, starting with the first.
 func (w wants) spare(chosen []*Holder) []*Holder {
 	for i := 0; i < len(chosen); {
 		if rest := slices.Delete(slices.Clone(chosen), i, i+1); len(w.without(rest)) == 0 {

@@ -7,8 +7,9 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safe lists the sysctls that a pod may set without affecting other pods: each is namespaced and limited to the
-// namespace. https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/#safe-and-unsafe-sysctls
+// safe lists the sysctls that a pod may set without affecting other pods. Each of them is namespaced, and its effect
+// is limited to the namespace.
+// https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/#safe-and-unsafe-sysctls
 func safe() []string {
 	return []string{
 		"kernel.shm_rmid_forced",
@@ -28,8 +29,8 @@ func safe() []string {
 	}
 }
 
-// sysctls rejects sysctls that are neither safe nor allowed by the configuration. It also rejects those that would be
-// set on the host, because the pod uses the host's namespace or the sysctl is not namespaced.
+// sysctls rejects a pod with sysctls that are neither safe nor allowed by the configuration. It also rejects a pod
+// whose sysctls would be set on the host, because the pod uses the host's namespace or the sysctl is not namespaced.
 func sysctls(h *Holder, _ []*Holder, n Node) *Rejection {
 	pod := h.Pod
 	if pod.Spec.SecurityContext == nil {

@@ -27,8 +27,8 @@ func Of(spec *v1.PodSpec) *v1.PodSpec {
 	return &v1.PodSpec{Resources: spec.Resources, InitContainers: part(spec.InitContainers), Containers: part(spec.Containers)}
 }
 
-// Apply returns the pod with its allocated resources. If they equal the wanted ones, it returns the pod itself, else
-// a copy that shares everything that is unchanged.
+// Apply returns the pod with its allocated resources. If they equal the wanted ones, it returns the pod itself,
+// otherwise a copy that shares everything unchanged with the pod.
 func Apply(pod *v1.Pod, given *v1.PodSpec) *v1.Pod {
 	if given == nil || Same(&pod.Spec, given) {
 		return pod
@@ -71,22 +71,22 @@ func find(list []v1.Container, name string) *v1.Container {
 	return &list[i]
 }
 
-// A Refusal is the reason why a pod keeps its allocated resources. A deferred resize is decided again later.
+// A Refusal is the reason why a pod keeps its allocated resources. A deferred resize is decided on again later.
 type Refusal struct {
 	Reason  string // v1.PodReasonDeferred, v1.PodReasonInfeasible
 	Message string
-	Detail  string // label for metrics, if the resize is infeasible
-	Lacks   bool   // deferred for lack of resources; for a critical pod, other pods are preempted
+	Detail  string // label for metrics if the resize is infeasible
+	Lacks   bool   // the resize is deferred for lack of resources; for a critical pod, other pods are preempted
 }
 
-// Decide decides whether a pod may have its wanted resources beside the others. It returns nil if the pod may have
-// them. The cases that are infeasible here are also rejected by the API server.
+// Decide decides whether a pod may have its wanted resources in addition to those of the others. It returns nil if it
+// may have them. The API server also rejects resizes that are infeasible here.
 func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Refusal {
 	infeasible := func(detail, message string) *Refusal {
 		return &Refusal{Reason: v1.PodReasonInfeasible, Message: message, Detail: detail}
 	}
 	switch {
-	case demand.Class(wanted) != demand.Class(allocated): // the cgroup's path depends on the class
+	case demand.Class(wanted) != demand.Class(allocated): // the cgroup's path depends on the QoS class
 		return infeasible("qos_class", "Pod QOS Class may not change as a result of resizing")
 	case takesAway(&wanted.Spec, &allocated.Spec):
 		return infeasible("limit_removed", "resource limits cannot be removed")
@@ -109,8 +109,8 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	return nil
 }
 
-// anyResource reports whether visit returns true for the wanted and allocated resources of the pod or of one of its
-// containers.
+// anyResource reports whether visit returns true for the wanted and the allocated resources of the pod or of any of
+// its containers.
 func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceRequirements) bool) bool {
 	of := func(r *v1.ResourceRequirements) v1.ResourceRequirements {
 		if r == nil {
@@ -165,14 +165,14 @@ func changesOthers(wanted, allocated *v1.PodSpec) bool {
 	})
 }
 
-// A Waiter is a pod whose resize is not decided yet or deferred.
+// A Waiter is a pod with a resize that is deferred or not decided on yet.
 type Waiter struct {
 	Wanted, Allocated *v1.Pod
 	Since             time.Time // when it began to wait; zero if it is new
 }
 
-// Sort orders the pods for a decision: first those that request no more than they have, then by priority, then
-// guaranteed pods, then by the time since which they wait.
+// Sort sorts the pods for a decision: pods that request no more than they have come first, then pods by priority,
+// then guaranteed pods, then pods by the time for which they have waited.
 func Sort(list []Waiter) {
 	rank := func(yes bool) int {
 		if yes {
@@ -180,7 +180,7 @@ func Sort(list []Waiter) {
 		}
 		return 1
 	}
-	since := func(w Waiter) time.Time { // a new waiter is last
+	since := func(w Waiter) time.Time { // a new waiter is the last
 		if w.Since.IsZero() {
 			return time.Unix(1<<40, 0)
 		}

@@ -1,11 +1,11 @@
-// Package allocate decides whether a running pod may have other CPU and memory than it was admitted with (KEP-1287,
-// KEP-5419). It is pure.
+// Package allocate decides whether a running pod may have amounts of CPU and memory other than those with which it
+// was admitted (KEP-1287, KEP-5419). It is pure.
 //
 //	the pod as wanted, as allocated, the other pods, Node --> Decide --> nil, or why not
 //	those that wait --> Sort --> the order in which room is given to them
 //	the pod as wanted, what is allocated --> Apply --> the pod that the node runs
 //
-// Allocation is an action of the plan. Package agent/pod/life/pods carries it out and stores the decision.
+// Allocation is an action of the plan. Package agent/pod/life/pods performs the action and stores the decision.
 //
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 package allocate

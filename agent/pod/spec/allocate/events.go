@@ -15,7 +15,7 @@ const (
 	Failed     = "ResizeError"
 )
 
-// summary is the part of a pod that is in the message of such an event.
+// summary is the description of a pod in the message of such an event.
 type summary struct {
 	InitContainers []part `json:"initContainers,omitempty"`
 	Containers     []part `json:"containers,omitempty"`
@@ -28,8 +28,8 @@ type part struct {
 	Resources v1.ResourceRequirements `json:"resources"`
 }
 
-// Message returns the message of an event: what happened, followed by the pod's resources, their generation and the
-// problem as JSON. problem is empty if the resize has not failed.
+// Message returns the message of an event. It says what happened and contains, as JSON, the pod's resources, their
+// generation and the problem. problem is empty if the resize has not failed.
 func Message(what string, pod *v1.Pod, generation int64, problem string) string {
 	s := summary{Generation: generation, Error: problem}
 	for _, c := range pod.Spec.InitContainers {

@@ -1,10 +1,10 @@
-// Package hostport finds host ports of pods on which a program of the host already listens. Traffic to such a port
-// reaches only one of the two.
+// Package hostport finds host ports of pods that conflict with a program that listens on the host. Traffic to such a
+// port reaches only one of the two.
 //
 //	pod's hostPorts --+
 //	                  +--> Taken --> an event of the pod (Hook), a finding of islet doctor
 //	/proc/net/{tcp,tcp6,udp,udp6} --> Listening
 //
-// The sockets are read when the sandbox or a container of a pod with host ports is about to be run.
+// The sockets are read when the sandbox or a container of a pod with host ports is about to start.
 // https://kubernetes.io/docs/concepts/services-networking/connect-applications-service/
 package hostport

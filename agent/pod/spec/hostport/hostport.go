@@ -27,7 +27,7 @@ type Socket struct {
 	Address  netip.AddrPort
 }
 
-// maxTable is how many bytes of a table of the kernel are read: about a hundred thousand sockets.
+// maxTable is the maximum number of bytes that are read of a kernel table, which is about a hundred thousand sockets.
 const maxTable = 16 << 20
 
 // States of a socket in the kernel's tables.
@@ -36,8 +36,8 @@ const (
 	udpUnjoined = "07" // bound but not connected
 )
 
-// Listening reads the listening sockets of the host whose root directory is given. A table that the kernel does not
-// have, such as one of IPv6, counts as empty.
+// Listening returns the listening sockets of the host with the given root directory. A table that the kernel does not
+// have, such as a table for IPv6, is treated as empty.
 func Listening(host fs.FS) ([]Socket, error) {
 	var all []Socket
 	for _, table := range []struct {
@@ -63,8 +63,8 @@ func Listening(host fs.FS) ([]Socket, error) {
 	return all, nil
 }
 
-// parse reads a table of sockets. After a header, each line is a socket: its second word is the local address, its
-// fourth the state. Other lines are skipped.
+// parse parses a table of sockets. The first line is a header. In each other line, the second word is the local
+// address of a socket and the fourth is its state. It skips lines that do not have this format.
 func parse(r io.Reader, state string) (found []netip.AddrPort, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -129,9 +129,9 @@ func (s Socket) meets(protocol v1.Protocol, ip string, port int32) bool {
 // Reason is the reason of the event.
 const Reason = "HostPortConflict"
 
-// A Hook reports taken host ports when the sandbox or a container of a pod is about to be run. The pod runs
-// nevertheless, as with a kubelet. A pod with hostNetwork is not checked: its program listens itself, and fails if the
-// port is taken.
+// A Hook reports host ports that are in use when the sandbox or a container of a pod is about to start. The pod is
+// started nevertheless, as with a kubelet. A pod with hostNetwork is not checked: its own program listens, and fails
+// if the port is in use.
 type Hook struct {
 	Host   fs.FS // root directory of the host
 	Events event.Sink
@@ -147,7 +147,7 @@ func (h Hook) Sandbox(_ context.Context, pod *v1.Pod, _ *api.PodSandboxConfig) e
 		return nil
 	}
 	sockets, err := Listening(h.Host)
-	if err != nil { // the pod runs nevertheless
+	if err != nil { // the pod is started nevertheless
 		h.Log.Debug("cannot find out whether host ports are taken", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
 		return nil
 	}

@@ -14,22 +14,22 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// An Attempt describes the start of a container for which a configuration is made.
+// An Attempt describes one start of a container.
 type Attempt struct {
 	Number uint32
-	Streak uint32     // consecutive crashes before this attempt
+	Streak uint32     // number of consecutive crashes before this attempt
 	Round  uint32     // see plan.Round
-	Hook   bool       // the agent runs the container's postStart hook
-	Target string     // ID of the container whose processes it shares; empty if it has none
+	Hook   bool       // set if the agent runs a postStart hook of the container
+	Target string     // ID of the container whose processes this one shares; empty if there is none
 	Image  *api.Image // image to run
-	Ref    string     // reference of the image for CreateContainer
-	// Before returns the environment of the last attempt, or nil if it is not known. It is called when the
-	// environment needs objects that are not known and the API server does not answer.
+	Ref    string     // reference of the image in CreateContainer
+	// Before returns the environment of the last attempt, or nil if it is unknown. It is called if the environment
+	// refers to objects that are unknown and the API server does not respond.
 	Before func() []*api.KeyValue
 }
 
-// Container returns the configuration of an attempt, without mounts and devices. It also returns the container for
-// the hooks, with subPathExpr replaced by subPath.
+// Container returns the configuration for an attempt, without mounts and devices. It also returns the container for
+// use by the hooks, in which subPathExpr is replaced by subPath.
 func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig,
 	*v1.Container, error) {
 	env, err := environment(pod, ctr, n, objects, files)
@@ -111,7 +111,7 @@ func annotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
 	return out
 }
 
-// expandMounts replaces subPathExpr by subPath. All variables in it must be set.
+// expandMounts replaces subPathExpr by subPath. All variables in a subPathExpr must be set.
 func expandMounts(ctr *v1.Container, env *environ) (*v1.Container, error) {
 	out := *ctr
 	out.VolumeMounts = nil

@@ -10,7 +10,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The limits of a kubelet for a resolv.conf. Some resolvers abort if a search domain is longer.
+// These are a kubelet's limits for a resolv.conf. Some resolvers abort if a search domain is longer than this.
 // https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#dns-search-domain-list-limits
 const (
 	maxNameservers  = 3
@@ -22,8 +22,8 @@ const (
 // DNS is the content of a resolv.conf.
 type DNS struct{ Servers, Searches, Options []string }
 
-// ParseResolv parses a resolv.conf as a kubelet does. Only the last search line counts, and of the options with the
-// same name only the last. Unknown lines are skipped.
+// ParseResolv parses a resolv.conf in the same way as a kubelet. Only the last search line is used. Of several
+// options with the same name, only the last is used. Unknown lines are skipped.
 func ParseResolv(text string) DNS {
 	var d DNS
 	for line := range strings.Lines(text) {
@@ -55,7 +55,7 @@ func ParseResolv(text string) DNS {
 	return d
 }
 
-// Limits returns a kubelet's message if pods do not get all of the host's search domains, else "".
+// Limits returns a kubelet's message if pods do not get all of the host's search domains, otherwise "".
 func (d DNS) Limits(file, clusterDomain string) string {
 	most := maxSearches
 	if clusterDomain != "" {
@@ -73,7 +73,7 @@ func (d DNS) Limits(file, clusterDomain string) string {
 	return ""
 }
 
-// PodDNS returns the pod's resolv.conf for its dnsPolicy and dnsConfig.
+// PodDNS returns the pod's resolv.conf, which depends on its dnsPolicy and dnsConfig.
 // https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-s-dns-policy
 func PodDNS(pod *v1.Pod, n Node) *api.DNSConfig {
 	d, _ := podDNS(pod, n)
@@ -86,10 +86,10 @@ const (
 	DNSConfigForming  = "DNSConfigForming"
 )
 
-// A Warning is an event about a pod that starts nevertheless.
+// A Warning is an event about a pod that is started nevertheless.
 type Warning struct{ Reason, Message string }
 
-// DNSWarnings returns what is missing in the pod's DNS configuration, in a kubelet's words.
+// DNSWarnings returns the parts of the pod's DNS configuration that are missing or omitted, as a kubelet's messages.
 func DNSWarnings(pod *v1.Pod, n Node) []Warning {
 	_, all := podDNS(pod, n)
 	return all
@@ -108,7 +108,7 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 			d.Searches = merge([]string{pod.Namespace + ".svc." + dom, "svc." + dom, dom}, d.Searches)
 		}
 		d.Options = []string{"ndots:5"}
-	default: // also if the cluster's DNS is not known
+	default: // also if the cluster's DNS servers are unknown
 		if cluster {
 			warnings = append(warnings, Warning{MissingClusterDNS,
 				fmt.Sprintf("pod: \"%s_%s(%s)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
@@ -144,7 +144,7 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 	return d, warnings
 }
 
-// local returns loopback addresses as servers, like a resolver without a configured server.
+// local returns loopback addresses as servers, like a resolver for which no server is configured.
 func local(ips []string) (servers []string) {
 	for _, s := range ips {
 		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() {
@@ -169,7 +169,7 @@ func merge(a, b []string) (out []string) {
 	return out
 }
 
-// option adds an option name:value, or replaces the option of the same name.
+// option adds an option name:value. If there is an option with the same name, it is replaced.
 func option(all []string, o string) []string {
 	name, _, _ := strings.Cut(o, ":")
 	same := func(h string) bool { of, _, _ := strings.Cut(h, ":"); return of == name }

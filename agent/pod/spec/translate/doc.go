@@ -1,5 +1,5 @@
-// Package translate converts a v1.Pod to the CRI's configurations, as a kubelet does. It is pure: facts about the
-// node, the image and other objects are passed in.
+// Package translate converts a v1.Pod to the CRI's configurations, in the same way as a kubelet. It is pure: the
+// caller passes the facts about the node, the image and other objects.
 //
 //	v1.Pod, Node ----------------------------> Sandbox   --> api.PodSandboxConfig
 //	v1.Container, Node, Image, env sources --> Container --> api.ContainerConfig

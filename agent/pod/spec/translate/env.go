@@ -13,16 +13,16 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Objects returns other objects that a pod refers to. If an object does not exist, apierrors.IsNotFound reports true
-// for the error.
+// Objects returns other objects to which a pod refers. If an object does not exist, apierrors.IsNotFound is true for
+// the error.
 type Objects interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)
-	// Services returns at least the services in the pod's environment.
+	// Services returns at least the services from which the pod's environment variables are made.
 	Services(pod *v1.Pod) ([]v1.Service, error)
 }
 
-// NoObjects is for a node without an API server: no objects exist.
+// NoObjects implements Objects for a node without an API server: no object exists.
 type NoObjects struct{}
 
 // ConfigMap returns a not-found error.
@@ -42,12 +42,12 @@ func noObject(kind, name string) error {
 	return fmt.Errorf("%w: this node has no apiserver to fetch it from", apierrors.NewNotFound(v1.Resource(kind), name))
 }
 
-// environ is the environment of a container under construction. A later definition replaces an earlier one, in its
-// position.
+// environ is the environment of a container while it is built. A later definition of a variable replaces an earlier
+// one and keeps the earlier one's position.
 type environ struct {
 	names    []string
 	values   map[string]string
-	services map[string]string // variables that the pod need not define
+	services map[string]string // variables that the pod does not have to define
 }
 
 func (e *environ) set(name, value string) {
@@ -73,7 +73,7 @@ func (e *environ) keyValues() []*api.KeyValue {
 	return out
 }
 
-// environment evaluates envFrom, then env, and adds the variables of services.
+// environment evaluates envFrom and then env, and adds the variables for services.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-container/
 func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) (*environ, error) {
 	services, err := serviceVariables(pod, objects)
@@ -93,8 +93,8 @@ func environment(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files 
 	return e, e.define(pod, ctr, n, objects, files)
 }
 
-// environmentAfter is used while the API server does not answer. It takes the variables of objects from before, the
-// environment of the container's last attempt, and evaluates everything else again.
+// environmentAfter is used while the API server does not respond. It copies the variables that depend on objects from
+// before, which is the environment of the container's last attempt. It evaluates all other variables again.
 func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n Node, files Files) (*environ, error) {
 	e := &environ{values: map[string]string{}, services: map[string]string{}}
 	for _, kv := range before {
@@ -103,8 +103,8 @@ func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n 
 	return e, e.define(pod, ctr, n, nil, files)
 }
 
-// define evaluates env, and then adds e.services, except variables that env defines. If objects is nil, it skips
-// variables that refer to objects, so that their values come from e.services.
+// define evaluates env, and then adds the variables of e.services that env does not define. If objects is nil, it
+// skips variables that refer to objects. Their values then come from e.services.
 func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) error {
 	for i := range ctr.Env {
 		v := &ctr.Env[i]
@@ -131,7 +131,7 @@ func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects
 	return nil
 }
 
-// unreached reports whether an object is unknown because the API server does not answer.
+// unreached reports whether an object is unknown because the API server does not respond.
 func unreached(err error) bool {
 	var u interface{ Unreached() bool }
 	return errors.As(err, &u) && u.Unreached()

@@ -11,17 +11,17 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Files reads files that containers of a pod wrote for containers that start later.
+// Files reads files that containers of a pod have written for containers that start later.
 type Files interface {
-	// EnvFile reads at most limit bytes of a file in one of the pod's emptyDir volumes. If the file does not exist,
-	// errors.Is(err, fs.ErrNotExist) reports true.
+	// EnvFile reads a file, up to limit bytes, from one of the pod's emptyDir volumes. If the file does not exist,
+	// errors.Is(err, fs.ErrNotExist) is true.
 	EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error)
 }
 
 // maxEnvFile is the maximum size of a file of environment variables (KEP-3721).
 const maxEnvFile = 64 << 10
 
-// NoFiles is for a pod whose volumes are not known.
+// NoFiles implements Files for a pod whose volumes are unknown.
 type NoFiles struct{}
 
 // EnvFile returns fs.ErrNotExist.
@@ -43,15 +43,15 @@ func fileValue(pod *v1.Pod, r *v1.FileKeySelector, files Files) (string, bool, e
 	if err != nil {
 		return "", false, fmt.Errorf("couldn't parse env file %q of volume %q: %w", r.Path, r.VolumeName, err)
 	}
-	if value != "" || podspec.IsTrue(r.Optional) { // an empty value counts as missing, as in a kubelet
+	if value != "" || podspec.IsTrue(r.Optional) { // an empty value is treated as missing, as in a kubelet
 		return value, value != "", nil
 	}
 	return "", false, fmt.Errorf("environment variable key %q not found in file %q of volume %q", r.Key, r.Path, r.VolumeName)
 }
 
-// envFileValue returns the first value of key. The file has lines KEY='value'. A value may span lines and has no
-// escapes. Empty lines are skipped, and comments that begin with #, which may also follow a value. If a space follows
-// the =, the value is empty, as in a shell. Lines after the key are not parsed.
+// envFileValue returns the first value of key. The lines of the file have the format KEY='value'. A value may span
+// several lines. It has no escapes. Empty lines and comments are skipped. A comment begins with # and may also follow
+// a value. If a space follows the =, the value is empty, as in a shell. Lines after the key are not parsed.
 func envFileValue(text, key string) (string, error) {
 	for n := 1; text != ""; {
 		line, rest, _ := strings.Cut(text, "\n")

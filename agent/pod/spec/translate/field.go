@@ -72,7 +72,7 @@ func subscript(path string) (name, key string, ok bool) {
 	return name, strings.TrimSuffix(rest, "']"), true
 }
 
-// formatMap returns a line key="value" for each entry, as the downward API does.
+// formatMap returns one line key="value" for each entry, in the format of the downward API.
 func formatMap(m map[string]string) string {
 	var lines []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -81,8 +81,8 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// ResourceField returns a request or limit of a container in units of its divisor, rounded up. A limit that is not
-// set defaults to the pod's limit, and then to the node's allocatable resources.
+// ResourceField returns a request or limit of a container, in units of the selector's divisor and rounded up. The
+// default for a limit is the pod's limit. If that is not set either, it is the node's allocatable amount.
 // https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef
 func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector, n Node) (string, error) {
 	if sel.ContainerName != "" && (ctr == nil || sel.ContainerName != ctr.Name) {
@@ -115,7 +115,7 @@ func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector
 	return ceilDiv(q.Value(), sel.Divisor.Value(), 1), nil
 }
 
-// ceilDiv divides v by by and rounds up. If by is not positive, one is the divisor.
+// ceilDiv returns v divided by by, rounded up. If by is not positive, it divides by one.
 func ceilDiv(v, by, one int64) string {
 	if by <= 0 {
 		by = one
@@ -127,8 +127,8 @@ func ceilDiv(v, by, one int64) string {
 	return fmt.Sprint(whole)
 }
 
-// Fields calls the functions of this package with the current facts about the node. Volumes of the downward API and
-// workers use it.
+// Fields calls the functions of this package with the current facts about the node. It is used by volumes of the
+// downward API and by workers.
 type Fields struct {
 	Node func() Node // returns the current facts about the node
 }

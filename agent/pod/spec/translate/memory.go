@@ -13,13 +13,13 @@ import (
 // A QoS configures memory protection and throttling of containers on cgroup v2 (KEP-2570).
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2570-memory-qos
 type QoS struct {
-	// Throttle is memoryThrottlingFactor: the fraction of the memory between request and limit (or the node's memory)
-	// that a container may use before it is throttled. With 0, memory.high is not set.
+	// Throttle is the memoryThrottlingFactor: the fraction of the memory between request and limit (or the node's
+	// memory) that a container may use before it is throttled. If it is 0, memory.high is not set.
 	Throttle float64
 	Tiered   bool // memoryReservationPolicy: TieredReservation
 }
 
-// keep adds the cgroup settings of a container. node is the node's allocatable memory in bytes.
+// keep sets the memory protection of a container. node is the node's allocatable memory in bytes.
 func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, node int64) {
 	if q == nil {
 		return
@@ -46,13 +46,13 @@ func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, no
 	}
 }
 
-// swap returns the swap limit of a container in bytes. A burstable container that is not critical, and whose request
-// is below its limit, gets the share of the swap that its request is of the memory. All others get none (KEP-2400).
-// https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
+// swap returns the swap limit of a container in bytes. A container of a burstable pod gets a share of the swap if it
+// is not critical and its memory request is below its limit. The share equals its request's share of the memory. All
+// others get no swap (KEP-2400). https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
 func swap(pod *v1.Pod, ctr *v1.Container, n Node) int64 {
 	request, limit := ctr.Resources.Requests.Memory(), ctr.Resources.Limits.Memory()
 	critical := demand.Critical(pod)
-	if pod.Annotations[keys.ConfigSource] == keys.SourceLocal { // an applied pod is not a static pod
+	if pod.Annotations[keys.ConfigSource] == keys.SourceLocal { // a pod applied by a user is not a static pod
 		critical = demand.System(pod)
 	}
 	none := critical || demand.Class(pod) != v1.PodQOSBurstable || request.IsZero() || request.Cmp(*limit) == 0

@@ -9,32 +9,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Node contains the facts about the node that the configurations need. Its addresses and resolv.conf may change while
-// the agent runs.
+// Node contains the facts about the node that are needed for the configurations. Its addresses and resolv.conf may
+// change while the agent runs.
 type Node struct {
 	Name           string
-	IPs            []string // the primary address first
+	IPs            []string // the primary address is the first
 	ClusterDNS     []string
 	ClusterDomain  string
-	Resolv         DNS      // from the host's resolv.conf or --resolv-conf
-	NoResolv       bool     // --resolv-conf is empty: the node itself is the DNS server
-	LogDir         string   // of all pods: /var/log/pods
+	Resolv         DNS      // from the host's resolv.conf or the file of --resolv-conf
+	NoResolv       bool     // set if --resolv-conf is empty; then the node itself is the DNS server
+	LogDir         string   // directory of all pods' logs: /var/log/pods
 	SeccompDir     string   // directory of Localhost profiles: <root-dir>/seccomp
-	Throttles      []string // directories of /sys that are hidden from containers
-	SeccompDefault bool     // RuntimeDefault is the default profile
-	CPUPeriod      int64    // of CPU quotas, in microseconds; 0 means 100 ms; negative: CPU limits are not enforced
-	OOMGroup       bool     // the OOM killer kills all processes of a container; needs cgroup v2
-	SwapCgroup     int      // cgroup version of the swap limits; 0 if there are none
+	Throttles      []string // directories in /sys that are hidden from containers
+	SeccompDefault bool     // set if RuntimeDefault is the default seccomp profile
+	CPUPeriod      int64    // period of CPU quotas, in microseconds; 0 means 100 ms, a negative value that CPU limits are not enforced
+	OOMGroup       bool     // set if the OOM killer kills all processes of a container; requires cgroup v2
+	SwapCgroup     int      // cgroup version for the swap limits; 0 if swap is not limited
 	MemoryBytes    int64    // memory capacity, for oom_score_adj and swap
-	SwapBytes      int64    // swap of the host that burstable containers share; 0 if they get none
-	MemoryQoS      *QoS     // nil: no memory protection and throttling
+	SwapBytes      int64    // the host's swap that burstable containers share; 0 if they get none
+	MemoryQoS      *QoS     // if nil, there is no memory protection or throttling
 	Allocatable    v1.ResourceList
-	Sysctls        map[string]string // defaultPodSysctls: the values of a pod that does not set them, if it has the namespace itself
-	// Exclusive reports whether a container has exclusive CPUs, which it uses without a CPU quota. It may be nil.
+	Sysctls        map[string]string // defaultPodSysctls; they apply to a pod that does not set them and that has the namespace for itself
+	// Exclusive reports whether a container has exclusive CPUs. Such a container has no CPU quota. Exclusive may be
+	// nil.
 	Exclusive func(uid types.UID, container string) bool
 }
 
-// PodLogDir returns the directory of the pod's logs below dir, as a kubelet names it.
+// PodLogDir returns the directory of the pod's logs below dir. It has the same name as in a kubelet.
 func PodLogDir(dir string, pod *v1.Pod) string {
 	return dir + "/" + pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
 }
@@ -63,8 +64,8 @@ func Hostname(pod *v1.Pod, clusterDomain string) (host, fqdn string) {
 	return host, fqdn
 }
 
-// kernelHostname returns the hostname to set in the pod's UTS namespace. With setHostnameAsFQDN it is the FQDN, or an
-// error if that is too long for the kernel.
+// kernelHostname returns the hostname to set in the pod's UTS namespace. With setHostnameAsFQDN this is the FQDN. If
+// the FQDN is too long for the kernel, kernelHostname returns an error.
 func kernelHostname(pod *v1.Pod, clusterDomain string) (string, error) {
 	host, fqdn := Hostname(pod, clusterDomain)
 	if set := pod.Spec.SetHostnameAsFQDN; set == nil || !*set || fqdn == "" {

@@ -23,7 +23,7 @@ const (
 	besteffortOOM = 1000
 )
 
-// resources converts requests and limits to cgroup values, as a kubelet does.
+// resources converts requests and limits to cgroup values, in the same way as a kubelet.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
 	req, lim := ctr.Resources.Requests, demand.Container(pod, ctr)
@@ -45,7 +45,7 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 	}
 	switch n.SwapCgroup {
 	case 1:
-		out.MemorySwapLimitInBytes = out.MemoryLimitInBytes // limit of memory and swap together
+		out.MemorySwapLimitInBytes = out.MemoryLimitInBytes // limit for memory and swap together
 	case 2:
 		unified["memory.swap.max"] = strconv.FormatInt(swap(pod, ctr, n), 10)
 	}
@@ -59,8 +59,8 @@ func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResour
 	return out
 }
 
-// hugePages adds a limit of 0 for each size of huge pages that the node has and the limits do not name, as a kubelet
-// does.
+// hugePages adds a limit of 0 for each size of huge pages that the node has and that the limits do not contain, like
+// a kubelet.
 func (n Node) hugePages(limits v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name := range n.Allocatable {
@@ -77,7 +77,7 @@ func (n Node) exclusive(pod *v1.Pod, ctr *v1.Container) bool {
 	return n.Exclusive != nil && n.Exclusive(pod.UID, ctr.Name)
 }
 
-// milli returns the CPU request of the container, or else its CPU limit.
+// milli returns the CPU request of the container. If it has none, it returns the CPU limit.
 func milli(req, lim v1.ResourceList) int64 {
 	if _, ok := req[v1.ResourceCPU]; ok {
 		return req.Cpu().MilliValue()
@@ -87,9 +87,9 @@ func milli(req, lim v1.ResourceList) int64 {
 
 func shares(milli int64) int64 { return min(max(milli*1024/1000, minShares), maxShares) }
 
-// oomScoreAdj returns the order in which the kernel's OOM killer kills containers: best-effort ones first, then
-// burstable ones by their memory request, guaranteed and critical ones last. A sidecar is not killed before the main
-// containers.
+// oomScoreAdj returns a container's oom_score_adj. The kernel's OOM killer kills best-effort containers first, then
+// burstable ones by their memory request, and guaranteed and critical ones last. A sidecar is not killed before the
+// main containers.
 func oomScoreAdj(pod *v1.Pod, ctr *v1.Container, capacity int64) int64 {
 	if demand.AtLeast(pod, demand.SystemNodeCritical) {
 		return guaranteedOOM

@@ -25,7 +25,7 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// security merges the security contexts of pod and container, in which the container's fields override the pod's. It
+// security merges the security contexts of pod and container. The container's fields override those of the pod. It
 // also checks runAsNonRoot against the image's user.
 func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.LinuxContainerSecurityContext, error) {
 	var psc v1.PodSecurityContext
@@ -61,7 +61,7 @@ func security(pod *v1.Pod, ctr *v1.Container, n Node, image *api.Image) (*api.Li
 		return out, verifyNonRoot(out)
 	}
 	if out.RunAsGroup != nil && out.RunAsUser == nil && out.RunAsUsername == "" {
-		// A runtime rejects a group without a user. An image without a user runs as root.
+		// A runtime rejects a configuration that sets a group without a user. An image without a user runs as root.
 		out.RunAsUser = &api.Int64Value{}
 	}
 	return out, nil
@@ -79,8 +79,8 @@ func runAsNonRoot(pod *v1.Pod, ctr *v1.Container) bool {
 	return podspec.IsTrue(cmp.Or(own, all))
 }
 
-// verifyNonRoot checks the configured user, or else the image's user. The runtime checks the resulting user ID: see
-// keys.RunAsNonRoot.
+// verifyNonRoot checks the configured user. If none is configured, it checks the image's user. The runtime checks the
+// resulting user ID: see keys.RunAsNonRoot.
 func verifyNonRoot(sc *api.LinuxContainerSecurityContext) error {
 	switch {
 	case sc.RunAsUser != nil && (sc.RunAsUser.Value < 0 || sc.RunAsUser.Value > math.MaxInt32):
@@ -138,8 +138,9 @@ func seccomp(p *v1.SeccompProfile, n Node) *api.SecurityProfile {
 	return &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}
 }
 
-// AppArmorProfile returns the profile of a container: from its field, or the deprecated annotation that static pods
-// may still have, or the pod's field. It returns nil if there is none.
+// AppArmorProfile returns the profile of a container. It comes from the container's field, from the deprecated
+// annotation that static pods may still have, or from the pod's field, in this order. It returns nil if none of them
+// is set.
 func AppArmorProfile(pod *v1.Pod, ctr *v1.Container) *v1.AppArmorProfile {
 	if sc := ctr.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		return sc.AppArmorProfile
@@ -159,7 +160,7 @@ func AppArmorProfile(pod *v1.Pod, ctr *v1.Container) *v1.AppArmorProfile {
 	return nil
 }
 
-// apparmor returns nil for a pod without a profile, for which the runtime's default applies.
+// apparmor returns nil for a pod without a profile. The runtime's default then applies.
 func apparmor(p *v1.AppArmorProfile) *api.SecurityProfile {
 	switch {
 	case p == nil:

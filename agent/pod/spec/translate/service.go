@@ -10,12 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// apiService is the name of the API server's service in namespace default. Its variables are in the environment of
-// every pod.
+// apiService is the name of the API server's service in the namespace default. Its variables are part of every pod's
+// environment.
 const apiService = "kubernetes"
 
-// serviceVariables returns the environment variables of the API server's service and, unless enableServiceLinks is
-// false, of the services in the pod's namespace.
+// serviceVariables returns the environment variables for the API server's service. Unless enableServiceLinks is
+// false, it also returns those for the services in the pod's namespace.
 // https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 func serviceVariables(pod *v1.Pod, objects Objects) (map[string]string, error) {
 	all, err := objects.Services(pod)
@@ -30,7 +30,7 @@ func serviceVariables(pod *v1.Pod, objects Objects) (map[string]string, error) {
 			continue
 		}
 		if s.Namespace == metav1.NamespaceDefault && s.Name == apiService {
-			if _, hidden := use[s.Name]; !hidden { // a service in the pod's namespace has precedence
+			if _, hidden := use[s.Name]; !hidden { // a service in the pod's namespace takes precedence
 				use[s.Name] = s
 			}
 		} else if links && s.Namespace == pod.Namespace {
@@ -44,7 +44,7 @@ func serviceVariables(pod *v1.Pod, objects Objects) (map[string]string, error) {
 	return vars, nil
 }
 
-// addVariables adds the variables of a service: its address, its named ports, and variables in the style of Docker
+// addVariables adds the variables for a service: its address, its named ports, and variables in the style of Docker
 // links.
 func addVariables(vars map[string]string, s *v1.Service) {
 	name, ip := variable(s.Name), s.Spec.ClusterIP

@@ -43,7 +43,8 @@ func Level(pod *v1.Pod, n Node) plan.Resources {
 	return out
 }
 
-// anyExclusive reports whether a container of a pod has exclusive CPUs. The pod as a whole then has no CPU quota.
+// anyExclusive reports whether a container of a pod has exclusive CPUs. In that case the pod as a whole has no CPU
+// quota.
 func (n Node) anyExclusive(pod *v1.Pod) bool {
 	for _, ctr := range podspec.Containers(&pod.Spec) {
 		if n.exclusive(pod, ctr) {
@@ -60,8 +61,8 @@ func Resized(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResource
 	return out
 }
 
-// Whole returns a pod's resources for UpdatePodSandboxResources: those without its overhead, and the overhead
-// (KEP-5328).
+// Whole returns a pod's resources for UpdatePodSandboxResources, divided into those without its overhead and those of
+// its overhead (KEP-5328).
 func Whole(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerResources) {
 	own := *pod
 	own.Spec.Overhead = nil
@@ -105,7 +106,7 @@ func anew(pod *v1.Pod, ctr *v1.Container) string {
 	return strings.Join(out, ",")
 }
 
-// plain formats a quantity. Equal quantities give equal text.
+// plain formats a quantity. Equal quantities give equal results.
 func plain(q resource.Quantity) string {
 	if q.IsZero() {
 		return "0"

@@ -14,13 +14,14 @@ import (
 const owner = "kubelet"
 
 const (
-	askTime   = 10 * time.Second // getsubids may query a server
+	askTime   = 10 * time.Second // getsubids may query a directory server
 	maxAnswer = 64 << 10
 )
 
 // HostSpace returns the IDs that pods of this host may use. If the user kubelet and the program getsubids exist,
-// these are the user's subordinate IDs. Otherwise they are all IDs from perPod on. If both exist, a failure of
-// getsubids is an error. If all IDs were used instead, a pod could get the IDs of another user.
+// these are the user's subordinate IDs. Otherwise they are all IDs from perPod on. If the user and the program both
+// exist, a failure of getsubids is an error. It would not be safe to use all IDs then, because these include the
+// subordinate IDs of other users.
 func HostSpace(perPod uint32, maxPods int) (Space, error) {
 	_, err := user.Lookup(owner)
 	if unknown := (user.UnknownUserError("")); errors.As(err, &unknown) {
@@ -55,7 +56,7 @@ func HostSpace(perPod uint32, maxPods int) (Space, error) {
 	return s, s.check(maxPods)
 }
 
-// subIDs runs getsubids with limits for its run time and the size of its output.
+// subIDs runs getsubids. Its run time and the size of its output are limited.
 func subIDs(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()

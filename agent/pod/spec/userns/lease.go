@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	leaseFile = "userns" // in a pod's directory, with a kubelet's name
+	leaseFile = "userns" // file in a pod's directory; a kubelet uses the same name
 	maxLease  = 4096
 )
 
-// A lease is the range of a pod in a kubelet's format, which allows more mappings than are used.
+// A lease is the stored range of a pod in a kubelet's format, which allows more mappings than islet uses.
 type lease struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
@@ -64,7 +64,7 @@ func readLease(pods string, uid types.UID) (Range, error) {
 	return decode(b)
 }
 
-// writeLease stores a range for a pod. When it returns, the lease is durable.
+// writeLease stores a range for a pod. When it returns, the lease has been written to the disk.
 func writeLease(pods string, uid types.UID, r Range) error {
 	if !filepath.IsLocal(string(uid)) || filepath.Base(string(uid)) != string(uid) {
 		return fmt.Errorf("pod UID %q cannot be a directory name", uid)
@@ -79,7 +79,7 @@ func writeLease(pods string, uid types.UID, r Range) error {
 	return durable.Dir(pods)
 }
 
-// dropLease removes the lease of a pod. It succeeds if there is none.
+// dropLease removes the lease of a pod. If there is none, it succeeds.
 func dropLease(pods string, uid types.UID) error {
 	err := os.Remove(filepath.Join(pods, string(uid), leaseFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,10 +11,10 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// unit is the unit of ranges: lengths are multiples of it.
+// unit is the unit of ranges: the length of each range is a multiple of it.
 const unit = 65536
 
-// A Range is Count IDs of the host, beginning with First.
+// A Range consists of Count IDs of the host, starting with First.
 type Range struct{ First, Count uint32 }
 
 func (r Range) end() uint64 { return uint64(r.First) + uint64(r.Count) }
@@ -22,7 +22,7 @@ func (r Range) end() uint64 { return uint64(r.First) + uint64(r.Count) }
 // ids is the number of valid IDs. The last 32-bit value is not valid: to the kernel it means "no ID".
 const ids = 1<<32 - 1
 
-// valid returns an error for a range that a pod cannot use.
+// valid returns an error if a pod cannot use the range.
 func (r Range) valid() error {
 	switch {
 	case r.Count == 0:
@@ -39,13 +39,13 @@ func (r Range) overlaps(o Range) bool {
 	return uint64(r.First) < o.end() && uint64(o.First) < r.end()
 }
 
-// A Space is the IDs of which each pod gets PerPod.
+// A Space contains the IDs from which pods get their ranges, PerPod IDs for each pod.
 type Space struct {
 	Range
 	PerPod uint32
 }
 
-// allOf returns the space of a host that reserves no IDs for pods: all IDs from perPod on.
+// allOf returns the space of a host that reserves no IDs for pods. It contains all IDs from perPod on.
 func allOf(perPod uint32) Space {
 	return Space{Range{perPod, uint32(ids - uint64(perPod) + 1)}, perPod}
 }
@@ -57,7 +57,7 @@ func (s Space) check(maxPods int) error {
 		return fmt.Errorf("kubelet user namespace length %d is not a multiple of %d", s.PerPod, unit)
 	case s.First%s.PerPod != 0:
 		return fmt.Errorf("kubelet user assigned ID %d is not a multiple of %d", s.First, s.PerPod)
-	case s.First < s.PerPod: // otherwise a pod would have the host's root
+	case s.First < s.PerPod: // otherwise a pod would get the host's root ID
 		return fmt.Errorf("kubelet user assigned ID %d must be greater or equal to %d", s.First, s.PerPod)
 	case s.Count%s.PerPod != 0:
 		return fmt.Errorf("kubelet user assigned IDs length %d is not a multiple of %d", s.Count, s.PerPod)
@@ -67,8 +67,8 @@ func (s Space) check(maxPods int) error {
 	return nil
 }
 
-// free returns the lowest range that overlaps no taken range. Taken ranges may lie anywhere and have any length,
-// because the space may have been configured differently before.
+// free returns the lowest range that does not overlap any taken range. Taken ranges may have any position and length,
+// because the configuration of the space may have been different before.
 func (s Space) free(taken []Range) (Range, bool) {
 	taken = slices.Clone(taken)
 	sorting.By(taken, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
@@ -83,13 +83,13 @@ func (s Space) free(taken []Range) (Range, bool) {
 		if i < 0 {
 			return r, true
 		}
-		// Continue at the first multiple of PerPod beyond the taken range.
+		// Continue at the first multiple of PerPod after the taken range.
 		next += (taken[i].end() - next + uint64(s.PerPod) - 1) / uint64(s.PerPod) * uint64(s.PerPod)
 		taken = taken[i+1:]
 	}
 }
 
-// parseSubIDs parses the output of getsubids for a user: "0: kubelet 65536 7208960".
+// parseSubIDs parses the output of getsubids for a user, such as "0: kubelet 65536 7208960".
 func parseSubIDs(text string) (Range, error) {
 	line := strings.TrimRight(text, "\n")
 	if strings.Contains(line, "\n") {

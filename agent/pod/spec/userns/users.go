@@ -17,26 +17,26 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Handlers returns the runtime handler of a pod and its features.
+// Handlers returns the runtime handler for a pod, and the features of the handler.
 type Handlers interface {
 	Of(ctx context.Context, pod *v1.Pod) (handler string, can *api.RuntimeHandlerFeatures, err error)
 }
 
 // Config configures Users.
 type Config struct {
-	Pods     string                // parent of the pods' directories
-	Space    func() (Space, error) // called before the first range is allocated; HostSpace
+	Pods     string                // parent directory of the pods' directories
+	Space    func() (Space, error) // called before the first range is allocated, usually HostSpace
 	Handlers Handlers
 	Log      *slog.Logger
 }
 
-// Users is a hook that gives pods their user namespaces.
+// Users is a hook that assigns user namespaces to pods.
 type Users struct {
 	c Config
 
 	mu     sync.Mutex
-	space  *Space              // nil until Config.Space was called
-	ranges map[types.UID]Range // nil until the leases were read
+	space  *Space              // nil until Config.Space has been called
+	ranges map[types.UID]Range // nil until the leases have been read
 	broken map[types.UID]error // pods whose leases cannot be read
 }
 
@@ -46,7 +46,7 @@ func New(c Config) *Users { return &Users{c: c} }
 // Name returns the name of the hook.
 func (*Users) Name() string { return "user namespace" }
 
-// Sandbox sets the pod's range, or returns a kubelet's error if the pod cannot have one.
+// Sandbox sets the user namespace of the pod's sandbox. It returns a kubelet's error if the pod cannot have one.
 func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
 	if !podspec.OwnUsers(&pod.Spec) {
 		return nil
@@ -70,8 +70,8 @@ func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxCon
 	return nil
 }
 
-// Container adds a container to its pod's user namespace and maps its mounts to the pod's IDs: files of root on the
-// disk belong to root in the container.
+// Container sets the user namespace of a container and maps its mounts to the pod's IDs, so that files that belong to
+// root on the disk belong to root in the container.
 func (u *Users) Container(_ context.Context, pod *v1.Pod, _ *v1.Container, out *api.ContainerConfig) error {
 	if !podspec.OwnUsers(&pod.Spec) {
 		return nil
@@ -93,7 +93,7 @@ func (u *Users) Release(_ context.Context, uid types.UID) error {
 	defer u.mu.Unlock()
 	_, has := u.ranges[uid]
 	if !has && u.broken[uid] == nil {
-		return nil // a lease that was not read is removed with the pod's directory
+		return nil // a lease that was not read is removed together with the pod's directory
 	}
 	if err := dropLease(u.c.Pods, uid); err != nil {
 		return fmt.Errorf("give back the pod's user IDs: %w", err)
@@ -134,7 +134,7 @@ func (u *Users) take(uid types.UID) (Range, error) {
 		u.space = &s
 	}
 	r, ok := u.space.free(u.taken())
-	if !ok { // pods of which this process knew nothing may be gone
+	if !ok { // pods that this process did not know may have been removed
 		u.ranges = nil
 		if err := u.load(); err != nil {
 			return Range{}, err
