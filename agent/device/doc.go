@@ -1,6 +1,5 @@
-// Package device assembles all sources of devices for containers: the manager of extended
-// resources, device plugins, the configured devices of the host, DRA drivers, exclusive CPUs
-// and memory, and the pod resources API.
+// Package device connects all parts that assign devices to containers: the manager of extended resources, device
+// plugins, the configured devices of the host, DRA drivers, exclusive CPUs and memory, and the pod resources API.
 //
 //	plugins, hardware --> manager --> pods      drivers --> dynamic --> pods
 //	pinning: exclusive CPUs and memory --> pods

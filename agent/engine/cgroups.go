@@ -23,12 +23,12 @@ type Share struct {
 	Exclusive func(*v1.Pod) bool                         // whether a container of the pod has exclusive CPUs
 	Active    func() []*v1.Pod                           // the admitted pods that have not ended
 	Took      func(operation string, took time.Duration) // observes durations: see cgroup.Config
-	Tell      func(warning bool, reason, message string) // records an event on the Node
+	Tell      func(warning bool, reason, message string) // records an event of the Node
 	Log       *slog.Logger
 }
 
-// OpenCgroups creates the cgroup hierarchy of pods. It limits all pods together to the node's allocatable, including
-// the running ones. It limits the cgroups of the system to their reservations.
+// OpenCgroups creates the cgroup hierarchy of pods. It limits all pods together, including those that are running, to
+// the node's allocatable. It limits the cgroups of the system to their reservations.
 func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	k := &s.Config.Kubelet
 	all := cgroup.LimitsOf(s.Share.Enforced(k.EnforceNodeAllocatable), reserve.PIDs, false)
@@ -71,7 +71,7 @@ func systemCgroups(k *kubelet.KubeletConfiguration, s reserve.Share) (out []cgro
 
 func memoryConfig(s Share) cgroup.Memory {
 	k := &s.Config.Kubelet
-	// The text has been validated. percent is 0 if it is empty.
+	// The text must have been validated. percent is 0 if the text is empty.
 	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64)
 	return cgroup.Memory{
 		QoS:     cgroup.Unified() && s.Config.Gate("MemoryQoS"),

@@ -31,8 +31,8 @@ type Config struct {
 	ImagesChanged  func()       // must not block
 	ImagesRemoved  func()
 	NetworkChanged func() // must not block
-	// Leaving is called with the old runtime when the node changes to another one, before the node's pods in the old
-	// one are stopped. If it returns an error, no pod is stopped.
+	// Leaving is called with the old runtime when the node changes to another one. It is called before the node's
+	// pods in the old runtime are stopped. If it returns an error, no pod is stopped.
 	Leaving func(ctx context.Context, rt cri.Runtime) error
 	Tell    func(warning bool, reason, message string) // records an event on the Node
 	Hold    bool                                       // the agent is on trial: see cni.Config
@@ -49,9 +49,9 @@ type Containers struct {
 
 	Operations   *operations.Operations // counts the calls to Runtime and Images
 	CgroupDriver string                 // of the runtime
-	Cgroups      *cgroup.Recent         // the runtime's cached cgroup figures, shared with the other readers
+	Cgroups      *cgroup.Recent         // the cached cgroup figures of the runtime, which the other readers share
 	Endpoint     string                 // of the runtime; empty if it is in this process
-	Left         string                 // describes leftovers in the previous runtime; empty if none are known
+	Left         string                 // describes what is left in the previous runtime; empty if nothing is known to be left
 
 	backend
 	observed  chan struct{} // closed once the running pods have been listed
@@ -74,7 +74,7 @@ type Network interface {
 
 // Imports waits for imports of image archives.
 type Imports interface {
-	// WaitImage returns once no import in progress can provide the image, or when ctx ends.
+	// WaitImage returns when no import in progress can provide the image, or when ctx ends.
 	WaitImage(ctx context.Context, image string) error
 }
 
@@ -85,7 +85,7 @@ type backend interface {
 	Admits() error
 	// Ready returns an error, with a kubelet's message, if the network of the node is not ready.
 	Ready() error
-	// Answers reports whether the runtime answers. Await blocks until it does.
+	// Answers reports whether the runtime answers. Await blocks until it answers.
 	Answers() bool
 	Await(ctx context.Context) error
 	// Reconcile releases the network resources of sandboxes that no longer exist. It is
@@ -100,8 +100,8 @@ type backend interface {
 	Close() error
 }
 
-// Open starts the runtime in this process or connects to the one at RuntimeEndpoint. If the
-// node used another runtime before, its pods there are stopped and removed first.
+// Open starts the runtime in this process, or connects to the one at RuntimeEndpoint. If the node used another
+// runtime before, its pods there are stopped and removed first.
 func Open(ctx context.Context, a Config) (*Containers, error) {
 	used, err := loadRecord(ctx, a)
 	if err != nil {
@@ -157,8 +157,8 @@ func (c *Containers) name(ctx context.Context) string {
 	return v.RuntimeName
 }
 
-// Own returns the sandboxes of a list that belong to this node. A runtime behind a socket
-// may also run sandboxes of other programs, which lack the agent's labels.
+// Own returns the sandboxes in a list that belong to this node. A runtime behind a socket may also run sandboxes of
+// other programs. These do not have the agent's labels.
 func (c *Containers) Own(list []*api.PodSandbox) (own []*api.PodSandbox) {
 	for _, s := range list {
 		if c.Endpoint == "" || s.Labels[keys.PodUID] != "" && s.Annotations[keys.Started] != "" {
@@ -194,7 +194,7 @@ func (c *Containers) Known() error {
 }
 
 // Look calls observe, which lists the running pods, if the runtime answers. Otherwise it calls load, which only uses
-// the stored state. Then After calls observe later.
+// the stored state. After is then used to call observe later.
 func (c *Containers) Look(ctx context.Context, observe func(context.Context) error, load func(context.Context, []types.UID) error) error {
 	if !c.Answers() {
 		return load(ctx, nil)
@@ -205,8 +205,8 @@ func (c *Containers) Look(ctx context.Context, observe func(context.Context) err
 	return observe(ctx)
 }
 
-// observeWhenUp calls observe once the runtime answers, until it succeeds. It returns at once
-// if the running pods are known already.
+// observeWhenUp calls observe when the runtime answers, and repeats the call until it succeeds. It returns at once if
+// the running pods are already known.
 func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Context) error) error {
 	for {
 		if c.Known() == nil {
@@ -232,8 +232,8 @@ func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Con
 	}
 }
 
-// After returns a loop that calls observe as soon as the runtime answers, unless the running
-// pods are known already. Then it calls begin and runs next.
+// After returns a loop that calls observe as soon as the runtime answers, unless the running pods are already known.
+// The loop then calls begin and runs next.
 func (c *Containers) After(observe func(context.Context) error, begin func(context.Context), next Loop) Loop {
 	return loopFunc(func(ctx context.Context) error {
 		if err := c.observeWhenUp(ctx, observe); err != nil {
@@ -276,8 +276,8 @@ func (c *Containers) LogQuota() *rotate.Quota {
 	}
 }
 
-// errDriverChanged ends the agent. The cgroup paths depend on the driver, and the next start computes them with the
-// driver that the runtime now reports.
+// errDriverChanged makes the agent end and restart. The cgroup paths depend on the driver, and the next start
+// computes them with the driver that the runtime now reports.
 var errDriverChanged = errors.New("the container runtime reports another cgroup driver than islet assumed at its start: islet restarts")
 
 // checkDriver returns errDriverChanged if the runtime reports another cgroup driver than the

@@ -28,12 +28,12 @@ type record struct {
 	Endpoint string `json:"endpoint"`         // empty for the runtime in this process
 	Boot     string `json:"boot"`             // the boot ID when the runtime was last in use
 	Driver   string `json:"driver,omitempty"` // the cgroup driver that the runtime last reported
-	Left     string `json:"left,omitempty"`   // leftovers in the previous runtime
-	exists   bool   // whether the node has run pods before
+	Left     string `json:"left,omitempty"`   // what is left in the previous runtime
+	exists   bool   // the node has run pods before
 }
 
-// loadRecord reads the record. Older versions of islet stored none. Then the node has used the runtime in this
-// process if that runtime's state directory exists.
+// loadRecord reads the record. Older versions of islet stored none. In that case the node has used the runtime in
+// this process if that runtime's state directory exists.
 func loadRecord(ctx context.Context, a Config) (r record, err error) {
 	text, known, err := a.Store.Meta(ctx, metaKey)
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *record) save(ctx context.Context, a Config) error {
 	return a.Store.SetMeta(ctx, metaKey, string(text))
 }
 
-// answerTimeout is how long a change of the runtime waits for a runtime to answer.
+// answerTimeout is the time for which a change of the runtime waits until a runtime answers.
 const answerTimeout = 10 * time.Second
 
 // move returns the runtime in which the node's pods run from now on. Pods never run in two runtimes. The node only
@@ -98,7 +98,7 @@ func move(ctx context.Context, a Config, used record) (now record, stays error, 
 	return record{Endpoint: a.RuntimeEndpoint, Left: left}, nil, nil
 }
 
-// reportMove logs the change of the runtime and the leftovers in the old one, and records an event about it.
+// reportMove logs the change of the runtime and what is left in the old one, and records an event about it.
 func (a Config) reportMove(before, left string) {
 	a.Log.Warn("the node has changed to another container runtime",
 		"before", title(before), "now", title(a.RuntimeEndpoint), "left", left)
@@ -124,7 +124,7 @@ func waitAnswer(ctx context.Context, c *Containers) bool {
 	return ctx.Err() == nil
 }
 
-// endOldPods stops and removes the node's pods in the old runtime. It returns a description of the leftovers there.
+// endOldPods stops and removes the node's pods in the old runtime. It returns a description of what is left there.
 func endOldPods(ctx context.Context, a Config, used record) (left string, err error) {
 	old, err := open(ctx, a, used.Endpoint)
 	if err != nil {
@@ -212,8 +212,8 @@ func endPod(ctx context.Context, rt cri.Runtime, s *api.PodSandbox) error {
 	}
 }
 
-// A runtime may not remove a container that has just ended. For containerd it is running until the exit event has
-// been processed.
+// A runtime may not remove a container that has just ended. In containerd it counts as running until its exit event
+// has been processed.
 const (
 	removeTimeout = 20 * time.Second // the limit for all attempts together
 	removeRetry   = 250 * time.Millisecond
@@ -228,7 +228,7 @@ func graceOf(s *api.PodSandbox) time.Duration {
 	return time.Duration(max(*pod.Spec.TerminationGracePeriodSeconds, 1)) * time.Second
 }
 
-// describeLeftovers describes the leftovers in the previous runtime and the command that removes them.
+// describeLeftovers describes what is left in the previous runtime, with the command that removes it.
 func describeLeftovers(ctx context.Context, a Config, c *Containers, others int) string {
 	images := 0
 	if list, err := c.Images.ListImages(ctx, &api.ListImagesRequest{}); err == nil {
@@ -247,8 +247,8 @@ func describeLeftovers(ctx context.Context, a Config, c *Containers, others int)
 }
 
 // driver returns the cgroup driver of a runtime behind a socket, as the runtime reports it. If the runtime does not
-// answer, driver returns the last reported one. If the runtime does not report a driver, it returns the configured
-// one, as KEP-4033 requires.
+// answer, driver returns the driver that was reported last. If the runtime does not report a driver, it returns the
+// configured one, as KEP-4033 requires.
 func (r *record) driver(a Config, rt *remote.Runtime) string {
 	ctx, stop := context.WithTimeout(context.Background(), answerTimeout)
 	defer stop()

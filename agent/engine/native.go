@@ -87,8 +87,8 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.Recent) (*Contain
 }
 
 // maxLogBytes returns the size in bytes above which a container's log is rotated even shortly after the last
-// rotation. With podLogQuota it is at most a quarter of the quota, because the quota does not remove active files,
-// and a container has the files of two attempts.
+// rotation. With podLogQuota it is at most a quarter of the quota. The quota does not remove active files, and a
+// container has the files of two attempts.
 func maxLogBytes(c *config.Config) int64 {
 	limit := c.ContainerLogMaxSize * int64(*c.Kubelet.ContainerLogMaxFiles)
 	if c.PodLogQuota > 0 {
@@ -126,11 +126,11 @@ func (c *nativeBackend) openNetwork(a Config, repaired func(string)) (*cni.Netwo
 	})
 }
 
-// Programs returns the directory of the shim's program.
+// Programs returns the directory that contains the shim's program.
 func Programs(stateDir string) string { return filepath.Join(stateDir, recordsDir, "bin") }
 
-// Stacked returns the directories that contain the lower and upper directories of overlay mounts, relative to the
-// state directory. They cannot be on an overlay file system.
+// Stacked returns the directories that contain the lower and upper directories of overlay mounts. They are relative
+// to the state directory. They cannot be on an overlay file system.
 func Stacked() []string {
 	return []string{filepath.Join(storageDir, daemon.Overlay), ctrd.Containers(recordsDir)}
 }
@@ -169,7 +169,7 @@ func (c *nativeBackend) Reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A running container uses its sandbox's address even if the sandbox is not ready.
+	// A running container uses its sandbox's address, even if the sandbox is not ready.
 	running, err := c.runtime.ListContainers(ctx, &api.ListContainersRequest{
 		Filter: &api.ContainerFilter{State: &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}},
 	})

@@ -17,7 +17,7 @@ import (
 )
 
 // remoteBackend is a runtime behind a socket, which has its own images, network and OCI
-// runtimes. The state of the native runtime is not opened.
+// runtimes. The state of the runtime in this process is not opened.
 type remoteBackend struct{ *remote.Runtime }
 
 // openRemote connects to the runtime at endpoint, and requests its status once.
@@ -66,13 +66,13 @@ type remoteNetwork struct {
 	rt *remote.Runtime
 
 	mu    sync.Mutex
-	cidrs []netip.Prefix // the last ones that the runtime accepted
+	cidrs []netip.Prefix // the last podCIDRs that the runtime accepted
 }
 
 // Run does nothing, because the runtime maintains its network.
 func (n *remoteNetwork) Run(context.Context) error { return nil }
 
-// Stale returns false, because a runtime does not report the network of a sandbox.
+// Stale returns false, because a runtime behind a socket does not report the network of a sandbox.
 func (n *remoteNetwork) Stale(string) bool { return false }
 
 // SetPodCIDRs sends the Node's podCIDRs to the runtime. Some runtimes generate their CNI
@@ -98,7 +98,7 @@ func (n *remoteNetwork) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) e
 // PodCIDRs returns nil, because only the runtime's CNI configuration contains them.
 func (n *remoteNetwork) PodCIDRs() []netip.Prefix { return nil }
 
-// Config returns a description instead of a configuration's name.
+// Config returns a description instead of the name of a configuration.
 func (n *remoteNetwork) Config() string { return "of the container runtime" }
 
 // Problem returns nil, because the runtime reports problems as NetworkReady.

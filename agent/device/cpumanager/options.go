@@ -13,12 +13,12 @@ type Options struct {
 	AcrossNodes bool // distribute-cpus-across-numa
 	BySocket    bool // align-by-socket
 	AcrossCores bool // distribute-cpus-across-cores
-	Strict      bool // strict-cpu-reservation: the shared pool excludes the reserved CPUs too
+	Strict      bool // strict-cpu-reservation: the shared pool does not contain the reserved CPUs
 	ByCache     bool // prefer-align-cpus-by-uncorecache
 }
 
 // ParseOptions parses cpuManagerPolicyOptions. alpha and beta are the values of the feature gates
-// CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions. The errors have a kubelet's words.
+// CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions. The error messages are those of a kubelet.
 func ParseOptions(given map[string]string, alpha, beta bool) (o Options, err error) {
 	fields := map[string]struct {
 		to    *bool

@@ -59,7 +59,7 @@ type Static struct {
 type Config struct {
 	Machine  topology.Machine
 	Options  Options
-	Reserved cpuset.CPUSet // reservedSystemCPUs; if it is empty, New selects Count CPUs
+	Reserved cpuset.CPUSet // reservedSystemCPUs; if empty, New selects Count CPUs
 	Count    int           // number of reserved CPUs
 	Topology string        // the topology manager's policy
 }
@@ -108,7 +108,7 @@ func (s *Static) Shared(g Assignments) cpuset.CPUSet {
 	return all.Difference(g.All())
 }
 
-// Check returns an error if stored assignments are impossible. This happens if the machine or the configuration has
+// Check returns an error if stored assignments are impossible. That happens if the machine or the configuration has
 // changed.
 func (s *Static) Check(g Assignments) error {
 	seen := map[types.UID]cpuset.CPUSet{}
@@ -183,8 +183,8 @@ func reusable(pod *v1.Pod, name string, g Assignments) cpuset.CPUSet {
 // available returns the allocatable CPUs that are not assigned to any container.
 func (s *Static) available(g Assignments) cpuset.CPUSet { return s.Allocatable().Difference(g.All()) }
 
-// Hints returns the sets of NUMA nodes that can provide a container's exclusive CPUs, or nil if
-// the container needs none.
+// Hints returns the sets of NUMA nodes that can provide a container's exclusive CPUs. It returns nil if the container
+// needs none.
 func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Assignments) topology.Hints {
 	n := Wants(pod, ctr)
 	if n == 0 {
@@ -242,8 +242,7 @@ func (s *Static) hints(n int, free, must cpuset.CPUSet) topology.Hints {
 	return topology.Hints{string(v1.ResourceCPU): out}
 }
 
-// inSockets reports whether the NUMA nodes of m are in the minimum number of sockets that contain a given number of
-// nodes.
+// inSockets reports whether the NUMA nodes in m belong to the minimum number of sockets for a given number of nodes.
 func (s *Static) inSockets(m topology.Mask, nodes int) bool {
 	perSocket := s.cpus.Nodes().Size() / s.cpus.Sockets().Size()
 	if perSocket == 0 {

@@ -18,7 +18,7 @@ type selection struct {
 	free    topology.CPUs // still selectable
 	taken   cpuset.CPUSet // selected
 	missing int           // number of CPUs that are still to be selected
-	// nodesFirst is set if no socket has more than one NUMA node. Then a node is the larger unit.
+	// nodesFirst is set if no socket has more than one NUMA node. A node is then the larger unit.
 	nodesFirst bool
 	spread     bool // distribute the CPUs over cores instead of filling cores
 }
@@ -87,7 +87,7 @@ func (p *selection) caches() (out []int) {
 	return out
 }
 
-// takeWhole selects every unit whose CPUs are all free, as long as it needs that many CPUs.
+// takeWhole selects each unit whose CPUs are all free, while at least that many CPUs are still to be selected.
 func (p *selection) takeWhole(units []int, free, all func(int) cpuset.CPUSet) {
 	for _, id := range slices.DeleteFunc(units, func(id int) bool { return free(id).Size() != all(id).Size() }) {
 		if set := all(id); set.Size() <= p.missing && set.IsSubsetOf(p.free.All()) {
@@ -293,8 +293,8 @@ func balance(nodes []int, free map[int]int, size, count, group int) (best, remai
 	return best, remainder
 }
 
-// deviationAfter returns the deviation of the free CPUs after the nodes have provided the missing CPUs (rest) in
-// turn. It returns false if the nodes have too few.
+// deviationAfter returns the deviation of the free CPUs after the nodes in turn have provided the missing CPUs
+// (rest). It returns false if the nodes have too few.
 func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bool) {
 	now := map[int]int{}
 	for n, f := range left {

@@ -20,7 +20,7 @@ var errNoProvider = errors.New("its provider is gone")
 
 // Admit allocates the devices that the containers of a pod request. A pod keeps an allocation that it already has,
 // for example from before a restart, even if the provider is not connected. If there are too few devices, nothing is
-// allocated, and Admit returns a kubelet's reason and message. An error means that no decision was made.
+// allocated, and Admit returns a kubelet's reason and message. An error means that the decision could not be made.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocate(ctx, pod)
 	if err == nil || ctx.Err() != nil || Undecided(err) {
@@ -96,8 +96,8 @@ func servedByClaim(pod *v1.Pod, k key) bool {
 	})
 }
 
-// hasDevices reports whether a resource has a provider, had one within capacityGrace, or has allocated devices. The
-// caller holds mu.
+// hasDevices reports whether a resource has a provider, has lost it less than capacityGrace ago, or has allocated
+// devices. The caller holds mu.
 func (m *Manager) hasDevices(name string) bool {
 	r := m.resources[name]
 	return r != nil && (!r.expired || m.inUse(name))
@@ -124,7 +124,7 @@ type PodAllocation struct {
 	m         *Manager
 	pod       *v1.Pod
 	wants     []want
-	shortages uint64 // m.shortages when the allocation began
+	shortages uint64 // value of m.shortages when the allocation began
 	rows      []store.Devices
 	granted   []key
 	spare     spares
@@ -170,8 +170,8 @@ func (g *PodAllocation) Container(ctx context.Context, ctr *v1.Container, at top
 	return nil
 }
 
-// End stores the allocation and the rows in more in one transaction. If err is not nil, or storing fails, it revokes
-// the allocation and returns the error.
+// End stores the allocation and the rows in more in one transaction. If err is not nil or the rows cannot be stored,
+// End revokes the allocation and returns the error.
 func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices) error {
 	defer func() { g.m.finish(g.pod, g.granted, err == nil, g.shortages) }()
 	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {
@@ -210,8 +210,8 @@ func (m *Manager) ids(pod *v1.Pod, k key) []string {
 }
 
 // finish confirms the granted devices if success is true, and revokes them otherwise. short is the value of
-// m.shortages when the allocation began. If another pod has lacked devices since then, finish calls Changed after it
-// has revoked devices.
+// m.shortages when the allocation began. If another pod has lacked devices in the meantime, finish calls Changed
+// after it has revoked devices.
 func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64) {
 	m.mu.Lock()
 	for _, k := range granted {
@@ -224,7 +224,7 @@ func (m *Manager) finish(pod *v1.Pod, granted []key, success bool, short uint64)
 	if len(m.grants[pod.UID]) == 0 {
 		delete(m.grants, pod.UID)
 	}
-	othersShort := m.shortages > short+1 // this pod may have caused one shortage itself
+	othersShort := m.shortages > short+1 // this pod itself may have caused one of the shortages
 	m.mu.Unlock()
 	if len(granted) > 0 && !success && othersShort {
 		m.c.Changed()

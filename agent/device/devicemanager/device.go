@@ -67,7 +67,7 @@ func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touche
 	return victim, touched, true
 }
 
-// A Request asks for the devices of one resource for one container.
+// A Request is a container's request for devices of one resource.
 type Request struct {
 	Pod       *v1.Pod
 	Container *v1.Container
@@ -108,8 +108,8 @@ type Node struct {
 	Permissions string `json:"permissions"` // a combination of r, w and m
 }
 
-// A Provider provides the devices of one resource. Its methods may block until their context ends, since only the pod
-// of the request waits. They must be safe for concurrent use.
+// A Provider provides the devices of one resource. Its methods may block until their context ends, because only the
+// pod of the request waits for them. They must be safe for concurrent use.
 type Provider interface {
 	// Allocate is called once for each container that gets devices, before the allocation is
 	// stored. There is no call for releasing devices.
@@ -124,7 +124,7 @@ type Starter interface {
 }
 
 // A Yielder is a Provider whose list of devices may be dropped to make room for other lists. When Yield is called,
-// its Link is already closed and its devices are no longer listed.
+// the Provider's Link is already closed and its devices are no longer listed.
 type Yielder interface {
 	Yield(why error)
 }

@@ -8,8 +8,8 @@
 //	the pod has ended or is deleted: --Ended, Release--> the rows are deleted
 //
 // The row of an allocation is stored before the container is created. A device stays allocated when it becomes
-// unhealthy or its provider disconnects, and its container keeps running. If the container ends, it can only start
-// again once the device is healthy.
+// unhealthy or its provider disconnects, and its container keeps running. If the container ends, it can start again
+// only when the device is healthy.
 //
 // Without a provider there is no state, no row and no goroutine.
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/

@@ -30,8 +30,8 @@ const (
 // Name returns the hook's name.
 func (*Manager) Name() string { return "devices" }
 
-// Prepare allocates the devices that a pod does not have yet. The pod was admitted before the resource had a
-// provider, or it has ended and runs again.
+// Prepare allocates the devices that a pod does not have yet. That is the case if the pod was admitted before the
+// resource had a provider, or if it has ended and runs again.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error { return m.allocate(ctx, pod) }
 
 // Start calls the providers of a container's devices before the container starts. It returns an error if a device is

@@ -22,8 +22,8 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// capacityGrace is how long a resource stays in the Node's capacity after its provider has disconnected. A kubelet
-// has the same value.
+// capacityGrace is the time for which a resource stays in the Node's capacity after its provider has disconnected. A
+// kubelet has the same value.
 const capacityGrace = 5 * time.Minute
 
 // Limits of the lists of devices.
@@ -34,8 +34,8 @@ const (
 	maxListed    = 16 << 20 // bytes of memory for all lists
 )
 
-// metaResources is the store's key for the names of the resources that had a provider, as JSON. After a restart of
-// the agent the capacity of these resources is zero until their providers connect.
+// metaResources is the key under which the names of the resources that had a provider are stored, as JSON. After a
+// restart of the agent the capacity of these resources is zero until their providers connect.
 const metaResources = "device-resources"
 
 // A Store stores allocations. *store.Store implements it.
@@ -64,7 +64,7 @@ type Manager struct {
 	c Config
 
 	namesMu sync.Mutex // locked while names are stored; locked before mu
-	names   []string   // as stored under metaResources
+	names   []string   // the names that are stored under metaResources
 
 	mu        sync.Mutex // not locked during calls to a provider or the store
 	resources map[string]*resourceState
@@ -91,9 +91,9 @@ type row struct {
 type resourceState struct {
 	link      *Link // nil if no provider is connected
 	devices   map[string]Device
-	weight    int       // bytes of memory of devices
+	weight    int       // memory of devices in bytes
 	goneSince time.Time // when the provider disconnected
-	expired   bool      // the provider has been disconnected for longer than capacityGrace
+	expired   bool      // the provider disconnected more than capacityGrace ago
 }
 
 // New returns a Manager. It does no I/O.
@@ -131,7 +131,7 @@ func (m *Manager) Load(ctx context.Context) error {
 	}
 	for _, r := range rows {
 		if !strings.Contains(r.Resource, "/") {
-			continue // package pinning loads CPUs and memory
+			continue // package pinning loads the rows of CPUs and memory
 		}
 		g := &grant{}
 		if err := json.Unmarshal(r.Given, &g.row); err != nil {
@@ -310,8 +310,8 @@ func (l *Link) Close() {
 	m.notify(true, touched)
 }
 
-// expireLater sets the capacity of a resource to zero after capacityGrace, unless a provider
-// connects. The caller holds mu.
+// expireLater sets the capacity of a resource to zero after capacityGrace, unless a provider has connected by then.
+// The caller holds mu.
 func (m *Manager) expireLater(name string) {
 	gone := m.resources[name].goneSince
 	time.AfterFunc(capacityGrace, func() {
@@ -366,9 +366,8 @@ func (m *Manager) Resources() (capacity, allocatable v1.ResourceList) {
 	return capacity, allocatable
 }
 
-// Room adjusts the free resources against which pods are admitted. It removes the resources that have devices,
-// because Admit allocates these one by one. It sets resources without a provider and without allocated devices to
-// zero.
+// Room adjusts the free resources with which pods are admitted. It removes the resources that have devices, because
+// Admit allocates these individually. It sets resources without a provider and without allocated devices to zero.
 func (m *Manager) Room(room v1.ResourceList) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,15 +1,15 @@
-// Package deviceplugin serves device plugins (v1beta1): programs on this node, most of them pods, that list the
-// devices of a resource, and return the configuration with which a container can use them.
+// Package deviceplugin serves device plugins (v1beta1). These are programs on this node, mostly in pods, that list
+// the devices of a resource and return the configuration with which a container can use them.
 //
 //	plugin --Register--> <root-dir>/device-plugins/kubelet.sock --+
 //	plugin's socket below <root-dir>/plugins_registry ------------+--> dial, GetDevicePluginOptions
 //	plugin --ListAndWatch, a list after the other--> device.Link        |
 //	device.Manager --Allocate, PreStartContainer, GetPreferredAllocation'--> plugin
 //
-// Like a kubelet, the agent recreates its socket at each start and removes the sockets of plugins: plugins notice
+// Like a kubelet, the agent recreates its socket at each start and removes the sockets of plugins. The plugins detect
 // this and register again. Until the first registration, only one goroutine runs, which waits for a connection.
 //
-// A plugin may be faulty or malicious: its messages, names, lists and call durations are
-// limited. A plugin that hangs delays only the pods that request its devices.
+// A plugin may be faulty or malicious, so its messages, names, lists and the duration of its calls are limited. A
+// plugin that hangs delays only the pods that request its devices.
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
 package deviceplugin

@@ -44,7 +44,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// A Counter observes the events of device plugins for which a kubelet has metrics.
+// A Counter counts the events of device plugins for which a kubelet has metrics.
 type Counter interface {
 	Registered(resource string)
 	Allocated(resource string, took time.Duration)

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// Limits of calls to a plugin and of its answers.
+// Limits of calls to a plugin and of its responses.
 const (
 	dialTimeout     = 10 * time.Second
 	allocateTimeout = 2 * time.Minute

@@ -164,7 +164,7 @@ func (m *Manager) updateHealth(d *driver, list []*health.DeviceHealth, streamEnd
 		}
 		full := func() bool { return !found && devices >= maxHealth || bytes+more > maxHealthBytes }
 		if full() && !dropped {
-			dropped = true // at most once for a list, because dropLargest scans the devices of all drivers
+			dropped = true // called at most once for a list, because dropLargest scans the devices of all drivers
 			pods = m.dropLargest(d)
 			devices, bytes = m.healthSize()
 		}
@@ -199,7 +199,7 @@ func conditionOf(h *health.DeviceHealth, now time.Time) condition {
 	if s := h.GetHealthCheckTimeoutSeconds(); s > 0 {
 		c.until = now.Add(min(time.Duration(min(s, int64(maxStale/time.Second)))*time.Second, maxStale))
 	}
-	if len(c.message) > maxText { // a kubelet shortens it too
+	if len(c.message) > maxText { // a kubelet also shortens the message
 		c.message = strings.ToValidUTF8(c.message[:maxText-3], "") + "..."
 	}
 	return c
@@ -216,8 +216,9 @@ func driverHealthSize(d *driver) (devices, bytes int) {
 	return len(d.health), bytes
 }
 
-// dropLargest drops the stored health of the driver that occupies most space. It does so only if that is more space
-// than reporter occupies. So no driver can keep others out. It returns the affected pods. The caller holds mu.
+// dropLargest drops the stored health of the driver whose health occupies most space. It does so only if that is more
+// than reporter's health occupies. So no driver can prevent that the health of others is stored. It returns the
+// affected pods. The caller holds mu.
 func (m *Manager) dropLargest(reporter *driver) []types.UID {
 	var largest *driver
 	share := func(d *driver) float64 {

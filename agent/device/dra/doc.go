@@ -8,10 +8,10 @@
 //	driver --NodeWatchResources--> health --> status of containers
 //	driver reachable or not --> edge/resourceslice
 //
-// The row of a claim is stored before the driver prepares it and deleted after the driver has unprepared it, so a
-// killed agent never leaves a prepared claim without a row. A pod whose claim has a row does not need the API server:
-// after a reboot without a network the driver prepares the claim again. As in a kubelet, the driver also prepares
-// each claim once after every start of the agent. Running containers do not wait for this.
+// The row of a claim is stored before the driver prepares the claim and deleted after the driver has unprepared it.
+// So even if the agent is killed, every prepared claim has a row. A pod whose claim has a row does not need the API
+// server: after a reboot without a network the driver prepares the claim again. As in a kubelet, the driver also
+// prepares each claim once after each start of the agent. Running containers do not wait for this.
 //
 // The messages of drivers are limited in size. A driver that hangs delays only the pods of its
 // claims.

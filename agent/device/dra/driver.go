@@ -29,9 +29,9 @@ const (
 	maxCDI         = 1 << 7           // CDI devices of a device
 	maxText        = 1 << 10          // bytes of a name
 	maxClaim       = 1 << 18          // bytes of all names of a claim
-	maxHealth      = 1 << 14          // devices of all drivers with a stored health
+	maxHealth      = 1 << 14          // number of devices, of all drivers, whose health is stored
 	maxHealthBytes = 4 << 20          // bytes of the names and messages of these devices
-	staleAfter     = 30 * time.Second // validity of a reported health if the driver sets none
+	staleAfter     = 30 * time.Second // time for which a reported health is valid if the driver sets none
 	maxStale       = 24 * time.Hour   // maximum validity that a driver may set
 )
 
@@ -155,7 +155,7 @@ func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	}
 }
 
-// reportReachable tells Slices whether any instance of a driver is connected. It does nothing if this has not
+// reportReachable reports to Slices whether any instance of a driver is connected. It does nothing if this has not
 // changed. The caller holds mu.
 func (m *Manager) reportReachable(name string) {
 	now := slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.connected })

@@ -31,7 +31,6 @@ type Objects interface {
 	Renew(ctx context.Context, pod *v1.Pod) error
 }
 
-// Config is the input of New.
 type Config struct {
 	Store   Store
 	Objects Objects // nil on a node without an API server, which has no claims
@@ -76,7 +75,7 @@ type Manager struct {
 	claims    map[types.UID]*claim
 	drivers   map[string][]*driver          // by name; the latest instance is last
 	waiting   map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by driver
-	reachable map[string]bool               // what was last reported to Slices, by driver
+	reachable map[string]bool               // the value that was last reported to Slices, by driver
 }
 
 // A claim is a ResourceClaim that is prepared or may be prepared.
@@ -93,13 +92,13 @@ type claim struct {
 // A part contains the devices of a claim that belong to one driver.
 type part struct {
 	devices  []Device
-	prepared bool // prepared since this start of the agent
+	prepared bool // prepared since this agent started
 }
 
 // A Device is a device that a driver has prepared. It is stored as JSON, so its fields must
 // keep their names.
 type Device struct {
-	Requests []string `json:"requests,omitempty"` // requests of the claim; if it is empty, all requests
+	Requests []string `json:"requests,omitempty"` // requests of the claim; empty means all requests
 	Pool     string   `json:"pool"`
 	Name     string   `json:"name"`
 	Share    string   `json:"share,omitempty"`
@@ -145,7 +144,7 @@ func (m *Manager) Load(ctx context.Context) error {
 	defer m.mu.Unlock()
 	for _, r := range rows {
 		var s row
-		if err := json.Unmarshal(r.State, &s); err != nil { // the driver may still have prepared the claim
+		if err := json.Unmarshal(r.State, &s); err != nil { // the driver may have prepared the claim nevertheless
 			m.c.Log.Error("cannot decode the stored state of a resource claim: the driver prepares the claim again",
 				"claim", r.Namespace+"/"+r.Name, "driver", r.Driver, "error", err)
 		}

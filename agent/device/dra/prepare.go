@@ -94,7 +94,7 @@ func (m *Manager) claim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClai
 	if err != nil {
 		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
 	}
-	if checkReserved(pod, n, obj) != nil { // the cached object may be from before the reservation
+	if checkReserved(pod, n, obj) != nil { // the cached object may be older than the reservation
 		if err := m.c.Objects.Renew(ctx, pod); err != nil {
 			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Name, err)
 		}
@@ -302,7 +302,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID, c *claim) error {
 			return errNotRegistered(name)
 		}
 		m.mu.Lock()
-		c.parts[name].prepared = false // even if the call fails
+		c.parts[name].prepared = false // the row is kept if the call fails
 		m.mu.Unlock()
 		if err := d.unprepare(ctx, c); err != nil {
 			return err

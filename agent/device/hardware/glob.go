@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// glob calls found for each path in /dev that matches a pattern of the configuration. path is the match. node is the
-// path of its device node, which differs from path for a symbolic link. glob does not follow links to directories,
+// glob calls found for each path in /dev that matches a pattern of the configuration. path is the path that matches.
+// node is the path of its device node. The two differ for a symbolic link. glob does not follow links to directories,
 // such as /dev/fd, and ignores nodes outside of /dev.
 func (h host) glob(pattern string, found func(path, node string)) {
 	h.expand("/dev", strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/"), func(p string, info fs.FileInfo) {
@@ -67,8 +67,8 @@ func (h host) resolve(p string) (string, bool) {
 	return "", false
 }
 
-// watchDirs returns the directories in which a change may affect the matches of a pattern: every existing directory
-// along the pattern.
+// watchDirs returns the directories in which a change may affect the paths that match a pattern: every existing
+// directory along the pattern.
 func (h host) watchDirs(pattern string) (out []string) {
 	parts := strings.Split(strings.TrimPrefix(pattern, "/dev/"), "/")
 	out = []string{"/dev"}

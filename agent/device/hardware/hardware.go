@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// collectTime is the delay between the first change and the scan, because a device such as a camera has several
-	// nodes.
+	// collectTime is the delay between the first change and the scan. It is needed because a device such as a camera
+	// has several nodes.
 	collectTime = 200 * time.Millisecond
-	// udevTimeout is how long a new node waits for udev to set its owner.
+	// udevTimeout is the maximum time to wait until udev has set the owner of a new node.
 	udevTimeout = 3 * time.Second
 )
 
@@ -64,7 +64,7 @@ type Hardware struct {
 	found     [][]*unit  // by class
 	kept      []Withheld
 	missing   map[heldDevice]bool
-	published bool                 // publish has run before
+	published bool                 // publish has been called before
 	udevSince map[string]time.Time // when each node that waits for udev was first seen, by nodeMark
 }
 
@@ -124,7 +124,7 @@ func (h *Hardware) Poke() {
 }
 
 // Run watches for devices that are plugged in or removed until ctx ends. If uevents or /dev cannot be watched, it
-// uses the other source alone.
+// uses only the other one.
 func (h *Hardware) Run(ctx context.Context) error {
 	if h == nil {
 		return nil

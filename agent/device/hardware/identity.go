@@ -11,7 +11,7 @@ import (
 // An identity identifies a device independently of its device number.
 type identity struct {
 	id       string // contains the port if the device has no serial number
-	hardware string // ID of the piece of hardware to which the device belongs
+	hardware string // ID of the hardware to which the device belongs
 	port     string // port of the USB device; empty if the IDs contain it or the device is not USB
 	anchor
 }
@@ -24,9 +24,9 @@ var buses = map[string]bool{"platform": true, "amba": true, "pci": true, "pnp": 
 	"sdio": true, "virtio": true, "vmbus": true, "xen": true, "ccw": true, "scsi": true, "spi": true, "hdaudio": true}
 
 // identify builds a device's ID from the hardware to which the device belongs. The ID of a USB device contains its
-// vendor, its product, and its serial number or, without one, its port. The ID of any other device contains its
-// address on the bus. If several devices have the same ID, all but the first in the order of the kernel's names get a
-// number.
+// vendor, its product, and its serial number. Without a serial number, it contains the port. The ID of any other
+// device contains its address on the bus. If several devices have the same ID, a number is added to all but the
+// first, in the order of the kernel's names.
 func (f *finder) identify(n *node) identity {
 	if n.sys == "" {
 		id := "dev-" + sanitize(strings.TrimPrefix(n.path, "/dev/"))
@@ -104,8 +104,7 @@ func (f *finder) findAnchor(sys string) anchor {
 	return anchor{}
 }
 
-// rank returns the number of devices of the same kind on the same anchor that come before n in the order of their
-// names.
+// rank returns how many devices of the same kind on the same anchor come before n, in the order of their names.
 func (f *finder) rank(n *node, a anchor) (rank int) {
 	kind, part := f.link(n.sys, "subsystem"), f.attribute(n.sys, "partition")
 	for _, o := range f.all {

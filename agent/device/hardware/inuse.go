@@ -12,8 +12,8 @@ import (
 const memMajor = 1
 
 // refusal returns the reason why a node is withheld from containers, or "". Block devices that the host uses are
-// always withheld. Other disks, and devices that expose the memory or log of the host, are provided only if the
-// configuration names them by a path without wildcards or by their subsystem.
+// always withheld. Other disks, and devices that expose the memory or the log of the host, are provided only if the
+// configuration specifies them by their subsystem or by a path without wildcards.
 func (f *finder) refusal(n *node) string {
 	switch {
 	case n.block:
@@ -34,8 +34,8 @@ func (f *finder) refusal(n *node) string {
 	return ""
 }
 
-// usedBlockDevices returns the block devices that the host uses, and how. A device is used if it or a part of it is
-// mounted, is swap space, or belongs to another device that is used.
+// usedBlockDevices returns the block devices that the host uses, and how it uses them. A device is used if it or a
+// part of it is mounted, is swap space, or belongs to another device that is used.
 func (h host) usedBlockDevices() map[number]string {
 	out := map[number]string{}
 	table, _ := os.ReadFile(h.at("/proc/self/mountinfo"))

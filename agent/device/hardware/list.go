@@ -15,7 +15,7 @@ type Unit struct {
 	Resource string
 	ID       string
 	Shared   int      // the maximum number of containers that may have the unit at the same time
-	Nodes    []string // paths on the host; empty if the unit is absent but a container has it
+	Nodes    []string // paths on the host; empty if a container has the unit but the unit is absent
 }
 
 // List returns the units that are present, the absent units that containers have, and the matching devices that are
@@ -57,8 +57,8 @@ func (h *Hardware) Serves(resource string) bool {
 // UnitOf returns the ID of the unit that a device ID of the Manager belongs to.
 func UnitOf(device string) string { return unitOf(device) }
 
-// A Part is a device node with the attributes that the configuration can match. A USB device reports its attributes
-// itself; they are not verified.
+// A Part is a device node with the attributes that the configuration can match. A USB device itself reports its
+// attributes, and they are not verified.
 type Part struct {
 	Path                    string
 	Subsystem, Driver       string

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// metaKey is the history's key in the store.
+// metaKey is the key under which the history is stored.
 const metaKey = "hardware"
 
 // A holder is a container that has devices of a resource.
@@ -25,7 +25,7 @@ type holder struct {
 type history struct {
 	meta Meta
 
-	mu      sync.Mutex // stays locked during writes to the store
+	mu      sync.Mutex // stays locked while the history is stored
 	boot    string
 	started map[holder]map[string]startedDevice // by unit ID
 	ports   map[string]string                   // last port of each unit; see finder.groupUnits
@@ -82,7 +82,7 @@ func (m *history) lastPorts() map[string]string {
 	return maps.Clone(m.ports)
 }
 
-// outdated reports whether a container was started with another node than the present one.
+// outdated reports whether a container was started with a node other than the present one.
 func (m *history) outdated(who holder, id, mark string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -125,8 +125,8 @@ func (h host) stat(path string) (number, bool) {
 		kind == unix.S_IFCHR
 }
 
-// attribute returns an attribute of a device, or "" if it does not exist or cannot be read. The device reports some
-// attributes itself; they are not verified.
+// attribute returns an attribute of a device, or "" if it does not exist or cannot be read. Some attributes are
+// reported by the device itself and are not verified.
 func (h host) attribute(sys, name string) string {
 	b, err := untrusted.ReadFile(h.at(sys), name, maxAttribute)
 	if err != nil {

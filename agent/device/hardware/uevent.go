@@ -47,7 +47,7 @@ func parseUevent(b []byte) (uevent, bool) {
 }
 
 // relevant reports whether the message may affect the devices. Network interfaces, which change with each pod, have
-// no device node. If a newly bound driver creates nodes, each of them has a message of its own.
+// no device node. If a driver that is newly bound creates nodes, there is a separate message for each node.
 func (e uevent) relevant() bool {
 	return e.node && e.subsystem != "net" && e.subsystem != "queues"
 }

@@ -20,8 +20,8 @@ const (
 	udevData    = "/run/udev/data"
 )
 
-// A watch watches the directories of device nodes and of links to them. It is needed besides uevents: ptys and udev's
-// links have no uevent, and if /dev is not a devtmpfs, a node appears only after its uevent.
+// A watch watches the directories of device nodes and of links to them. It is needed in addition to uevents: there
+// are no uevents for ptys and for udev's links, and if /dev is not a devtmpfs, a node appears only after its uevent.
 type watch struct {
 	host
 	patterns []string
@@ -93,7 +93,7 @@ func (w *watch) run(ctx context.Context, changed func()) error {
 			if !ok {
 				return nil
 			}
-			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) { // the watch of a removed directory is gone
+			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) { // the watch of a directory ends when the directory is removed
 				w.mu.Lock()
 				delete(w.watched, e.Name)
 				w.mu.Unlock()

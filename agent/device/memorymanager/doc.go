@@ -5,6 +5,6 @@
 //	                                       --Take--> nodes, or a kubelet's error
 //
 // Containers of guaranteed pods get nodes with enough free memory for their requests. Other containers may use any
-// node. A node that is assigned together with other nodes is not assigned in another combination.
+// node. A node that is assigned together with other nodes is not assigned with other nodes as well.
 // https://kubernetes.io/docs/tasks/administer-cluster/memory-manager/
 package memorymanager

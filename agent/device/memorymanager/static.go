@@ -21,8 +21,8 @@ type Block struct {
 	Kind  v1.ResourceName `json:"kind"` // memory, or huge pages of one size
 	Nodes topology.Mask   `json:"nodes"`
 	Size  uint64          `json:"size"` // bytes
-	// Held is the part of Size that the container does not reuse from an init container of its pod, which ends before
-	// the next container starts.
+	// Held is the part of Size that the container does not reuse from an init container of its pod. An init container
+	// ends before the next container starts.
 	Held uint64 `json:"held"`
 }
 
@@ -84,7 +84,7 @@ type cell struct {
 	total map[v1.ResourceName]uint64 // allocatable
 	free  map[v1.ResourceName]uint64
 	users int           // number of blocks on the node
-	group topology.Mask // the nodes of these blocks; the node alone if there are none
+	group topology.Mask // the nodes to which these blocks belong; the node alone if there are none
 }
 
 // A Static implements the policy "Static" for one machine.
@@ -389,7 +389,7 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assign
 	return nil
 }
 
-// bestHint returns the best hint whose nodes include those of with.
+// bestHint returns the best hint whose nodes include the nodes of with.
 func bestHint(hints topology.Hints, with topology.Mask) (out topology.Hint, ok bool) {
 	for _, row := range hints { // all kinds have the same hints
 		for _, h := range row {

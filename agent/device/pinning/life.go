@@ -19,8 +19,8 @@ import (
 // Name returns the hook's name.
 func (*Manager) Name() string { return "cpus" }
 
-// Prepare assigns the resources that a pod does not have yet. The pod has ended and runs again, or was admitted
-// before the policy was configured.
+// Prepare assigns the resources that a pod does not have yet. That is so if the pod has ended and runs again, or if
+// it was admitted before the policy was configured.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if m == nil {
 		return nil
@@ -64,8 +64,8 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 	return nil
 }
 
-// wanted returns the CPUs on which a container should run: its exclusive CPUs, or else the shared CPUs. The caller
-// holds mu.
+// wanted returns the CPUs on which a container should run: its exclusive CPUs if it has any, otherwise the shared
+// CPUs. The caller holds mu.
 func (m *Manager) wanted(of containerKey, shared cpuset.CPUSet) cpuset.CPUSet {
 	if own, has := m.cpuSets[of.uid][of.name]; has {
 		return own
@@ -138,8 +138,8 @@ func (m *Manager) notify() {
 	}
 }
 
-// The shared CPUs may change between a container's configuration and its start. Run looks for such a container every
-// startingRetry until it runs, but at most for startTimeout.
+// The shared CPUs may change between a container's configuration and its start. Run checks for such a container at
+// the interval startingRetry until the container runs, but at most for startTimeout.
 const (
 	startingRetry = 250 * time.Millisecond
 	startTimeout  = 2 * time.Minute

@@ -56,7 +56,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// metaPolicy is the store's key for the policies under which the rows were written.
+// metaPolicy is the key under which the policies are stored that were in effect when the rows were written.
 const metaPolicy = "pinning"
 
 // The names of the resources in the rows. No device can have these names.
@@ -65,7 +65,7 @@ const (
 	rowMemory = "memory"
 )
 
-// policies describes the policies under which the rows were written.
+// policies describes the policies that were in effect when the rows were written.
 type policies struct {
 	CPU    string `json:"cpu"`
 	Memory string `json:"memory"`

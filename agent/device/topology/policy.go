@@ -30,7 +30,7 @@ type Options struct {
 	MaxNodes int  // max-allowable-numa-nodes
 }
 
-// ParseOptions parses topologyManagerPolicyOptions. The errors have a kubelet's words.
+// ParseOptions parses topologyManagerPolicyOptions. The error messages are those of a kubelet.
 func ParseOptions(given map[string]string) (o Options, err error) {
 	o.MaxNodes = defaultMaxNodes
 	for _, name := range slices.Sorted(maps.Keys(given)) {
@@ -119,8 +119,8 @@ func flatten(list []Hints) (rows [][]Hint) {
 	return rows
 }
 
-// bestMerged returns the best combination of one hint for each resource. It does not track each combination, but only
-// the different results (nodes and preference) of combining the hints of the resources so far.
+// bestMerged returns the best combination of one hint for each resource. It does not keep every combination. It keeps
+// only the different results (nodes and preference) of combining the hints of the resources considered so far.
 func (p *Policy) bestMerged(rows [][]Hint) Hint {
 	type merged struct {
 		nodes     Mask
@@ -192,8 +192,8 @@ func narrowest(row []Hint) (out Mask) {
 }
 
 // better reports whether a is better than b. A preferred hint is better than another. Of two hints that are not
-// preferred, the one with minNodes nodes is better. If neither has minNodes nodes and one has more, the one with
-// fewer nodes is better; otherwise the one with more nodes.
+// preferred, the one with minNodes nodes is better. If neither has minNodes nodes and one has more than that, the one
+// with fewer nodes is better. Otherwise the one with more nodes is better.
 func (p *Policy) better(a, b Hint, minNodes int) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
@@ -210,8 +210,8 @@ func (p *Policy) better(a, b Hint, minNodes int) bool {
 	return x > y
 }
 
-// closer reports whether a has fewer nodes than b. If both have the same number, it reports whether the nodes of a
-// are closer to each other, or else whether a has the smaller value.
+// closer reports whether a has fewer nodes than b. If both have the same number, it compares the distances between
+// their nodes, and then their values.
 func (p *Policy) closer(a, b Mask) bool {
 	if p.options.Closest && p.name != SingleNode && a.Count() == b.Count() {
 		if x, y := p.distance(a), p.distance(b); x != y {

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	accountTTL     = time.Minute      // how long a fetched service account is cached
-	accountTimeout = 2 * time.Second  // how long to wait for the API server before the last known UID is used
-	tokenMargin    = 10 * time.Minute // a token with less time left is not used
+	accountTTL     = time.Minute      // time for which a service account is cached
+	accountTimeout = 2 * time.Second  // time to wait for the API server before the last known UID is used
+	tokenMargin    = 10 * time.Minute // a token that expires earlier is not used
 	maxEntries     = 256              // maximum number of accounts, and of tokens
 	accountsKey    = "credentials.accounts"
 )
@@ -36,7 +36,7 @@ type identity struct {
 }
 
 // errNotApplicable means that a plugin is not called for a pod.
-var errNotApplicable = errors.New("the plugin does not apply to this pod")
+var errNotApplicable = errors.New("")
 
 // accounts caches the service accounts of pods and their tokens. It also stores the UIDs persistently, because they
 // are needed to verify pull records after a restart without a link.
@@ -122,7 +122,7 @@ func (a *accounts) saveUID(ctx context.Context, name string, uid types.UID) erro
 }
 
 // reference returns the service account of a pod. While the API server is unreachable, it uses the last known UID of
-// an account with that name. The pod was bound to the node while there was a link.
+// an account with that name. This is safe because the pod was bound to the node while there was a link.
 func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReference, error) {
 	namespace, name := pod.Namespace, pod.Spec.ServiceAccountName
 	ref := v1.ObjectReference{Kind: keyring.ServiceAccount, Namespace: namespace, Name: name}
@@ -146,7 +146,7 @@ func (a *accounts) reference(ctx context.Context, pod *v1.Pod) (v1.ObjectReferen
 }
 
 // identify returns the identity with which a plugin is called for a pod, or errNotApplicable. Its cache key contains
-// all parts of the request that may change the response, as in a kubelet.
+// all parts of the request on which the response may depend, as in a kubelet.
 func (a *accounts) identify(ctx context.Context, pod *v1.Pod, t *configv1.ServiceAccountTokenAttributes) (*identity, error) {
 	if t == nil {
 		return &identity{}, nil
@@ -191,7 +191,7 @@ func annotationsFor(t *configv1.ServiceAccountTokenAttributes, all map[string]st
 	for _, k := range t.RequiredServiceAccountAnnotationKeys {
 		v, ok := all[k]
 		if !ok {
-			return nil, errNotApplicable // workloads opt in with the annotation
+			return nil, errNotApplicable // workloads enable the plugin with the annotation
 		}
 		out[k] = v
 	}

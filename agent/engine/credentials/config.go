@@ -30,11 +30,11 @@ const (
 	configFiles = 100     // maximum number of files in a directory
 )
 
-// versions are the versions of both APIs. They differ only in missing fields, which load checks.
+// versions are the versions of both APIs. They differ only in which fields they have, and load checks that.
 var versions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// load reads the configuration of plugins from a file, or from the .json, .yaml and .yml files of a directory in the
-// order of their names. It returns the same hash of the files as a kubelet.
+// load reads the configuration of plugins. from is a file, or a directory whose .json, .yaml and .yml files are read
+// in the order of their names. The hash of the files is the same as in a kubelet.
 func load(path string) (providers []configv1.CredentialProvider, hash string, err error) {
 	files := []string{path}
 	info, err := os.Stat(path)

@@ -115,7 +115,7 @@ func newProvider(ctx context.Context, p *configv1.CredentialProvider, program pl
 func (c *Credentials) Close() error {
 	c.stop()
 	for _, p := range c.providers {
-		for range cap(p.places) { // when all places are taken, all calls have ended
+		for range cap(p.places) { // when all slots are taken, all calls have ended
 			p.places <- struct{}{}
 		}
 	}

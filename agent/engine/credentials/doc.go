@@ -7,10 +7,10 @@
 //	                              |
 //	        cache <--credentials-- plugin <--request, stdin-- service account token (edge/object)
 //
-// A plugin is a program that the operator installs. It only runs if an image must be pulled and the other credentials
-// did not suffice. Its run time, its output, and the number of parallel calls are limited, and identical calls share
-// one process. The error of a plugin is logged, and is part of the pull's event. It does not affect other plugins and
-// pulls.
+// A plugin is a program that the operator installs. It runs only if an image must be pulled and the other credentials
+// were not sufficient. Its run time, its output, and the number of parallel calls are limited, and identical calls
+// share one process. The error of a plugin is logged, and is part of the pull's event. It does not affect other
+// plugins and pulls.
 //
 // https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/ (KEP-2133),
 // service account tokens for plugins: KEP-4412.

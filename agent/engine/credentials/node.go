@@ -28,7 +28,7 @@ type node struct {
 
 	mu   sync.Mutex
 	ring keyring.Ring
-	read time.Time // of the last read; zero if there was none
+	read time.Time // result of the last read; zero if nothing was read
 }
 
 // lookup returns the credentials for an image. It reads the files if the cache has expired.

@@ -31,8 +31,8 @@ const (
 	answerLimit = 256 << 10   // bytes
 
 	answerMemory = 4 << 20     // maximum size of the decoded response
-	stderrLimit  = 1 << 10     // reported bytes of stderr
-	pipeDelay    = time.Second // how long to wait for a child of the plugin that keeps stdout or stderr open
+	stderrLimit  = 1 << 10     // maximum number of bytes of stderr that are reported
+	pipeDelay    = time.Second // time to wait for a child process of the plugin that keeps stdout or stderr open
 )
 
 // A plugin is a program that returns credentials.
@@ -70,7 +70,7 @@ func (p *plugin) ask(ctx context.Context, r credentialv1.CredentialProviderReque
 	return p.decode(out)
 }
 
-// checkProgram returns an error if users other than root and islet's own could have changed the program.
+// checkProgram returns an error if users other than root and islet's own user could have changed the program.
 func checkProgram(path string) error {
 	dir, err := os.Stat(filepath.Dir(path))
 	if err == nil {
@@ -122,7 +122,7 @@ func (p *plugin) run(ctx context.Context, request []byte) ([]byte, error) {
 	cmd.Cancel = group
 	err := cmd.Start()
 	if err == nil {
-		// Otherwise the plugin would inherit the agent's OOM score, which protects the agent.
+		// Otherwise the plugin would have the agent's OOM score, which protects the agent.
 		_ = os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("0"), 0)
 		waitExit(cmd.Process.Pid)
 		_ = group() // kill the children that the program has left
@@ -149,7 +149,7 @@ func waitExit(pid int) {
 }
 
 // A bounded buffer stores the first limit bytes that are written. It must not implement io.ReaderFrom, because
-// io.Copy would bypass the limit then.
+// io.Copy would then bypass the limit.
 type bounded struct {
 	data   []byte
 	limit  int

@@ -32,7 +32,7 @@ type provider struct {
 	duration time.Duration
 	token    *configv1.ServiceAccountTokenAttributes // nil if the plugin gets no token
 	ask      func(context.Context, credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error)
-	ctx      context.Context // ends with the agent, not with a caller, because several callers may wait for one call
+	ctx      context.Context // ends with the agent, not with a caller, because several callers may wait for the same call
 	places   chan struct{}   // one per running call
 	counts   *counts
 
@@ -53,7 +53,7 @@ type cacheEntry struct {
 
 type pendingCall struct {
 	done chan struct{}
-	auth map[string]credentialv1.AuthConfig // valid after done
+	auth map[string]credentialv1.AuthConfig // valid when done is closed
 	err  error
 }
 
@@ -98,8 +98,8 @@ func addCredentials(to *keyring.Ring, all map[string]credentialv1.AuthConfig, fr
 	}
 }
 
-// call runs the plugin and caches its response. It returns a panic as the error, because call runs on its own
-// goroutine, where no caller could recover it.
+// call runs the plugin and caches its response. It converts a panic into an error, because it runs in its own
+// goroutine, where no caller could recover the panic.
 func (p *provider) call(f *pendingCall, q cacheKey, image, registry string, who *identity) {
 	defer close(f.done)
 	defer func() {
@@ -164,8 +164,8 @@ func (p *provider) checkEcho(token string, got *credentialv1.CredentialProviderR
 	return nil
 }
 
-// store caches a response. It evicts expired responses first, and then those that expire first, until the cache has
-// at most cacheBytes.
+// store caches a response. It evicts expired responses first, and then those that expire earliest, until the cache
+// contains at most cacheBytes.
 func (p *provider) store(q cacheKey, auth map[string]credentialv1.AuthConfig, keep time.Duration) {
 	if keep <= 0 {
 		return

@@ -18,7 +18,7 @@ type Operations struct {
 	seconds       *prometheus.HistogramVec
 	pullTime      *prometheus.HistogramVec
 	pulls         pulls
-	repairs       *prometheus.CounterVec // repairs of the pod network
+	repairs       *prometheus.CounterVec // number of repairs of the pod network
 }
 
 // New returns Operations in which all metrics are zero.
@@ -60,7 +60,7 @@ func measure[Q, R any](ctx context.Context, o *Operations, op string, f func(con
 	return r, err
 }
 
-// Runtime is a ctrd.Runtime that records the calls which a kubelet records.
+// Runtime is a ctrd.Runtime that records the same calls as a kubelet.
 type Runtime struct {
 	*ctrd.Runtime
 	*Operations

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// pulls stores the most recent pulls of images, the newest last.
+// pulls contains the most recent pulls of images. The newest is the last.
 type pulls struct {
 	mu   sync.Mutex
 	last []pullRecord
@@ -26,8 +26,8 @@ type pullRecord struct {
 	from, to time.Time
 }
 
-// maxPulls is the number of pulls that are stored. If the pulls of a pod are dropped before it runs, their time
-// counts as startup time of the pod itself.
+// maxPulls is the number of pulls that are stored. If the pulls of a pod are dropped before the pod runs, their time
+// counts as startup time of the pod.
 const maxPulls = 64
 
 func (p *pulls) begin(image string) (end func()) {
@@ -42,8 +42,8 @@ func (p *pulls) begin(image string) (end func()) {
 	}
 }
 
-// Pulling returns the time between the start of the first and the end of the last pull of a pod's images since the
-// pod was created.
+// Pulling returns the time from the start of the first to the end of the last pull of a pod's images since the pod
+// was created.
 func (o *Operations) Pulling(pod *v1.Pod, created time.Time) time.Duration {
 	p := &o.pulls
 	p.mu.Lock()
@@ -79,7 +79,8 @@ var sizes = []struct {
 	{1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
 }
 
-// observePull observes the duration of a successful pull by the size that images reports.
+// observePull observes the duration of a successful pull. The label is the size of the image, which the image service
+// reports.
 func (o *Operations) observePull(ctx context.Context, images cri.Images, q *api.PullImageRequest, begin time.Time, err error) {
 	if err != nil {
 		return

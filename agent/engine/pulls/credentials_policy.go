@@ -15,7 +15,7 @@ import (
 // A Policy selects the images for which a pod must have verified credentials.
 type Policy struct {
 	mode    kubelet.ImagePullCredentialsVerificationPolicy
-	allowed []string // repositories; a prefix of repositories if it ends in /
+	allowed []string // repositories; an entry that ends in / is a prefix
 }
 
 // NewPolicy returns the policy for imagePullCredentialsVerificationPolicy and
@@ -49,13 +49,14 @@ func (p Policy) verifies(repository string, pulled bool) bool {
 	return true
 }
 
-// maxSecrets is the maximum number of records of one image. Without a limit, new Secrets with the same credential
-// could add records without end.
+// maxSecrets is the maximum number of records of one image. Without this limit, new Secrets with the same credential
+// could add any number of records.
 const maxSecrets = 100
 
-// authorized reports whether a pod may use an image. sources are the pod's sources of credentials, pulled the image's
-// records. It also returns a source whose record must be stored, because the content of its Secret has changed or a
-// new Secret has the same credential. As in a kubelet, a change of the Secret's content does not revoke access.
+// authorized reports whether a pod may use an image. sources are the pod's sources of credentials, and pulled is the
+// record of the image. It also returns a source whose record must be stored, because the content of its Secret has
+// changed or a new Secret has the same credential. As in a kubelet, a change of the Secret's content does not revoke
+// access.
 func authorized(repository string, pulled []store.Pull, sources []store.PullSource) (ok bool, update *store.PullSource) {
 	pulled = slices.DeleteFunc(slices.Clone(pulled), func(r store.Pull) bool { return r.Name != repository })
 	if slices.ContainsFunc(pulled, func(r store.Pull) bool { return r.Source.Name == "" }) {

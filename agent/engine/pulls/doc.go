@@ -10,11 +10,11 @@
 //	worker: a pull --Begin--> intent --> PullImage --Pulled--> record, in edge/store
 //	                                          `-----Failed--> none
 //
-// An image without a record is preloaded: it came from an archive, or the operator loaded it. Before a pull with
-// credentials starts, an intent is stored. Otherwise an image whose pull was interrupted by a power cut would look
-// preloaded. Settle stores a record without an owner for such an image.
+// An image without a record counts as preloaded: it came from an archive, or the operator has loaded it. Before a
+// pull with credentials starts, an intent is stored. Without the intent, an image whose pull was interrupted by a
+// power cut would seem preloaded. Settle stores a record without an owner for such an image.
 //
-// A record contains no credential. It contains the identity of the Secret and a hash keyed with the store's key, or
-// the service account whose token a credential provider plugin got (KEP-4412). Credentials of the node itself, from
-// its docker configuration or from plugins without tokens, are valid for every pod.
+// A record contains no credential. It contains the identity of the Secret and a hash keyed with the store's key. For
+// a credential provider plugin that got a token, it contains the service account instead (KEP-4412). The node's own
+// credentials, from its docker configuration or from plugins without tokens, are valid for every pod.
 package pulls

@@ -37,7 +37,7 @@ type Verifier struct {
 	cfg Config
 
 	mu         sync.Mutex
-	active     map[string]activePull // running pulls, and failed pulls with a stored intent, by image name
+	active     map[string]activePull // running pulls, and failed pulls whose intent is stored, by image name
 	unrecorded map[string]bool       // IDs of images whose record could not be stored
 
 	writes sync.Mutex // serializes writing a record and pruning records of removed images
@@ -45,7 +45,7 @@ type Verifier struct {
 
 type activePull struct {
 	running  int    // number of running pulls; 0 if all have failed
-	previous string // the ID of the image with this name before the pull
+	previous string // ID of the image with this name before the pull
 }
 
 // New returns a Verifier. It starts nothing.
@@ -123,7 +123,7 @@ func (g *Verifier) may(ctx context.Context, name, id string, credentials func() 
 	if err != nil {
 		return false, err
 	}
-	unrecorded, err := g.pulledUnrecorded(ctx, id) // must precede the reading of the records, because a pull writes its record last
+	unrecorded, err := g.pulledUnrecorded(ctx, id) // must come before the records are read, because a pull writes its record last
 	if err != nil {
 		return false, err
 	}

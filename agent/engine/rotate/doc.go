@@ -8,8 +8,8 @@
 //	   first:     compress all <log>.<time> to .gz, delete the oldest beyond
 //	              containerLogMaxFiles
 //
-// Pods may mount the directory of logs, so only regular files are opened there and no symbolic
-// link is followed.
+// Pods may mount the log directory, so files are opened there only if they are regular files, and symbolic links are
+// not followed.
 //
 // https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation
 package rotate

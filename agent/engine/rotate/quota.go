@@ -26,7 +26,7 @@ import (
 type Quota struct {
 	Dir     string // the directory with the logs of all pods
 	Bytes   int64  // maximum size of one pod's logs; 0 means no limit
-	Workers int    // pods that are scanned at a time
+	Workers int    // number of pods that are scanned at the same time
 	Every   time.Duration
 	Log     *slog.Logger
 }
@@ -34,7 +34,7 @@ type Quota struct {
 // Limits of a scan. They are needed because a pod may mount the log directory and create any number of files there.
 const (
 	maxContainers = 500
-	maxFiles      = 5000 // of one container
+	maxFiles      = 5000 // limit for one container
 )
 
 // Run enforces the quota until ctx ends.

@@ -34,8 +34,8 @@ type Config struct {
 	Reopen   func(ctx context.Context, container string) error // makes the runtime reopen the log
 	Dir      string                                            // the directory with the logs of all pods
 	MaxSize  int64                                             // bytes above which a log is rotated; 0 or less disables rotation
-	MaxFiles int                                               // of one container, including the active file
-	Workers  int                                               // rotations at a time
+	MaxFiles int                                               // number of files of one container, including the active one
+	Workers  int                                               // number of rotations at the same time
 	Every    time.Duration
 	Log      *slog.Logger
 }
@@ -87,7 +87,7 @@ func (r *Rotator) scan(ctx context.Context) {
 	_ = g.Wait() // none fails
 }
 
-// stampFormat is a kubelet's suffix of a rotated log. Names with it sort by age.
+// stampFormat is a kubelet's suffix of a rotated log. Names with this suffix sort by age.
 const stampFormat = "20060102-150405"
 
 // rotate rotates one log if it is too large. If the log is missing, it makes the runtime reopen it.
@@ -120,7 +120,7 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	if err != nil {
 		return err
 	}
-	if old, err = prune(dir, old, r.c.MaxFiles-2); err != nil { // the active file and the one that is created below also count
+	if old, err = prune(dir, old, r.c.MaxFiles-2); err != nil { // the active file, and the one that is created below, count as well
 		return err
 	}
 	for _, name := range old {
@@ -163,7 +163,7 @@ func listRotated(dir *os.File, base string) ([]string, error) {
 	return old, nil
 }
 
-// nextName returns the name for the next rotated file. It sorts after the existing ones, even if the clock has not
+// nextName returns the name for the next rotated file. It sorts after the existing names, even if the clock has not
 // advanced or was set back.
 func nextName(base string, old []string) string {
 	at := time.Now().UTC()
