@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// A base has the process-wide values that every part of the agent can use.
+// A base contains the process-wide values that every part of the agent can use.
 type base struct {
 	cfg     *config.Config
 	started *configure.Start
@@ -44,8 +44,8 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// Run runs the agent. It returns nil when ctx has ended and all parts have stopped. The pods keep running. cfg was
-// loaded by start. again cancels ctx with a cause.
+// Run runs the agent. It returns nil when ctx has ended and all parts have stopped. The pods keep running. start has
+// loaded cfg. again cancels ctx with a cause.
 func Run(
 	ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger,
 ) (err error) {
@@ -53,7 +53,7 @@ func Run(
 	defer func() { err = errors.Join(err, b.close()) }()
 	a, err := open(ctx, b)
 	if err != nil {
-		if ctx.Err() != nil { // the agent was stopped while it started
+		if ctx.Err() != nil { // the agent was stopped while it was starting
 			return nil
 		}
 		return err

@@ -2,35 +2,36 @@ package agent
 
 import "context"
 
-// open opens every part of the agent, in the order of their dependencies. A part embeds the parts that were opened
-// before it. It calls later parts through base.late.
+// open opens every part of the agent, in the order of their dependencies. Each part embeds the parts that were opened
+// before it. It calls parts that are opened later through base.late.
 func open(ctx context.Context, b *base) (*serving, error) {
 	e, err := openFeatures(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	// The workers call all parts above. The eviction manager, which measures pods, is opened with them.
+	// The workers are opened after the parts that they call. The eviction manager, which measures pods, is opened
+	// together with them.
 	w, err := openWorkers(e)
 	if err != nil {
 		return nil, err
 	}
-	// All parts are connected. From here on pods may start, if the runtime answers by now.
+	// All parts are connected. From now on pods may start, if the runtime already responds.
 	if err := w.lookOnce(ctx); err != nil {
 		return nil, err
 	}
-	// The servers come last, so that no request reaches a part before it exists.
+	// The servers are opened last, so that no request reaches a part that does not exist yet.
 	return openServers(ctx, w)
 }
 
-// openFeatures opens the parts that are needed to remove a pod completely. They suffice for a cleanup.
+// openFeatures opens the parts that are needed to remove a pod completely. A cleanup needs no other parts.
 func openFeatures(ctx context.Context, b *base) (*featured, error) {
 	// The directories come first, because no other part may read or write files before this process has locked them.
 	d, err := openDisk(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	// The node: its facts, the stored pods that it should run, its link to the API server, and the recorder of
-	// events, which all later parts use.
+	// Then comes the node: its facts, the stored pods that it should run, its link to the API server, and the
+	// recorder of events, which all later parts use.
 	n, err := openNode(ctx, d)
 	if err != nil {
 		return nil, err
@@ -40,7 +41,8 @@ func openFeatures(ctx context.Context, b *base) (*featured, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The pods: their sources, the decisions about them, and their statuses, which contain container IDs of the runtime.
+	// Then come the pods: their sources, the decisions about them, and their statuses, which contain container IDs of
+	// the runtime.
 	p, err := openPods(ctx, r)
 	if err != nil {
 		return nil, err

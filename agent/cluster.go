@@ -9,7 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/cluster"
 )
 
-// A joined connects the pods to the API server. Its fields are nil if the node stands alone.
+// A joined contains the parts that connect the pods to the API server. Its fields are nil if the node has no API
+// server.
 type joined struct {
 	*podset
 	follower *configure.Follower
@@ -41,7 +42,7 @@ func openCluster(ctx context.Context, p *podset) (c *joined, err error) {
 // addresses returns the node's IP addresses.
 func (n *node) addresses() []string { return n.machine.Now().IPs }
 
-// nodeChanged applies the labels, taints and extended resources of the API server's Node object.
+// nodeChanged applies the labels, taints and extended resources of the Node object that the API server has sent.
 func (c *joined) nodeChanged(n *v1.Node) {
 	if c.machine.SetNode(n.Labels, n.Spec.Taints, n.Status.Capacity) {
 		c.pods.NodeChanged()

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-// A disk has the agent's directories and the store in them.
+// A disk contains the agent's directories and the store in them.
 type disk struct {
 	*base
 	sockets  *socket.Sockets
@@ -37,7 +37,7 @@ func openDisk(ctx context.Context, b *base) (*disk, error) {
 	if d.volatile, err = volatile.Cover(volatile.Config{Dirs: written(d.cfg), Run: d.cfg.Dirs.Run}); err != nil {
 		return nil, err
 	}
-	if d.volatile.Fresh(d.cfg.Dirs.State) { // the lock file below the new layer is another file
+	if d.volatile.Fresh(d.cfg.Dirs.State) { // the lock file that is visible in the new layer is a different file
 		if err = locks.Add(d.cfg.Dirs.State); err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func openDisk(ctx context.Context, b *base) (*disk, error) {
 	return d, nil
 }
 
-// written returns the directories that the agent writes to, except the run directory.
+// written returns the directories to which the agent writes, except the run directory.
 func written(cfg *config.Config) []volatile.Dir {
 	return []volatile.Dir{
 		{Path: cfg.Dirs.State, Apart: engine.Stacked()}, {Path: cfg.Dirs.Root},

@@ -1,5 +1,5 @@
-// Package agent wires the node together. It builds every part from one Config, connects the parts, runs them, and
-// stops them in reverse order. The work itself is done in the packages of the parts.
+// Package agent connects all parts of the node. It builds every part from one Config, connects the parts, runs them,
+// and stops them in reverse order. The parts themselves are in other packages.
 //
 //	base <- disk <- node <- containers <- podset <- joined <- featured <- working <- serving
 //
@@ -12,7 +12,7 @@
 //	             v                v   |
 //	           pods: verdicts, statuses --> outbox, server
 //
-// The folders below agent are districts, their packages are rooms. device, volume, engine, resource and cluster have
-// a root package, which opens the whole district. In pod, plugin, kubelet, change and host, package agent opens each
-// room itself. Package main calls cli.
+// Most folders below agent contain several packages. device, volume, engine, resource and cluster also have a root
+// package, which opens the whole folder. In pod, plugin, kubelet, change and host, package agent opens each package
+// itself. Package main calls cli.
 package agent

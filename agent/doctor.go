@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// Doctor is islet doctor; see doctor.Main.
+// Doctor runs the command islet doctor; see doctor.Main.
 func Doctor(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return doctor.Main(ctx, args, doctor.Rooms{
 		Examine: func(classes []config.DeviceClass) (out []doctor.Complaint, err error) {

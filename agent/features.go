@@ -35,8 +35,8 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// A featured has the parts that prepare a pod's surroundings on this machine, such as cgroups and volumes. Most of
-// them are hooks, called when a pod is prepared and when it is released.
+// A featured contains the parts that prepare the environment of a pod on this machine, such as cgroups and volumes.
+// Most of them are hooks. They are called when a pod is prepared and when it is released.
 type featured struct {
 	*joined
 	cgroups  *cgroup.Pods
@@ -82,8 +82,8 @@ func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
 	return f, nil
 }
 
-// startDevices finds the host's devices that the configuration offers to containers, and starts preparing
-// ResourceClaims with the DRA drivers.
+// startDevices finds the devices of the host that the configuration provides to containers, and starts the
+// preparation of ResourceClaims by the DRA drivers.
 func (f *featured) startDevices(ctx context.Context) error {
 	var cluster *device.Cluster
 	if api := f.objects.API; api != nil {
@@ -99,8 +99,7 @@ func (f *featured) startDevices(ctx context.Context) error {
 	})
 }
 
-// openImageKeys opens the registry credentials, and the records of the pods that may use an image without
-// credentials.
+// openImageKeys opens the registry credentials, and the records of which pods may use an image without credentials.
 func (f *featured) openImageKeys() (err error) {
 	c := credentials.Config{
 		Plugins: f.cfg.CredentialProviderConfig, BinDir: f.cfg.CredentialProviderBinDir, Root: f.cfg.Dirs.Root, Meta: f.store,
@@ -119,7 +118,7 @@ func (f *featured) openImageKeys() (err error) {
 	return err
 }
 
-// openVolumes opens the volumes of pods, those of PersistentVolumeClaims included, and the registry of CSI and DRA
+// openVolumes opens the volumes of pods, including those of PersistentVolumeClaims, and the registry of CSI and DRA
 // plugins.
 func (f *featured) openVolumes(ctx context.Context) (err error) {
 	var api *volume.Cluster
@@ -157,7 +156,8 @@ func (f *featured) chain() hook.Chain {
 			sb, ok := f.observer.Pod(uid).Sandbox()
 			return ok && sb.Ready
 		}},
-		// The cgroups come early, because memory of later hooks, such as tmpfs, is charged to the pod's cgroup.
+		// The cgroups come early, because the memory that later hooks use, such as that of a tmpfs, is charged to the
+		// pod's cgroup.
 		f.cgroups,
 		// The objects come before the hooks that read them.
 		f.objects, f.objects.Own,
@@ -170,8 +170,8 @@ func (f *featured) chain() hook.Chain {
 	}
 }
 
-// look lists the runtime's sandboxes and containers, and brings all records in line with them. No pod is started,
-// ended or removed before.
+// look lists the sandboxes and containers in the runtime, and updates all records to match them. Before that, no pod
+// is started, ended or removed.
 func (f *featured) look(ctx context.Context) error {
 	if err := f.observer.Relist(ctx); err != nil {
 		return fmt.Errorf("list the containers: %w", err)
@@ -196,7 +196,7 @@ func (f *featured) look(ctx context.Context) error {
 }
 
 // sweep removes the directories, mounts and logs of pods that no source wants and that have no container in the
-// runtime. It does nothing until all sources have listed their pods.
+// runtime. It does nothing before all sources have listed their pods.
 func (f *featured) sweep(ctx context.Context) {
 	if !f.pods.Spoken("") || f.rt.Known() != nil {
 		return

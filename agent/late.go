@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/agent/volume/podvolumes"
 )
 
-// late has the parts that others may call before they are built, also from other goroutines. Each field is a cell,
-// which is nil until it is set once. A method documents what a call does before its cell is set.
+// late contains the parts that others may call before these parts are built, also on other goroutines. Each field is
+// a cell, which is nil until it is set once. The comment of each method says what a call does before the cell is set.
 type late struct {
 	mu       sync.RWMutex
 	workers  *worker.Set
@@ -52,8 +52,8 @@ func set[T any](l *late, part *T, to T) {
 }
 
 // pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and restart
-// have no effect. They need none, because a worker starts from the desired pod and the running containers of that
-// moment.
+// have no effect. Such calls are not needed, because a worker starts with the desired pod and the running containers
+// at that time.
 func (l *late) pokePod(uid types.UID) {
 	if w := get(l, &l.workers); w != nil {
 		w.Poke(uid)
@@ -79,10 +79,10 @@ func (l *late) restart(uid types.UID, container, id string, grace time.Duration)
 	}
 }
 
-// Poke is pokePod, for pods.Workers.
+// Poke calls pokePod. pods.Workers requires this method.
 func (l *late) Poke(uid types.UID) { l.pokePod(uid) }
 
-// Input is worker.Set.Input, for pods.Workers.
+// Input calls worker.Set.Input. pods.Workers requires this method.
 func (l *late) Input(uid types.UID) plan.Input {
 	if w := get(l, &l.workers); w != nil {
 		return w.Input(uid)
@@ -90,7 +90,7 @@ func (l *late) Input(uid types.UID) plan.Input {
 	return plan.Input{UID: uid}
 }
 
-// overdue is worker.Set.Overdue.
+// overdue calls worker.Set.Overdue.
 func (l *late) overdue() time.Duration {
 	if w := get(l, &l.workers); w != nil {
 		return w.Overdue()
@@ -105,7 +105,7 @@ func (l *late) pokePods() {
 	}
 }
 
-// podsChanged returns pods.Pods.Changed. Only Run calls it, when the cell is set.
+// podsChanged returns the result of pods.Pods.Changed. Only Run calls it, after the cell was set.
 func (l *late) podsChanged() <-chan struct{} { return get(l, &l.pods).Changed() }
 
 // imagesChanged retries failed image pulls.
@@ -124,7 +124,8 @@ func (l *late) list() []*v1.Pod {
 	return nil
 }
 
-// nodeChanged reconsiders rejected pods, because the node has changed. Before the pods are opened none is rejected.
+// nodeChanged evaluates rejected pods again, because the node has changed. Before the pods are opened, no pod is
+// rejected.
 func (l *late) nodeChanged() {
 	if p := get(l, &l.pods); p != nil {
 		p.NodeChanged()

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/runtime/selinux"
 )
 
-// A node has the node's facts, its desired pods, its link to the API server, and the parts that update its
+// A node contains the node's facts, its desired pods, its link to the API server, and the parts that update its
 // configuration and program.
 type node struct {
 	*disk
@@ -32,8 +32,8 @@ type node struct {
 	desired *desired.Desired
 	devices *device.Devices
 	link    *link.Link
-	uplink  *uplink.Uplink // nil if the node stands alone
-	twin    *twin.Twin     // nil if the node stands alone
+	uplink  *uplink.Uplink // nil if the node has no API server
+	twin    *twin.Twin     // nil if the node has no API server
 	events  *outbox.Events
 	keeper  *configure.Keeper
 	updater *update.Updater
@@ -69,7 +69,7 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 	return n, err
 }
 
-// openDevices opens the device managers, with the allocations of the last run.
+// openDevices opens the device managers with the allocations that were stored.
 func (n *node) openDevices(ctx context.Context) (err error) {
 	n.devices, err = device.Open(ctx, device.Config{
 		Root: n.cfg.Dirs.Root, Sockets: n.sockets, Store: n.store, Pods: n.late.list, Pod: n.wanted,
@@ -114,20 +114,20 @@ func (n *node) wantedChanged(uid types.UID) {
 	}
 }
 
-// devicesChanged reconsiders pods that were rejected for lack of devices, and updates the Node's resources.
+// devicesChanged evaluates pods again that were rejected for lack of devices, and updates the Node's resources.
 func (n *node) devicesChanged() {
 	n.late.nodeChanged()
 	n.late.pokeNode()
 }
 
-// podDevicesChanged updates the status of a pod, and retries to start its containers, because they may have waited
-// for devices.
+// podDevicesChanged updates the status of a pod and retries to start its containers, because they may have been
+// waiting for devices.
 func (n *node) podDevicesChanged(uid types.UID) {
 	n.late.statusChanged(uid)
 	n.late.retryPod(uid)
 }
 
-// heldChanged records an event when the node begins or stops to run pods that the control plane has lost.
+// heldChanged records an event when the node starts or stops running pods that the control plane has lost.
 func (n *node) heldChanged(warning bool, reason, message string) {
 	kind := v1.EventTypeNormal
 	if warning {

@@ -22,8 +22,8 @@ import (
 	"github.com/islet-edge/islet/internal/quota"
 )
 
-// A podset has the pods of the node: the objects that they read, their sources, the decisions about them, and the
-// shutdown that ends them all.
+// A podset contains the parts for the pods of the node: the objects that pods read, the sources of pods, the
+// decisions about them, and the shutdown that ends them all.
 type podset struct {
 	*containers
 	settler  *settle.Settler
@@ -95,7 +95,7 @@ func (p *podset) refreshVolumes(pod *v1.Pod) error {
 	return get(&p.late, &p.late.volumes).Refresh(p.pods.Allocated(pod))
 }
 
-// spoke is called when a source has listed its pods for the first time. From now on a running pod that no source
+// spoke is called when a source has listed its pods for the first time. From now on, running pods that no source
 // wants may end, and leftovers of removed pods may be deleted.
 func (p *podset) spoke(ctx context.Context) {
 	p.late.pokePods()
@@ -110,7 +110,7 @@ func (p *podset) shutdownChanged() {
 	p.pods.NodeChanged()
 }
 
-// host returns the node's facts that the statuses of pods contain.
+// host returns the facts about the node that the statuses of pods contain.
 func (p *podset) host() status.Host {
 	h := p.machine.Host()
 	h.ReadOnlyTrees, h.Devices, h.Unplugged = p.can.ReadOnlyTrees, p.devices.Status, p.devices.Hardware.Missing

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A containers has the container runtime and its observer.
+// A containers contains the container runtime and its observer.
 type containers struct {
 	*node
 	rt       *engine.Containers
@@ -40,14 +40,14 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 	return r, nil
 }
 
-// networkChanged recreates the pods that use the former network, and starts those that waited for a network. It
-// updates the Node at the API server at once.
+// networkChanged recreates the pods that use the previous network, and starts the pods that waited for a network. It
+// updates the Node object at the API server at once.
 func (n *node) networkChanged() {
 	n.late.retryPods()
 	n.late.pokeNode()
 }
 
-// keepEnds stores the results of pods that ended in a runtime that the node no longer uses.
+// keepEnds stores the results of pods that have ended in a runtime that the node no longer uses.
 func (n *node) keepEnds(ctx context.Context, rt cri.Runtime) error {
 	view := observe.New(observe.Config{Runtime: rt, Changed: func(types.UID) {}, Log: n.log})
 	if err := view.Relist(ctx); err != nil {

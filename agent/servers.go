@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// A serving is the whole agent, with its servers and sockets.
+// A serving contains the whole agent, including its servers and sockets.
 type serving struct {
 	*working
 	ports  *ports.Ports
@@ -44,7 +44,7 @@ func openServers(ctx context.Context, w *working) (s *serving, err error) {
 	if err := s.devices.Listen(); err != nil {
 		return nil, err
 	}
-	s.page = page.New(page.Config{ // API is called only when the page serves; s.server is set by then
+	s.page = page.New(page.Config{ // API is called only while the page is served; s.server is set by then
 		Port: s.cfg.Edge.StatusPagePort, API: func() http.Handler { return s.server.Handler() }, Machine: page.OfMachine(s.cfg.Dirs.State),
 		Log: s.log,
 	})

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A working has the parts that act: a worker for each pod, and the managers of the machine's resources.
+// A working contains the active parts: a worker for each pod, and the managers of the machine's resources.
 type working struct {
 	*featured
 	executor  *worker.Executor
@@ -69,7 +69,7 @@ func openWorkers(f *featured) (w *working, err error) {
 	return w, nil
 }
 
-// newUpkeep returns the upkeep, which frees disk space. The eviction manager calls it before it evicts a pod for disk
+// newUpkeep returns the Upkeep, which frees disk space. The eviction manager calls it before it evicts a pod for disk
 // pressure.
 func (w *working) newUpkeep() *resource.Upkeep {
 	return resource.New(resource.Config{
@@ -83,7 +83,7 @@ func (w *working) newUpkeep() *resource.Upkeep {
 	})
 }
 
-// removeContainer removes a container that has ended. It needs only the runtime's view of the pod.
+// removeContainer removes a container that has ended. It needs only the pod's state in the runtime.
 func (w *working) removeContainer(ctx context.Context, uid types.UID, c plan.Container) error {
 	seen := plan.Input{UID: uid, Seen: w.observer.Pod(uid)}
 	return w.executor.Do(ctx, seen, plan.Action{Op: plan.RemoveContainer, Container: c.Name, ID: c.ID})
@@ -111,7 +111,7 @@ func (w *working) podChanged(uid types.UID) {
 	w.eviction.Touched()
 }
 
-// lookOnce calls look if the runtime answers by now, and opens the readers of the pod sources.
+// lookOnce calls look if the runtime already responds, and opens the readers of the pod sources.
 func (w *working) lookOnce(ctx context.Context) (err error) {
 	if err := w.rt.Look(ctx, w.look, w.pods.Load); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (w *working) lookOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// look calls featured.look, and then loads the probe results of the last run, before a worker needs them.
+// look calls featured.look, and then loads the last probe results, which the workers need.
 func (w *working) look(ctx context.Context) error {
 	if err := w.featured.look(ctx); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (w *working) look(ctx context.Context) error {
 	return nil
 }
 
-// begin is called after look, before the workers start. It pokes the workers of all desired and all running pods.
+// begin is called after look, before the workers start. It pokes the workers of all pods that are desired or running.
 func (w *working) begin(ctx context.Context) {
 	for _, p := range w.desired.List() {
 		w.workers.Poke(p.Pod.UID)
@@ -138,8 +138,8 @@ func (w *working) begin(ctx context.Context) {
 		w.workers.Poke(uid)
 	}
 	w.claims.Adopt(w.pods.List())
-	w.devices.Hardware.Poke() // containers may have devices from an earlier run
-	w.sweep(ctx)              // the sources may have listed their pods before the runtime answered
+	w.devices.Hardware.Poke() // containers may have devices from an earlier run of the agent
+	w.sweep(ctx)              // the sources may have listed their pods before the runtime responded
 }
 
 // trialFacts returns the facts from which a trial decides whether a configuration or program works.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// againFlags are the flags of commands that can repeat their output.
+// againFlags are the flags of commands that can print their output repeatedly.
 type againFlags struct {
 	watch bool
 	every time.Duration
@@ -19,8 +19,8 @@ func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
 	flags.DurationVar(&a.every, "interval", 2*time.Second, "time between two outputs of -w")
 }
 
-// again calls show once, or with -w repeatedly until ctx ends. It clears a terminal before each call. An error ends
-// it, unless the agent has become unreachable after the first call.
+// again calls show once. With -w, it calls show repeatedly until ctx ends. It clears a terminal before each call. It
+// stops at an error, unless the error is that the agent became unreachable after the first call.
 func (t *tool) again(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
 	if !a.watch {
 		return show(ctx)

@@ -55,7 +55,7 @@ func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []
 	return errors.Join(errs...)
 }
 
-// readManifest reads a file, but at most maxManifest bytes, because the file may be an endless device.
+// readManifest reads a file. It reads at most maxManifest bytes, because the file may be an endless device.
 func readManifest(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -95,7 +95,7 @@ func setupApply(t *tool, flags *pflag.FlagSet) runner {
 	m.declareFiles(flags)
 	dry := flags.Bool("dry-run", false, "only check the manifests and show what would be done")
 	return func(ctx context.Context, args []string) error {
-		m.files = append(m.files, args...) // for islet apply web.yaml
+		m.files = append(m.files, args...) // for the command islet apply web.yaml
 		if len(m.files) == 0 {
 			return usage("apply needs a file: islet apply -f FILE")
 		}

@@ -18,8 +18,8 @@ import (
 
 const (
 	dialTimeout   = 5 * time.Second
-	answerTimeout = 90 * time.Second // for a whole response
-	maxMessage    = 64 << 10         // of an error message
+	answerTimeout = 90 * time.Second // timeout for a whole response
+	maxMessage    = 64 << 10         // maximum size of an error message
 )
 
 // dial connects to the agent's socket.
@@ -28,8 +28,8 @@ func (t *tool) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", t.socket)
 }
 
-// request sends a request and returns the response, whose body the caller closes. A status other
-// than success is an error with the agent's message.
+// request sends a request and returns the response, whose body the caller must close. If the status is not a success,
+// it returns an error with the agent's message.
 func (t *tool) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
 	u := url.URL{Scheme: "http", Host: "islet", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
@@ -50,8 +50,8 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 	return nil, refused(resp)
 }
 
-// refused converts an error response to an error. It keeps the lines of the message, such as one
-// for each invalid field.
+// refused converts an error response to an error. It preserves the lines of the message, for example one line for
+// each invalid field.
 func refused(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
 	err := errors.New(lines(string(text)))
@@ -61,7 +61,7 @@ func refused(resp *http.Response) error {
 	return err
 }
 
-// unreachable adds advice to the error of an agent that did not answer.
+// unreachable adds advice to the error about an agent that did not respond.
 func (t *tool) unreachable(err error) error {
 	var timeout net.Error
 	var dialing *net.OpError
@@ -114,7 +114,7 @@ func (t *tool) callSlow(ctx context.Context, method, path string, query url.Valu
 }
 
 // stream sends a request whose response has one JSON value per line. It calls handle for each value, until handle
-// returns true or an error. It times out if the agent neither sends data nor reads the request's body for too long.
+// returns true or an error. It times out if, for too long, the agent neither sends data nor reads the request's body.
 func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader,
 	handle func(T) (stop bool, err error)) error {
 	ctx, dog, cancel := t.watch(ctx)
@@ -134,7 +134,7 @@ func stream[T any](ctx context.Context, t *tool, method, path string, query url.
 	return err
 }
 
-// get is call with the method GET.
+// get sends a GET request with call.
 func (t *tool) get(ctx context.Context, path string, out any) error {
 	return t.call(ctx, http.MethodGet, path, nil, nil, out)
 }

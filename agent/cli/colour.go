@@ -18,8 +18,8 @@ const (
 	endColour string = "\x1b[0m"
 )
 
-// inColour reports whether output to w is coloured. That is so on a capable terminal, unless NO_COLOR is set
-// (https://no-color.org). With CLICOLOR_FORCE it is also so on a pipe.
+// inColour reports whether output to w is coloured. It is on a capable terminal, unless NO_COLOR is set
+// (https://no-color.org). With CLICOLOR_FORCE it also is if w is not a terminal.
 func (t *tool) inColour(w io.Writer) bool {
 	switch {
 	case t.Getenv("NO_COLOR") != "":

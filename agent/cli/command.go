@@ -21,7 +21,7 @@ type command struct {
 	takes   argKind
 	sub     []command
 	hidden  bool
-	agent   bool // its flags are those of the agent, and are not parsed here
+	agent   bool // its flags are those of the agent and are not parsed here
 	// setup declares the flags and returns the function to run after parsing.
 	setup func(t *tool, flags *pflag.FlagSet) runner
 }
@@ -243,7 +243,7 @@ func didYouMean(name string, list []command) string {
 	return fmt.Sprintf(": did you mean %q?", best)
 }
 
-// distance returns how many letters must be added, dropped, changed or swapped to turn a into b.
+// distance returns the minimum number of letters that must be added, removed, changed or swapped to turn a into b.
 func distance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -125,7 +125,7 @@ func flagNames(flags *pflag.FlagSet) (out []string) {
 	return append(out, "--help")
 }
 
-// flagValue returns the flag whose value follows word, or nil if there is none.
+// flagValue returns the flag for which word is followed by a value, or nil if there is none.
 func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 	var f *pflag.Flag
 	switch {
@@ -166,7 +166,7 @@ func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) [
 	return nil
 }
 
-// podNames returns the pods' names, with the namespace unless it is the default one.
+// podNames returns the names of the pods. A name is prefixed by its namespace, except in the default namespace.
 func (t *tool) podNames(ctx context.Context) (out []string) {
 	pods, _ := t.list(ctx)
 	for _, p := range pods {

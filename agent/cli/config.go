@@ -95,7 +95,7 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 	}
 }
 
-// lines makes each line of a text safe for a terminal, and indents all but the first.
+// lines makes each line of a text safe for a terminal. It indents all lines except the first.
 func lines(text string) string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	for i := range all {
@@ -256,7 +256,7 @@ func (t *tool) trial(ctx context.Context, id string, ended func(*api.Configurati
 	}
 }
 
-// maxAway is the maximum time for a restart of the agent.
+// maxAway is the maximum time for which the agent may be away during a restart.
 const maxAway = 2 * time.Minute
 
 func setupConfigRevert(t *tool, flags *pflag.FlagSet) runner {

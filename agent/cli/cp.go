@@ -29,7 +29,7 @@ func setupCopy(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// A place is a local path or, with a pod, a path in a container.
+// A place is a local path. If it has a pod, it is a path in a container instead.
 type place struct{ pod, path string }
 
 // parsePlace parses PATH or POD:PATH. A local path with a colon must begin with / or .
@@ -124,13 +124,13 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 	err := c.tar(ctx, pod, container, []string{"tar", "xmf", "-", "-C", dir}, r, io.Discard)
 	r.Close() // unblocks pack
 	if failed := <-packed; failed != nil && (err == nil || !errors.Is(failed, io.ErrClosedPipe)) {
-		return failed // even if tar succeeded
+		return failed // even if tar has succeeded
 	}
 	return err
 }
 
-// isDirectory reports whether a path in the container is a directory. Like kubectl cp it runs the program test. If
-// the container has no test, it returns false. An error means that the agent could not be reached.
+// isDirectory reports whether a path in the container is a directory. Like kubectl cp, it runs the program test in
+// the container. If the container has no test, it returns false. An error means that the agent could not be reached.
 func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) (bool, error) {
 	err := c.tar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
 	if isLost(err) || ctx.Err() != nil {
@@ -139,7 +139,7 @@ func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, n
 	return err == nil, nil
 }
 
-// tar runs tar in the container with these streams. Its error output becomes the error.
+// tar runs tar in the container with these streams. If tar fails, the error contains its error output.
 func (c *copyCommand) tar(ctx context.Context, pod *v1.Pod, container string, command []string, in io.Reader, out io.Writer) error {
 	var complaint limited
 	t := *c.tool
@@ -164,7 +164,7 @@ func (c *copyCommand) tar(ctx context.Context, pod *v1.Pod, container string, co
 	return err
 }
 
-// limited keeps the first maxMessage bytes that are written to it.
+// limited keeps only the first maxMessage bytes that are written to it.
 type limited struct{ strings.Builder }
 
 func (l *limited) Write(b []byte) (int, error) {

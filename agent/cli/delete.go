@@ -46,8 +46,8 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// checkPodArgs returns an error if the arguments select no pod, or if they name pods although --all or -l is set
-// (many).
+// checkPodArgs returns an error if the arguments select no pod. many is set if --all or -l is given, which cannot be
+// combined with names of pods.
 func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 	switch {
 	case len(args) == 0 && len(c.files) == 0 && !many:
@@ -104,8 +104,8 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// applied returns the names of the pods that --all and -l select. These are applied pods of the namespace, because
-// this command cannot delete other pods.
+// applied returns the names of the pods that --all and -l select. Only pods of the namespace that were applied are
+// included, because this command cannot delete other pods.
 func (c *deleteCommand) applied(pods []v1.Pod) (names []string, err error) {
 	if pods, err = c.selected(pods); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (c *deleteCommand) deletePod(ctx context.Context, pods []v1.Pod, name strin
 	return c.report([]api.Deleted{done}, left)
 }
 
-// report prints the deleted pods and adds them to left.
+// report prints the pods that are being deleted and adds them to left.
 func (c *deleteCommand) report(done []api.Deleted, left map[types.UID]bool) error {
 	var errs []error
 	for _, d := range done {

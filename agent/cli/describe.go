@@ -53,7 +53,7 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// A page is indented text with aligned values, in kubectl describe's format.
+// A page is indented text with aligned values, like the output of kubectl describe.
 type page struct {
 	w io.Writer
 	t *tool // for colours; may be nil
@@ -66,7 +66,7 @@ func (p page) shade(c colour) colour {
 	return p.t.shade(c)
 }
 
-// line writes "name: value" at a depth, with the value in the section's column.
+// line writes "name: value" at a given depth. The value is in the column of the section.
 func (p page) line(depth, column int, name, format string, args ...any) {
 	value := printable(fmt.Sprintf(format, args...))
 	indent := strings.Repeat("  ", depth)
@@ -144,7 +144,7 @@ func value[T int32 | int64](v *T) T {
 	return *v
 }
 
-// pairs writes a map, one pair per line.
+// pairs writes the entries of a map, one per line.
 func (p page) pairs(name string, m map[string]string, between string) {
 	if len(m) == 0 {
 		p.line(0, podColumn, name, "<none>")

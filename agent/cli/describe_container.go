@@ -72,7 +72,7 @@ func portTexts(list []v1.ContainerPort) (ports, hostPorts string) {
 	return or(strings.Join(a, ", "), "<none>"), or(strings.Join(b, ", "), "<none>")
 }
 
-// list writes a command, one word per line.
+// list writes the words of a command, one per line.
 func (p page) list(name string, words []string) {
 	if len(words) == 0 {
 		return

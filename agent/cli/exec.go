@@ -100,7 +100,7 @@ func (c *execCommand) query(command []string) url.Values {
 	return q
 }
 
-// terminal returns standard input if it is a terminal and -t is set.
+// terminal returns standard input if it is a terminal and -t is set, otherwise nil.
 func (c *execCommand) terminal() *terminal {
 	f, ok := c.Stdin.(*os.File)
 	if !c.tty || !ok {
@@ -136,7 +136,8 @@ const (
 	closeChannel  = 255
 )
 
-// talk copies the streams until the process has ended. It returns the exit code as an error.
+// talk copies the streams until the process in the container has ended. It returns the process's exit code as an
+// error.
 func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
 	defer stop()
@@ -157,7 +158,7 @@ func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error
 	}
 	failed := make(chan error, 1)
 	if c.stdin {
-		go c.feed(s, failed) // ends with standard input, or with the program if it is blocked in a read
+		go c.feed(s, failed) // ends with standard input; if it is blocked in a read, it ends with this program
 	}
 	status, err := c.receive(s)
 	if ctx.Err() != nil {
@@ -167,14 +168,15 @@ func (c *execCommand) talk(ctx context.Context, s *socket, term *terminal) error
 		err = outcome(status)
 	}
 	select {
-	case read := <-failed: // takes precedence over the process's result
+	case read := <-failed: // takes precedence over the result of the process
 		return fmt.Errorf("standard input is incomplete: %w", read)
 	default:
 		return err
 	}
 }
 
-// feed sends standard input and its end. It sends a read error to failed before the process sees the end.
+// feed sends standard input, and then its end. If reading fails, it sends the error to failed before the process sees
+// the end of the input.
 func (c *execCommand) feed(s *socket, failed chan<- error) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -260,11 +262,11 @@ type socket struct {
 	silence time.Duration // maximum time without a message of the agent, which sends pings
 }
 
-// answer responds to pings, independently of the reader. It ignores errors, because unread output must still be read
-// after the agent has disconnected or while it is busy with input.
+// answer responds to pings without waiting for the reader. It ignores errors: after the agent has disconnected, or
+// while it is busy with input, output must still be read.
 func (s *socket) answer(pings <-chan string) {
 	for data := range pings {
-		s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Time{}) // an error: the connection has ended
+		s.conn.WriteControl(websocket.PongMessage, []byte(data), time.Time{}) // an error means that the connection has ended
 	}
 }
 

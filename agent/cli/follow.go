@@ -13,15 +13,15 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A followed log resumes if the agent responds again within agentPatience, or Env.AgentPatience. The agent is polled
-// at the interval askAgain.
+// A followed log resumes if the agent responds again within agentPatience, or within Env.AgentPatience if that is
+// set. The agent is polled at the interval askAgain.
 const (
 	agentPatience = 2 * time.Minute
 	askAgain      = 500 * time.Millisecond
 )
 
 // follow prints a container's log until the container has ended. If the agent stops, for example for an upgrade, the
-// containers keep running. follow then waits for the agent, and resumes after the last printed line.
+// containers keep running. In that case follow waits for the agent and resumes after the last printed line.
 func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {
 	at := &position{w: out, stamps: c.timestamps}
 	q := c.query()
@@ -46,7 +46,7 @@ func (c *logsCommand) follow(ctx context.Context, out io.Writer, pod *v1.Pod, co
 		if at.last != "" {
 			q.Del("tailLines")
 			q.Set("sinceTime", at.last)
-		} else if c.tail == 0 { // anything written since is new
+		} else if c.tail == 0 { // everything that was written since then is new
 			q.Del("tailLines")
 			q.Set("sinceTime", began.UTC().Format(time.RFC3339Nano))
 		}
@@ -62,8 +62,8 @@ func isLost(err error) bool {
 	return errors.As(err, &exit) && exit.code == ExitUnreachable
 }
 
-// await waits until an agent lists the container with that ID. previous is true if it is the container before the
-// last restart. gone is true if the agent does not have the pod.
+// await waits until an agent lists the container with the given ID. previous is true if the container is the one
+// before the last restart. gone is true if the agent does not have the pod.
 func (c *logsCommand) await(ctx context.Context, pod *v1.Pod, container, id string) (previous, gone bool, err error) {
 	patience := agentPatience
 	if c.AgentPatience > 0 {
@@ -128,28 +128,28 @@ func containerID(pod *v1.Pod, container string) string {
 	return st.ContainerID
 }
 
-// A position prints a log and records how far it has been printed. Its input has times at the beginning of each line,
-// its output has them if stamps is set. After resume it skips the lines that it has printed.
+// A position prints a log and records how much of it has been printed. Each line of its input begins with a time. The
+// lines of its output do so if stamps is set. After resume it skips the lines that it has printed.
 type position struct {
 	w      io.Writer
 	stamps bool
 
 	last   string // time of the last line
-	lines  int    // complete lines printed with this time
-	chars  int    // printed bytes of the unfinished line after them
-	head   []byte // beginning of a line whose time is incomplete
+	lines  int    // number of complete lines with this time that were printed
+	chars  int    // number of printed bytes of the unfinished line after them
+	head   []byte // beginning of a line whose time is not complete
 	inLine bool
 
-	again     int  // lines to skip
-	againTail int  // bytes to skip of the line after them
-	resumed   bool // the next line must have the last line's time
+	again     int  // number of lines to skip
+	againTail int  // number of bytes to skip in the line after them
+	resumed   bool // the next line must have the time of the last line
 }
 
 // errMissed means that the last printed line is no longer in the log.
 var errMissed = errors.New("lines of the log are missing: they were removed before they could be printed " +
 	"(containerLogMaxSize, containerLogMaxFiles)")
 
-// resume prepares for a log that begins at the time of the last line.
+// resume prepares a position for a log that begins at the time of the last printed line.
 func (p *position) resume() {
 	p.head, p.inLine, p.again, p.againTail = nil, false, p.lines, p.chars
 	p.resumed = p.last != ""
@@ -194,7 +194,7 @@ func (p *position) Write(b []byte) (int, error) {
 func (p *position) begin(out []byte, stamp string) []byte {
 	p.inLine = true
 	if stamp != p.last {
-		if p.chars > 0 { // the rest of the line has been removed
+		if p.chars > 0 { // the rest of the line is no longer in the log
 			out = append(out, '\n')
 		}
 		p.last, p.lines, p.chars, p.again, p.againTail = stamp, 0, 0, 0, 0
@@ -202,7 +202,7 @@ func (p *position) begin(out []byte, stamp string) []byte {
 	return out
 }
 
-// more appends a part of a line to out, unless it was printed before.
+// more appends a part of a line to out, unless that part was printed before.
 func (p *position) more(out, part []byte) []byte {
 	ends := part[len(part)-1] == '\n'
 	p.inLine = !ends

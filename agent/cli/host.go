@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The commands in this file do not use a running agent. Package agent implements them.
+// The commands in this file do not need a running agent. Package agent implements them.
 
 func setupDoctor(t *tool, _ *pflag.FlagSet) runner {
 	run := onHost(t, t.Doctor)

@@ -45,7 +45,7 @@ func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// imageNames returns the tags of an image, or its digests, or its ID.
+// imageNames returns the tags of an image. If it has none, it returns the digests, or else the ID.
 func imageNames(i api.Image) []string {
 	switch {
 	case len(i.Tags) > 0:

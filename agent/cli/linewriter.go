@@ -15,7 +15,7 @@ type lineWriter struct {
 	held   []byte // unfinished line
 }
 
-// maxHeld is the maximum size of an unfinished line. The rest of a longer line is written as another line.
+// maxHeld is the maximum size of an unfinished line. If a line is longer, the rest is written as another line.
 const maxHeld = 1 << 20
 
 func (l *lineWriter) Write(b []byte) (int, error) {
@@ -45,7 +45,7 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// finish writes an unfinished last line.
+// finish writes the last line if it is unfinished.
 func (l *lineWriter) finish() error {
 	if len(l.held) == 0 {
 		return nil
@@ -54,7 +54,7 @@ func (l *lineWriter) finish() error {
 	return err
 }
 
-// A readError is an error while reading the response, not while writing the output.
+// A readError is an error in reading a response, as opposed to writing the output.
 type readError struct{ err error }
 
 func (e readError) Error() string { return e.err.Error() }

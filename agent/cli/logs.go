@@ -27,7 +27,7 @@ type logsCommand struct {
 	limit                          int64
 	since                          time.Duration
 	sinceTime                      string
-	lost                           sync.Once // prints the notice about a lost agent once
+	lost                           sync.Once // prints the message about a lost agent only once
 }
 
 func setupLogs(t *tool, flags *pflag.FlagSet) runner {
@@ -73,7 +73,7 @@ func (c *logsCommand) run(ctx context.Context, args []string) error {
 }
 
 // printAll prints the logs of all containers, one after the other. With -f it prints the lines of all containers as
-// they arrive. An error of one container does not stop the others.
+// they arrive. An error for one container does not stop the others.
 func (c *logsCommand) printAll(ctx context.Context, pod *v1.Pod) error {
 	var mu sync.Mutex
 	var group sync.WaitGroup
@@ -97,7 +97,7 @@ func (c *logsCommand) printAll(ctx context.Context, pod *v1.Pod) error {
 	return errors.Join(ctx.Err(), failed)
 }
 
-// printOne prints the log of one container. If mu is set, it only writes complete lines.
+// printOne prints the log of one container. If mu is set, it writes only complete lines.
 func (c *logsCommand) printOne(ctx context.Context, pod *v1.Pod, container string, mu *sync.Mutex) error {
 	if mu == nil && !c.prefix {
 		return c.to(ctx, c.out, pod, container)

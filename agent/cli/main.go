@@ -24,10 +24,10 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
 	Version        string           // of islet
-	Now            func() time.Time // reference time for ages
-	// AgentPatience is how long a followed log waits for a stopped agent. The default is two minutes.
+	Now            func() time.Time // reference time for the ages of objects
+	// AgentPatience is the time for which a followed log waits for a stopped agent. The default is two minutes.
 	AgentPatience time.Duration
-	// Patience is the timeout of other commands for an agent that sends nothing. The default is 20 s to a minute.
+	// Patience is the timeout of other commands if the agent sends nothing. The default is 20 s to a minute.
 	Patience time.Duration
 	// Agent runs the agent with its flags, for islet agent.
 	Agent func(args []string) int
@@ -68,10 +68,10 @@ func usage(format string, args ...any) error {
 	return exitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// IsCommand reports whether the arguments are for a command, which need not exist, and not for the agent, which only
-// has flags. They are for a command if the first one is a name or the flag --socket, or if they request help. Without
-// arguments, IsCommand returns atTerminal. If the program is called as kubelet, missing arguments and a request for
-// --help are for the agent.
+// IsCommand reports whether the arguments are those of a command. The command need not exist. Otherwise they are the
+// arguments of the agent, which are only flags. They are those of a command if the first one is a name or the flag
+// --socket, or if they request help. Without arguments, IsCommand returns atTerminal. If the program is called as
+// kubelet, it returns false if there are no arguments or they request --help.
 func IsCommand(called string, args []string, atTerminal bool) bool {
 	kubelet := filepath.Base(called) == "kubelet"
 	if len(args) == 0 {
@@ -95,7 +95,7 @@ const (
 	helpFlags  = "--help-flags" // like the --help of a kubelet
 )
 
-// leadingSocket removes the flag --socket before the command, and returns its value.
+// leadingSocket removes the flag --socket in front of the command, and returns its value.
 func leadingSocket(args []string) (socket string, rest []string) {
 	if len(args) == 0 {
 		return "", args
@@ -111,8 +111,7 @@ func leadingSocket(args []string) (socket string, rest []string) {
 	return socket, rest
 }
 
-// Main runs the command that args name and returns the exit code. Without arguments it shows the
-// commands.
+// Main runs the command that is named in args, and returns the exit code. Without arguments it shows the commands.
 func Main(ctx context.Context, args []string, env Env) int {
 	switch {
 	case len(args) == 0:
@@ -145,11 +144,11 @@ func Main(ctx context.Context, args []string, env Env) int {
 	return ExitFailed
 }
 
-// lastMoment is how long a command may clean up after ctx has ended, such as to restore the terminal.
+// lastMoment is the time for which a command may clean up after ctx has ended, for example to restore the terminal.
 const lastMoment = 2 * time.Second
 
-// interruptible runs a command. If ctx ends, it waits for the command only for lastMoment. The command may be blocked
-// in a system call that no context cancels, such as on a pipe without a writer.
+// interruptible runs a command. If ctx ends, it waits for the command only for lastMoment. A command may be blocked
+// in a system call that no context cancels, for example on a pipe without a writer.
 func interruptible(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
@@ -182,7 +181,7 @@ type tool struct {
 	Env
 	out    io.Writer
 	socket string
-	args   int // arguments before "--", or -1
+	args   int // number of arguments before "--"; -1 if there is no "--"
 }
 
 // dispatch finds the command in list, parses its flags and runs it.

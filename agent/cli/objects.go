@@ -47,8 +47,8 @@ func shortKind(kind string) string {
 // An objectName identifies an object.
 type objectName struct{ kind, namespace, name string }
 
-// objectArgs parses arguments such as "secret wifi other" and "secret/wifi". It returns false if they name no objects
-// but pods.
+// objectArgs parses arguments such as "secret wifi other" and "secret/wifi". It returns false if they are the names
+// of pods instead of objects.
 func objectArgs(args []string, namespace string) (names []objectName, ok bool) {
 	if len(args) == 0 {
 		return nil, false
@@ -147,7 +147,7 @@ func (t *tool) objects(ctx context.Context) (all []api.Object, err error) {
 	return all, err
 }
 
-// find returns the objects with that name. Each source may have one.
+// find returns the objects with that name. Several sources may each have one.
 func (n objectName) find(all []api.Object) ([]api.Object, error) {
 	found := slices.DeleteFunc(slices.Clone(all), func(o api.Object) bool {
 		return o.Kind != n.kind || o.Namespace != n.namespace || o.Name != n.name
@@ -234,7 +234,7 @@ func usersOf(o *api.Object) string {
 	return text
 }
 
-// maxUsers is the maximum number of pods in a row.
+// maxUsers is the maximum number of pods that one row lists.
 const maxUsers = 3
 
 // describeObjects implements islet describe for objects. It does not show the values of Secrets.

@@ -10,8 +10,8 @@ import (
 
 // Timeouts for an agent that sends nothing. The agent sends keep-alive lines in a stream every few seconds.
 const (
-	lookTime   = 20 * time.Second // until the response to a read begins
-	changeTime = time.Minute      // until the response to a change begins
+	lookTime   = 20 * time.Second // until the response to a read request begins
+	changeTime = time.Minute      // until the response to a change request begins
 	silentTime = time.Minute      // between two parts of a stream
 )
 
@@ -28,13 +28,13 @@ func (t *tool) patience(method string) time.Duration {
 	return changeTime
 }
 
-// A watchdog cancels a context when the agent has sent and accepted nothing for too long.
+// A watchdog cancels a context if the agent has neither sent nor accepted any data for too long.
 type watchdog struct {
 	timer *time.Timer
 	after time.Duration
 }
 
-// watch returns a context and its watchdog. The returned function ends both.
+// watch returns a context and its watchdog. The function that it returns ends both.
 func (t *tool) watch(ctx context.Context) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{after: silentTime}
@@ -48,7 +48,7 @@ func (t *tool) watch(ctx context.Context) (context.Context, *watchdog, func()) {
 	}
 }
 
-// An answer is the body of the agent's response. Its timeout only counts the time of a Read, because a reader such as
+// An answer is the body of the agent's response. Its timeout counts only the time in Read, because a reader such as
 // less may pause for any time between two reads.
 type answer struct {
 	io.Reader
@@ -61,8 +61,8 @@ func (r answer) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// An upload is the body of a request. Its timeout only counts the time until the agent has accepted a part, not the
-// time of a Read.
+// An upload is the body of a request. Its timeout counts only the time until the agent has accepted a part, not the
+// time in Read.
 type upload struct {
 	io.Reader
 	*watchdog

@@ -76,7 +76,7 @@ func (c *podsCommand) inNamespace() string {
 	return c.namespace
 }
 
-// choose returns the named pods, or all pods of the namespace.
+// choose returns the pods with the given names. Without names, it returns all pods of the namespace.
 func (c *podsCommand) choose(pods []v1.Pod, args []string) ([]v1.Pod, error) {
 	pods, err := c.selected(pods)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // summary is the content of a pod's row.
 type summary struct{ ready, status, restarts string }
 
-// firstSeen returns when the pod was first seen on this node.
+// firstSeen returns the time at which the pod was first seen on this node.
 func firstSeen(p *v1.Pod) time.Time {
 	if t := p.CreationTimestamp; !t.IsZero() {
 		return t.Time
@@ -25,8 +25,8 @@ func firstSeen(p *v1.Pod) time.Time {
 	return t
 }
 
-// summarize describes a pod like kubectl get pods. Its status is a reason such as CrashLoopBackOff, Init:0/1 or
-// Completed, not the phase.
+// summarize describes a pod in the same way as kubectl get pods. Its status is a reason, such as CrashLoopBackOff,
+// Init:0/1 or Completed, and not the phase.
 func summarize(p *v1.Pod, now time.Time) summary {
 	status := or(p.Status.Reason, string(p.Status.Phase))
 	if status == "" {
@@ -100,8 +100,8 @@ func sidecar(p *v1.Pod, name string) bool {
 	return c != nil && kind == podspec.Sidecar
 }
 
-// stopReason returns the reason why a container does not run. It returns "" if the container runs or the reason is
-// unknown.
+// stopReason returns the reason why a container is not running. It returns "" if the container is running or the
+// reason is unknown.
 func stopReason(s v1.ContainerState) string {
 	switch t := s.Terminated; {
 	case s.Waiting != nil:

@@ -36,7 +36,7 @@ func setupPortForward(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// A forwarded is a port of the pod with its local port.
+// A forwarded contains a port of the pod and its local port.
 type forwarded struct{ local, remote uint16 }
 
 func (c *forwardCommand) run(ctx context.Context, args []string) error {
@@ -86,7 +86,7 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 	}
 }
 
-// parseForwarded parses REMOTE, LOCAL:REMOTE or :REMOTE. For :REMOTE any free local port is used.
+// parseForwarded parses REMOTE, LOCAL:REMOTE or :REMOTE. For :REMOTE, any free local port is used.
 func parseForwarded(s string) (p forwarded, err error) {
 	local, remote, both := strings.Cut(s, ":")
 	if !both {
@@ -142,7 +142,7 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	return spdy.NewClientConnection(ahead{raw, in})
 }
 
-// ahead is a connection from which a part of the data has already been read into a buffer.
+// ahead is a connection of which some data has already been read into a buffer.
 type ahead struct {
 	net.Conn
 	in *bufio.Reader
@@ -175,9 +175,9 @@ func (c *forwardCommand) accept(ctx context.Context, ln net.Listener, to httpstr
 	}
 }
 
-// forward copies data between a local connection and the data stream of a pair of streams. The other stream is for
-// errors. Each direction ends independently. If the data from the pod is incomplete, forward resets the local
-// connection. https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
+// forward copies data between a local connection and the data stream of a pair of streams. The other stream of the
+// pair is for errors. Each direction ends independently. If the data from the pod is incomplete, forward resets the
+// local connection. https://kubernetes.io/docs/reference/kubectl/generated/kubectl_port-forward/
 func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, port uint16) error {
 	headers := http.Header{}
 	headers.Set(portforward.PortHeader, strconv.Itoa(int(port)))
@@ -195,12 +195,12 @@ func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, p
 		return err
 	}
 	defer to.RemoveStreams(data)
-	var closed atomic.Bool // the direction to the pod
+	var closed atomic.Bool // in the direction to the pod
 	sent := make(chan struct{})
 	go func() { // ends with the local connection or the stream
 		defer close(sent)
 		if _, err := io.Copy(data, local); err != nil {
-			data.Reset() // the pod must not treat this as the end of the data
+			data.Reset() // the pod must not see this as the end of the data
 			return
 		}
 		closed.Store(true)
@@ -222,8 +222,8 @@ func (c *forwardCommand) forward(local *net.TCPConn, to httpstream.Connection, p
 	return err
 }
 
-// lostStream reports whether a stream was reset, or lost with its connection, instead of being closed. Once the
-// direction to the pod is closed, it only detects a lost connection. The error stream reports a reset in that case.
+// lostStream reports whether a stream was reset, or lost with its connection, instead of being closed. After the
+// direction to the pod is closed, it detects only a lost connection. In that case the error stream reports a reset.
 func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic.Bool) bool {
 	select {
 	case <-to.CloseChan():
@@ -234,7 +234,7 @@ func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic
 	return ok && s.IsFinished() && !closed.Load()
 }
 
-// reset closes a connection so that its peer receives an error, not the end of the data.
+// reset closes a connection in such a way that its peer receives an error instead of the end of the data.
 func reset(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetLinger(0)

@@ -10,7 +10,7 @@ import (
 
 const (
 	mostBar    = 30 // maximum width of a bar
-	leastName  = 16 // minimum width of a name; the bar is shortened first
+	leastName  = 16 // minimum width of a name; a bar is shortened before a name
 	redrawTime = 100 * time.Millisecond
 )
 
@@ -22,7 +22,7 @@ type progress struct {
 	mu     sync.Mutex
 	order  []string
 	items  map[string]item
-	drawn  int // lines drawn on the screen
+	drawn  int // number of lines that were drawn on the screen
 	at     time.Time
 }
 
@@ -65,7 +65,7 @@ func (p *progress) draw() {
 	p.at = time.Now()
 	p.erase()
 	width, height := p.screen()
-	// Lines that have scrolled away cannot be erased.
+	// Lines that have scrolled off the screen cannot be erased.
 	for _, ref := range p.order[max(0, len(p.order)-max(1, height-1)):] {
 		fmt.Fprintln(p.w, p.items[ref].line(printable(ref), width-1))
 		p.drawn++
@@ -115,7 +115,7 @@ func (p *progress) clear() {
 	p.erase()
 }
 
-// shorten cuts off the beginning of a long name. The end of a name is more specific.
+// shorten removes the beginning of a long name. It keeps the end, which is more specific.
 func shorten(s string, n int) string {
 	if textWidth(s) <= n {
 		return s
@@ -127,7 +127,7 @@ func shorten(s string, n int) string {
 	return "..."[:min(3, n)] + string(r)
 }
 
-// A counter is an archive that shows how much of it has been read and sent.
+// A counter is an archive. It shows how many of its bytes have been read and sent.
 type counter struct {
 	r     io.Reader
 	bar   *progress

@@ -40,7 +40,7 @@ func (t *tool) pod(ctx context.Context, p podFlag, name string) (*v1.Pod, error)
 	return choose(pods, p.namespace, name)
 }
 
-// withoutKind removes the kind from the arguments "pod NAME", which kubectl users write.
+// withoutKind removes the kind from the arguments "pod NAME", which users of kubectl write.
 func withoutKind(args []string) []string {
 	if len(args) > 1 && slices.Contains([]string{"pod", "pods", "po"}, args[0]) {
 		return args[1:]
@@ -48,8 +48,9 @@ func withoutKind(args []string) []string {
 	return args
 }
 
-// choose returns the pod with the name NAMESPACE/NAME or NAME, or the only pod whose name begins with NAME. It
-// searches the given namespace. If none is given, it searches the default namespace, and then all.
+// choose returns the pod with the name NAMESPACE/NAME or NAME. If there is none, it returns the only pod whose name
+// begins with NAME. It searches the given namespace. If none is given, it searches the default namespace first, and
+// then all namespaces.
 func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "pod/"), "pods/")
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
@@ -72,7 +73,8 @@ func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 			found := map[string]*v1.Pod{}
 			for i, p := range pods {
 				key := p.Namespace + "/" + p.Name
-				// While a pod is replaced, there are two pods with its name. Choose the one with containers.
+				// While a pod is being replaced, there are two pods with its name. In that case it chooses the pod
+				// that has containers.
 				if in(p.Namespace) && match(p.Name) && (found[key] == nil || len(p.Status.ContainerStatuses) > 0) {
 					found[key] = &pods[i]
 				}
@@ -91,8 +93,9 @@ func choose(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	return nil, exitError{ExitNotFound, fmt.Errorf("pod %q not found", name)}
 }
 
-// container returns the name of the requested container of a pod. If name is empty, it returns the annotated
-// container, or else the first one. If there are several, it prints which one it has chosen.
+// container returns the name of the requested container of a pod. If name is empty, it returns the container that the
+// pod's annotation names. Without the annotation, it returns the first container. If the pod has several containers,
+// it prints which one it has chosen.
 func (t *tool) container(pod *v1.Pod, name string) (string, error) {
 	if name != "" {
 		for _, n := range containerNames(pod) {

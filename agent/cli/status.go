@@ -22,7 +22,7 @@ func setupStatus(t *tool, flags *pflag.FlagSet) runner {
 		err := t.again(ctx, again, func(ctx context.Context) error {
 			err := t.showStatus(ctx, *output)
 			if bad := (exitError{}); again.watch && errors.As(err, &bad) && bad.err == nil {
-				return nil // it is only watched
+				return nil // the service is only watched
 			}
 			return err
 		})
@@ -60,7 +60,7 @@ func (t *tool) showStatus(ctx context.Context, output string) error {
 	}
 }
 
-// lowDisk is the fraction of free space of a file system below which a warning is shown.
+// lowDisk is the fraction of free space below which a warning about a file system is shown.
 const lowDisk = 0.1
 
 // needsAttention returns the problems that need attention.
@@ -257,8 +257,8 @@ func clusterText(c *api.Cluster, now time.Time) string {
 	return text
 }
 
-// certificatesText describes the existing certificates. There may be no serving certificate, because it is only
-// requested when it is needed.
+// certificatesText describes the existing certificates. There may be no serving certificate, because it is requested
+// only when it is needed.
 func certificatesText(c *api.Cluster, now time.Time) string {
 	var all []string
 	for _, cert := range []struct {

@@ -12,15 +12,15 @@ import (
 // columnGap is the number of spaces between columns, as in kubectl.
 const columnGap = 3
 
-// A table prints rows with aligned columns. Rows that are added after a print are aligned with the
-// earlier ones.
+// A table prints rows with aligned columns. Rows that are added after the first print are aligned with the printed
+// ones.
 type table struct {
 	indent string
 	rows   []row
 	widths []int
 }
 
-// A row has cells, some of them coloured.
+// A row consists of cells. Some of them are coloured.
 type row struct {
 	cells   []string
 	colours map[int]colour
@@ -61,7 +61,7 @@ func (t *table) print(w io.Writer) {
 	t.rows = nil
 }
 
-// textWidth returns the number of terminal cells of s.
+// textWidth returns the number of terminal cells that s occupies.
 func textWidth(s string) int {
 	n := 0
 	for _, r := range s {
@@ -81,8 +81,8 @@ func wide(r rune) bool {
 	return k == width.EastAsianWide || k == width.EastAsianFullwidth
 }
 
-// printable replaces control characters, which could change the terminal or the layout. Names and messages may come
-// from untrusted manifests and containers.
+// printable replaces control characters, which could change the state or the layout of the terminal. Names and
+// messages may come from untrusted manifests and containers.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {

@@ -64,9 +64,9 @@ func packOne(out *tar.Writer, file, name string, e fs.DirEntry) error {
 	return nil
 }
 
-// unpack extracts the archive's files below base to target. The archive comes from a container and is not trusted.
-// unpack writes nothing outside of target and follows no link that leads outside. It only creates files, directories,
-// and symbolic links that stay within target.
+// unpack extracts the files below base from the archive to target. The archive comes from a container and is not
+// trusted. unpack writes nothing outside of target and follows no link that leads outside. It only creates files,
+// directories, and symbolic links that stay within target.
 func unpack(r io.Reader, base, target string) error {
 	in := tar.NewReader(r)
 	parent, name := filepath.Split(filepath.Clean(target))
@@ -107,7 +107,7 @@ func unpack(r io.Reader, base, target string) error {
 			return errors.Join(append(left, err)...)
 		}
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil { // read the padding at the end of the archive
+	if _, err := io.Copy(io.Discard, r); err != nil { // reads the padding at the end of the archive
 		return err
 	}
 	if !some {
@@ -116,7 +116,7 @@ func unpack(r io.Reader, base, target string) error {
 	return errors.Join(left...)
 }
 
-// maxSkipped is the maximum number of symbolic links that a copy skips before it fails.
+// maxSkipped is the maximum number of symbolic links that a copy skips. If there are more, it fails.
 const maxSkipped = 100
 
 // leadsOut is the error for a skipped symbolic link. The other files are copied.
@@ -177,8 +177,8 @@ func unpackOne(root *os.Root, in io.Reader, head *tar.Header, top, file string) 
 	return errors.Join(err, f.Close())
 }
 
-// withoutLinks returns an error if a directory below top is reached through a symbolic link, because ".." would be
-// ambiguous there.
+// withoutLinks returns an error if a directory below top is reached through a symbolic link, because ".." would then
+// be ambiguous.
 func withoutLinks(root *os.Root, top, dir string) error {
 	for ; dir != top && below(dir, top); dir = path.Dir(dir) {
 		if info, err := root.Lstat(dir); err == nil && !info.IsDir() {
@@ -188,8 +188,8 @@ func withoutLinks(root *os.Root, top, dir string) error {
 	return nil
 }
 
-// staysBelow reports whether a symbolic link at file points to top or below. Its target may contain ".." only at the
-// beginning, because an earlier component could be a symbolic link.
+// staysBelow reports whether a symbolic link at the path file leads to top or below it. Its target may contain ".."
+// only at the beginning, because an earlier component could be a symbolic link.
 func staysBelow(file, to, top string) bool {
 	rest := to
 	for strings.HasPrefix(rest, "../") {
@@ -199,7 +199,7 @@ func staysBelow(file, to, top string) bool {
 	return !path.IsAbs(to) && !up && below(path.Join(path.Dir(file), to), top)
 }
 
-// below reports whether a cleaned relative path is top or below.
+// below reports whether a cleaned relative path is the path top or is below it.
 func below(file, top string) bool {
 	file, top = path.Clean(file), path.Clean(top)
 	if top == "." {

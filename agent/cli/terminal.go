@@ -21,7 +21,7 @@ func openTerminal(f *os.File) *terminal {
 	return &terminal{f}
 }
 
-// raw sets raw mode. restore ends it, and may be called twice.
+// raw sets raw mode. The function restore ends raw mode, and may be called twice.
 func (t *terminal) raw() (restore func(), err error) {
 	state, err := term.MakeRaw(int(t.f.Fd()))
 	if err != nil {
@@ -30,7 +30,7 @@ func (t *terminal) raw() (restore func(), err error) {
 	return sync.OnceFunc(func() { term.Restore(int(t.f.Fd()), state) }), nil
 }
 
-// terminalSize is the message of a resize.
+// terminalSize is the message that reports a new size of the terminal.
 type terminalSize struct{ Width, Height uint16 }
 
 // sizes sends the terminal's size and each change, until cancel is called.
@@ -64,7 +64,7 @@ func (t *terminal) sizes() (sizes <-chan terminalSize, cancel func()) {
 	}
 }
 
-// usualWidth and usualHeight are the size of a terminal whose size is unknown.
+// usualWidth and usualHeight are used if the size of a terminal is unknown.
 const (
 	usualWidth  = 80
 	usualHeight = 24

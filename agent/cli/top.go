@@ -26,7 +26,7 @@ type topCommand struct {
 	sortBy, output             string
 	before                     map[string]traffic // by pod
 	beforeLinks                map[string]traffic // by interface of the node
-	disks, beforeDisks         map[string]traffic // bytes that pods and containers have read and written, by their UIDs and names
+	disks, beforeDisks         map[string]traffic // bytes that pods and containers have read and written, by UID and container name
 }
 
 func setupTop(t *tool, flags *pflag.FlagSet) runner {
@@ -43,7 +43,7 @@ func setupTop(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// sampleTime is the interval between two measurements if the agent has only one.
+// sampleTime is the interval between two measurements if the agent knows only one.
 const sampleTime = time.Second
 
 func (c *topCommand) run(ctx context.Context, args []string) error {
@@ -187,7 +187,7 @@ func (c *topCommand) pods(shown []stats.PodStats) {
 	c.remember(shown)
 }
 
-// choose returns the named pods, or all pods of the namespace.
+// choose returns the pods with the given names. Without names, it returns all pods of the namespace.
 func (c *topCommand) choose(ctx context.Context, all []stats.PodStats, args []string) ([]stats.PodStats, error) {
 	selector, err := c.selector()
 	if err != nil {

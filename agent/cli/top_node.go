@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// traffic contains the byte counters of a network interface, or of a pod's disk IO, at a moment.
+// traffic contains the byte counters of a network interface, or of a pod's disk I/O, at one point in time.
 type traffic struct {
 	at      time.Time
 	in, out uint64 // bytes
@@ -26,7 +26,7 @@ func trafficOf(at time.Time, i *stats.InterfaceStats) (t traffic, ok bool) {
 	return traffic{at: at, in: *i.RxBytes, out: *i.TxBytes}, true
 }
 
-// rates stores the first counters, and reports whether rates need a second measurement.
+// rates stores the first counters, and reports whether a second measurement is needed for the rates.
 func (c *topCommand) rates(sum *stats.Summary) bool {
 	if c.output != "wide" {
 		return false
@@ -66,7 +66,7 @@ func (c *topCommand) remember(pods []stats.PodStats) {
 	}
 }
 
-// readDisks requests the disk IO. An older agent may not support it.
+// readDisks requests the disk IO. An older agent may not support this request.
 func (c *topCommand) readDisks(ctx context.Context) error {
 	var all []api.DiskIO
 	if err := c.get(ctx, api.PathIO, &all); err != nil {
@@ -88,8 +88,8 @@ func (c *topCommand) diskRates(uid, container string) []string {
 	return shownRates(since(c.beforeDisks[key], c.disks[key]))
 }
 
-// perSecond returns the rates of an interface since before, in bytes per second. It returns false if they are
-// unknown.
+// perSecond returns the rates of an interface since the measurement before, in bytes per second. It returns false if
+// they are unknown.
 func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out float64, ok bool) {
 	now, ok := trafficOf(at, i)
 	if !ok {
@@ -99,7 +99,7 @@ func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out f
 }
 
 // since returns the rates between two counters, in bytes per second. It returns false if a rate cannot be computed,
-// such as after a reset of the counters.
+// for example because the counters were reset.
 func since(before, now traffic) (in, out float64, ok bool) {
 	took := now.at.Sub(before.at).Seconds()
 	if before.at.IsZero() || took <= 0 || now.in < before.in || now.out < before.out {
@@ -116,8 +116,8 @@ func (c *topCommand) podTraffic(p *stats.PodStats) []string {
 	return shownRates(perSecond(c.before[p.PodRef.UID], p.Network.Time.Time, &p.Network.InterfaceStats))
 }
 
-// nodeTraffic returns the total rates of all external interfaces. The Summary API only names one of them as the
-// default.
+// nodeTraffic returns the total rates of all external interfaces. The Summary API reports only one of them as the
+// default interface.
 func (c *topCommand) nodeTraffic(n *stats.NetworkStats, links []string) []string {
 	if n == nil {
 		return shownRates(0, 0, false)
@@ -140,7 +140,7 @@ func shownRates(in, out float64, known bool) []string {
 	return []string{size(uint64(in)), size(uint64(out))}
 }
 
-// wide returns the columns that -o wide adds for a pod.
+// wide returns the columns that are added for a pod by -o wide.
 func (c *topCommand) wide(p *stats.PodStats) []string {
 	disk := "-"
 	if fs := p.EphemeralStorage; fs != nil && fs.UsedBytes != nil {
@@ -152,8 +152,8 @@ func (c *topCommand) wide(p *stats.PodStats) []string {
 // waitTitles are the titles of the columns of waits.
 var waitTitles = []string{"CPU WAIT", "MEM WAIT", "IO WAIT"}
 
-// waits returns the fractions of the last ten seconds in which a process waited for CPU (also because of its limit),
-// memory and disks. They are unknown with cgroup v1.
+// waits returns the fractions of the last ten seconds in which a process waited for CPU (also because of the CPU
+// limit), for memory and for disks. They are unknown with cgroup v1.
 func waits(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []string {
 	out := []string{"-", "-", "-"}
 	say := func(i int, p *stats.PSIStats) {
@@ -173,8 +173,8 @@ func waits(cpu *stats.CPUStats, memory *stats.MemoryStats, io *stats.IOStats) []
 	return out
 }
 
-// wideContainer returns the columns that -o wide adds for a container: written bytes and logs, disk
-// rates, and waits.
+// wideContainer returns the columns that are added for a container by -o wide: the size of written files and logs,
+// disk rates, and waits.
 func (c *topCommand) wideContainer(p *stats.PodStats, k *stats.ContainerStats) []string {
 	if c.output != "wide" {
 		return nil

@@ -60,7 +60,7 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-// stage requests that the agent fetches and verifies an archive, and shows the progress.
+// stage requests that the agent fetches and verifies an archive. It shows the progress.
 func (t *tool) stage(ctx context.Context, query url.Values, bar *progress) (u api.Update, _ error) {
 	defer bar.clear()
 	err := stream(ctx, t, http.MethodPost, api.PathUpdate, query, nil, func(p api.Progress) (bool, error) {

@@ -28,13 +28,13 @@ import (
 
 // Objects is the cache of ConfigMaps, Secrets and other objects that pods use.
 type Objects interface {
-	// ForgetVersions reads all objects again. It is called when the API server's history has changed.
+	// ForgetVersions makes all objects be read again. It is called when the API server's history has changed.
 	ForgetVersions(ctx context.Context)
-	// Retry retries at once to read the objects that could not be read.
+	// Retry immediately retries to read the objects that could not be read.
 	Retry()
 }
 
-// Pods are the pods of this node.
+// Pods contains the pods of this node.
 type Pods interface {
 	Wanted(types.UID) bool
 	Drop(ctx context.Context, uid types.UID) error
@@ -51,17 +51,17 @@ type Config struct {
 	Pods    Pods
 	Desired *desired.Desired
 	Sink    brake.Sink // receives the pods bound by the API server, after the brake
-	// Spoken reports whether all sources but the API server have reported their pods.
+	// Spoken reports whether all sources except the API server have reported their pods.
 	Spoken func() bool
-	Facts  func(context.Context) (node.Facts, error) // returns the machine's facts
+	Facts  func(context.Context) (node.Facts, error) // returns the facts about the machine
 	// Addresses returns the machine's current addresses.
 	Addresses func() []string
 	// Annotations returns the annotations of the Node that report the node's configuration.
 	Annotations func() map[string]string
 	Touched     func()         // see node.Config
 	Changed     func(*v1.Node) // called with the Node of the API server
-	Released    func()         // called when no other machine uses the node's name any more, so that held pods may start
-	// Networks sets the networks from which pods get their addresses, to the Node's podCIDRs.
+	Released    func()         // called when no other machine uses the node's name any more; held pods may then start
+	// Networks sets the networks from which pods get their addresses. They are the Node's podCIDRs.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
 	Log      *slog.Logger
@@ -76,7 +76,7 @@ type Cluster struct {
 	cfg     Config
 	source  *source.API
 	history *history.History
-	up      <-chan struct{} // receives when the link may be up again
+	up      <-chan struct{} // receives a value when the link may be up again
 }
 
 // Open creates all parts of the connection to the control plane. It makes no network call.
@@ -218,8 +218,7 @@ func (c *Cluster) setNetworks(podCIDRs []string) {
 	}
 }
 
-// NodeUID returns the UID of the Node object, which owns the mirror pods, or "" if the Node was
-// never read.
+// NodeUID returns the UID of the Node object, which owns the mirror pods. It returns "" if the Node was never read.
 func (c *Cluster) NodeUID() types.UID {
 	if n := c.Node.Last(); n != nil {
 		return n.UID

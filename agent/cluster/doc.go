@@ -1,7 +1,7 @@
 // Package cluster contains the parts of a node that belongs to a control plane: its Node object, the outbox of pod
-// statuses, the source of the pods bound to the node, the history of the API server, and the brake that keeps pods
-// running when an API server with old data no longer lists them. The agent does not wait for any of them. It runs the
-// stored pods before the link is up.
+// statuses, the source of the pods that are bound to the node, the history of the API server, and the brake. The
+// brake keeps pods running if an API server with old data no longer lists them. The agent does not wait for any of
+// them. It runs the stored pods before the link is up.
 //
 //	link --client--> node, objects, outbox, events, source
 //	node --renewals--> history --rewritten--> source, objects, node

@@ -16,7 +16,7 @@ import (
 )
 
 // OpenLink creates the link to the control plane. A node without an API server also has a link,
-// which maintains the node's serving certificate for ips. Its uplink and twin are nil.
+// which maintains the node's serving certificate for ips. Without an API server, its uplink and twin are nil.
 func OpenLink(
 	ctx context.Context, cfg *config.Config, ips []netip.Addr, s *store.Store, log *slog.Logger,
 ) (*link.Link, *uplink.Uplink, *twin.Twin, error) {

@@ -13,7 +13,8 @@ import (
 )
 
 // RunDirs returns the run directories of the agents on the host that run the same program as the process self. host
-// is the host's root directory. An agent without --run-dir on its command line has the directory usual.
+// is the root directory of the host. For an agent without --run-dir on its command line, it returns the directory
+// usual.
 func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 	exe := program(host, strconv.Itoa(self))
 	entries, err := fs.ReadDir(host, "proc")
@@ -40,7 +41,8 @@ func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 	return dirs
 }
 
-// program returns the path of a process's executable. If the file was replaced since, the path is still the same.
+// program returns the path of a process's executable. If the file has been replaced since the process started, the
+// path is still the same.
 func program(host fs.FS, pid string) string {
 	exe, err := fs.ReadLink(host, "proc/"+pid+"/exe")
 	if err != nil {
@@ -49,7 +51,8 @@ func program(host fs.FS, pid string) string {
 	return strings.TrimSuffix(exe, " (deleted)")
 }
 
-// runDir returns the run directory from the command line of an agent. It returns false for another command of islet.
+// runDir returns the run directory from the command line of an agent. It returns false if the process runs another
+// command of islet.
 func runDir(line []byte, usual string) (dir string, ok bool) {
 	var args []string
 	for part := range bytes.SplitSeq(bytes.TrimRight(line, "\x00"), []byte{0}) {

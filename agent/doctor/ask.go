@@ -20,8 +20,9 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// configuration returns the configuration that the report is about, and a finding about it. It is the configuration
-// of the flags. Without flags it is the one of a running agent, if there is one.
+// configuration returns the configuration to which the report applies, and a finding about that configuration. If
+// there are flags, it is the configuration of the flags. Otherwise it is the configuration of a running agent, if
+// there is one.
 func configuration(ctx context.Context, args, sockets []string) (*config.Config, Finding, error) {
 	var silent *Finding
 	if len(args) == 0 {
@@ -69,7 +70,7 @@ func silentAgent(socket string, err error) (f Finding, there bool) {
 	return f, true
 }
 
-// Settings returns what an agent with that configuration sends to Main.
+// Settings returns the response of an agent with the given configuration to Main.
 func Settings(cfg *config.Config) any {
 	c := *cfg
 	c.Kubelet.StaticPodURLHeader = nil // it may contain a password, and no check needs it
@@ -78,8 +79,8 @@ func Settings(cfg *config.Config) any {
 
 func socketIn(run string) string { return filepath.Join(run, filepath.Base(api.DefaultSocket)) }
 
-// agentSockets returns the sockets at which agents may listen. If given is not empty, it returns only that. Otherwise
-// it returns the default socket and the sockets of the agents that run on this machine.
+// agentSockets returns the sockets at which agents may listen. If given is not empty, given is the only result.
+// Otherwise it returns the default socket and the sockets of the agents that run on this machine.
 func agentSockets(given string) []string {
 	if given != "" {
 		return []string{given}
@@ -105,7 +106,7 @@ func otherBridges(ctx context.Context, sockets []string) (names []string) {
 }
 
 // askSandboxes returns the IDs of all sandboxes of the agent at a socket. It returns false if the agent does not
-// answer or does not know them.
+// respond or does not know its sandboxes.
 func askSandboxes(ctx context.Context, socket string) (ids []string, ok bool) {
 	var st api.Status
 	ok = askAgent(ctx, socket, api.PathStatus, &st)
@@ -116,7 +117,7 @@ func askSandboxes(ctx context.Context, socket string) (ids []string, ok bool) {
 const maxSettings = 64 << 20
 
 // askAgent decodes the response of the agent at a socket into out. It returns false if there is no valid response
-// within 5 s. The checks then do without the agent, because the report is about the machine.
+// within 5 s. The checks do not need the agent, because the report is about the machine.
 func askAgent(ctx context.Context, socket, path string, out any) bool {
 	return ask(ctx, socket, path, out) == nil
 }

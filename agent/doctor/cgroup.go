@@ -110,11 +110,11 @@ func (p *checkup) enableController(name string) string {
 	return "add cgroup_enable=memory to the kernel's command line and reboot"
 }
 
-// patched is part of the version text of a crun that packaging/oci/build.sh built.
+// patched is part of the version text of crun if packaging/oci/build.sh has built it.
 const patched = "with islet's patches"
 
-// runtime looks for a working OCI runtime. A crun without islet's patches does not run on a hybrid host with a
-// controller in the v2 hierarchy.
+// runtime checks that there is a working OCI runtime. Without islet's patches, crun does not run on a hybrid host
+// that has a controller in the v2 hierarchy.
 func (p *checkup) runtime(ctx context.Context) {
 	names := p.ociRuntimes()
 	works := 0
@@ -125,7 +125,7 @@ func (p *checkup) runtime(ctx context.Context) {
 		}
 		out, err := p.sys.Output(ctx, path, "--version")
 		first, _, _ := strings.Cut(out, "\n")
-		if works == 0 || p.ShippedOCI == "" { // a runtime after the shipped one is never used, so its faults do no harm
+		if works == 0 || p.ShippedOCI == "" { // a runtime after the shipped one in the list is never used, so its problems do not matter
 			p.runcEscapes(ctx, path, first)
 		}
 		id := "runtime-" + name[strings.LastIndex(name, "/")+1:]
@@ -153,7 +153,7 @@ func (p *checkup) runtime(ctx context.Context) {
 	}
 }
 
-// ociRuntimes returns the names or paths of the OCI runtimes that the agent tries, in that order.
+// ociRuntimes returns the names or paths of the OCI runtimes that the agent tries, in this order.
 func (p *checkup) ociRuntimes() []string {
 	switch {
 	case p.OCIRuntime != "":

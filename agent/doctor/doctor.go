@@ -16,11 +16,11 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// Severity is how serious a finding is.
+// Severity is the severity of a finding.
 type Severity int
 
-// An Error keeps pods from running. A Warning is a risk, or a feature that does not work. Info needs no action. OK is
-// the finding of a check without a problem.
+// An Error prevents pods from running. A Warning is a risk, or a feature that does not work. An Info needs no action.
+// OK means that a check has found no problem.
 const (
 	OK Severity = iota
 	Info
@@ -36,10 +36,10 @@ func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil
 
 // A Finding is a result of a check.
 type Finding struct {
-	ID       string   `json:"id"` // such as cgroup-memory; it stays the same in later versions
+	ID       string   `json:"id"` // identifies the check, such as cgroup-memory; it stays the same in later versions
 	Severity Severity `json:"severity"`
 	What     string   `json:"what"`
-	Advice   string   `json:"advice,omitempty"` // how to repair it; empty for an OK
+	Advice   string   `json:"advice,omitempty"` // how to fix it; empty for OK
 
 	remedy *remedy // nil if Fix cannot remove the cause
 }
@@ -48,18 +48,18 @@ type Finding struct {
 type Rooms struct {
 	// Examine returns the problems of the devices that a configuration offers to containers.
 	Examine func(classes []config.DeviceClass) ([]Complaint, error)
-	// HostPorts reads the ports at which programs of the host listen. taken returns a text for each host port
-	// of a pod that is one of them.
+	// HostPorts reads the ports at which programs of the host listen. The function taken returns one text for each
+	// host port of a pod that is among them.
 	HostPorts func(host fs.FS) (taken func(*v1.Pod) []string, err error)
-	// ShutdownTime returns how long the pods may take to end when the machine shuts down.
+	// ShutdownTime returns how long it may take to end the pods when the machine shuts down.
 	ShutdownTime func(*kubelet.KubeletConfiguration) time.Duration
 	// ShutdownDelay returns how long logind waits for inhibitors.
 	ShutdownDelay func(ctx context.Context) (time.Duration, error)
-	// Volatile is the device name of the overlay in memory that islet mounts over a read-only disk.
+	// Volatile is the device name of the overlays in memory that islet mounts over directories on a read-only disk.
 	Volatile string
 }
 
-// A Complaint is a problem with a device.
+// A Complaint describes a problem with a device.
 type Complaint struct {
 	Resource     string
 	What, Advice string
@@ -69,25 +69,25 @@ type Complaint struct {
 // Input is the part of the agent's configuration that the checks need, and the host's files.
 type Input struct {
 	Rooms
-	Host fs.FS // the host's root; paths in it have no leading slash
+	Host fs.FS // files of the host's root directory; their paths have no leading slash
 
 	RootDir, StateDir, RunDir string
 	OCIRuntime                string // if empty, the agent tries the shipped runtime, then crun, then runc
 	ShippedOCI                string // path of the runtime that was installed with this program; empty if there is none
 	SystemdCgroup             bool
 	FailSwapOn, FailCgroupV1  bool
-	SwapUnasked               bool           // failSwapOn is not configured, and the node stands alone
-	KernelSettings            map[string]int // wanted values by path below /proc/sys; empty unless protectKernelDefaults is set
+	SwapUnasked               bool           // failSwapOn is not configured, and the node has no API server
+	KernelSettings            map[string]int // expected values, by path below /proc/sys; empty unless protectKernelDefaults is set
 	ResolvConf                string         // file from which the DNS configuration of pods is made
 	Ports                     []int          // TCP ports at which another kubelet would listen
 	PodCIDRs                  []netip.Prefix
-	Bridge                    string // of the built-in network
-	ForeignNetwork            bool   // a CNI configuration replaces the built-in network
+	Bridge                    string // interface name of the built-in network's bridge
+	ForeignNetwork            bool   // a CNI configuration is used instead of the built-in network
 	CNIConfDir                string
-	Alone                     bool // the built-in network replaces a CNI configuration whose plugin is missing
+	Alone                     bool // the built-in network is used instead of a CNI configuration whose plugin is missing
 
-	// OfAnother returns the program that uses a CNI configuration file for itself, such as podman. It returns "" if
-	// the file is for pods. If OfAnother is nil, every file is for pods.
+	// OfAnother returns the name of the program, such as podman, that uses a CNI configuration file only for itself.
+	// It returns "" if the file is for pods. If OfAnother is nil, every file is for pods.
 	OfAnother func(file string) string
 	// BrokenCNI returns the error of an invalid CNI configuration file. If BrokenCNI is nil, files are not checked.
 	BrokenCNI func(file string) error
@@ -95,35 +95,38 @@ type Input struct {
 	HasPlugin func(kind string) bool
 	// Interfaces lists the host's network interfaces. If it is nil, interfaces are not checked.
 	Interfaces func() ([]Interface, error)
-	// RemoveInterface removes an interface that Interfaces has listed, unless it is in use by now. Only Fix calls it.
+	// RemoveInterface removes an interface that Interfaces has returned, unless the interface is in use by then. Only
+	// Fix calls it.
 	RemoveInterface func(name string, index int) error
 
-	Bridges []string // the bridges of all agents on this host, which are not leftovers of another node
+	Bridges []string // the bridges of all agents on this host, so that they are not reported as leftovers of another node
 
 	// Pods returns the agent's pods. It is nil, or returns false, if they are not known.
 	Pods func(ctx context.Context) ([]v1.Pod, bool)
-	// Sandboxes returns the IDs of the agent's sandboxes. It is nil, or returns false, if they are not known. Leftovers
-	// cannot be distinguished from the resources of running pods then.
+	// Sandboxes returns the IDs of the agent's sandboxes. It is nil, or returns false, if they are not known.
+	// Leftovers then cannot be distinguished from the resources of running pods.
 	Sandboxes func(ctx context.Context) (ids []string, ok bool)
-	// Link returns the state of the agent's link to its control plane. It is nil, or returns false, if the state is not
-	// known or the node stands alone.
+	// Link returns the state of the agent's link to its control plane. It is nil, or returns false, if the state is
+	// unknown or the node has no API server.
 	Link func(ctx context.Context) (Link, bool)
-	// ShutdownNeed is how long pods may take to end when the machine shuts down. It is 0 if a shutdown does not end them.
+	// ShutdownNeed is how long it may take to end the pods when the machine shuts down. It is 0 if pods are not ended
+	// at a shutdown.
 	ShutdownNeed time.Duration
-	// Left describes the leftovers of a move to another container runtime. It is nil if they are not known.
+	// Left describes what is left from a move to another container runtime. It is nil if that is unknown.
 	Left func(ctx context.Context) string
 	// Devices returns the problems of the configured devices. It is nil if no devices are configured.
 	Devices func() ([]Complaint, error)
-	// CRISocket is the socket at which crictl can see the pods, ImageSocket the one for their images. Both are empty if
-	// there is no such socket.
+	// CRISocket is the socket at which crictl can list the pods. ImageSocket is the socket for their images. Both are
+	// empty if there is no such socket.
 	CRISocket, ImageSocket string
-	// Self is the ID of this process, which is not another agent.
+	// Self is the process ID of this process, so that it is not reported as another agent.
 	Self int
-	// Built is the build time of this program. A clock before it is wrong.
+	// Built is the build time of this program. The clock is wrong if it shows an earlier time.
 	Built time.Time
 }
 
-// System has functions for the facts about the host that are not in files. Real returns those of this machine.
+// System contains functions that return facts about the host that are not in files. Real returns the System of this
+// machine.
 type System struct {
 	Now    func() time.Time
 	Disk   func(ctx context.Context, path string) (host.Disk, error)
@@ -132,12 +135,12 @@ type System struct {
 	Users  func(program string) bool // reports whether an OCI runtime supports user namespaces with idmapped mounts
 }
 
-// A checkup is one run of the checks, with their input and their findings.
+// A checkup is one run of the checks, with its input and findings.
 type checkup struct {
 	Input
 	sys      System
 	table    []mount
-	agent    bool // an agent is running; set by neighbours
+	agent    bool // an agent is running; neighbours sets it
 	findings []Finding
 }
 

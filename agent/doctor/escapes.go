@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// An escape is a vulnerability of runc through which a container can reach the host.
+// An escape is a vulnerability of runc that lets a container access the host.
 type escape struct {
 	cves    string
-	fixed   []release // the first fixed release of each minor version, in order; newer minor versions are fixed too
+	fixed   []release // the first fixed release of each minor version, in ascending order; newer minor versions are fixed as well
 	debians []string  // prefixes of the Debian package versions with a backported fix
 }
 
@@ -22,8 +22,9 @@ func escapes() []escape {
 	}
 }
 
-// runcEscapes warns about a runc with known escapes. A distribution may backport a fix without changing runc's own
-// version. So a package with a known backport counts as fixed. For other packages the advice is to check.
+// runcEscapes warns about a runc with known vulnerabilities of this kind. A distribution may backport a fix without
+// changing runc's own version. So a package that is known to contain the fixes counts as fixed. For other packages,
+// the report advises to check.
 func (p *checkup) runcEscapes(ctx context.Context, path, first string) {
 	var v release
 	if n, _ := fmt.Sscanf(strings.TrimPrefix(first, "runc version "), "%d.%d.%d", &v.major, &v.minor, &v.patch); n < 2 ||
@@ -74,8 +75,8 @@ func (e escape) portedTo(version string) bool {
 	return false
 }
 
-// packageVersion returns the installed version of a Debian package, or "" if it is not installed. It reads dpkg's
-// status file and runs no program.
+// packageVersion returns the installed version of a Debian package. It returns "" if the package is not installed. It
+// reads dpkg's status file and runs no program.
 func (p *checkup) packageVersion(name string) string {
 	for paragraph := range strings.SplitSeq(p.file("var/lib/dpkg/status"), "\n\n") {
 		fields := map[string]string{}
@@ -91,8 +92,8 @@ func (p *checkup) packageVersion(name string) string {
 	return ""
 }
 
-// rpm returns the installed version of an rpm package and its change log. They are empty if the package or rpm is not
-// installed. It runs rpm, because only rpm can read its database.
+// rpm returns the installed version of an rpm package and the change log of the package. They are empty if the
+// package or rpm is not installed. It runs the program rpm, because only that program can read its database.
 func (p *checkup) rpm(ctx context.Context, name string) (version, changes string) {
 	path, err := p.sys.Find("rpm")
 	if err != nil {

@@ -18,25 +18,25 @@ type Interface struct {
 	Kind      string // bridge, vxlan, dummy ...
 	Addresses []netip.Prefix
 	Users     int  // number of interfaces that are its ports or are stacked on it
-	Port      bool // it is itself a port of another interface
+	Port      bool // set if it is itself a port of another interface
 }
 
 // nodeInterfaces are the interfaces that the pod networks and service proxies of other kubelets create, with their
-// kinds. Only these have a remedy. A bridge with another name may belong to the administrator, or to virtual machines
-// that are off.
+// kinds. Only these interfaces have a remedy. A bridge with another name may belong to the administrator, or to
+// virtual machines that are switched off.
 var nodeInterfaces = map[string]string{
 	"cni0": "bridge", "cbr0": "bridge", "kube-bridge": "bridge", "flannel.1": "vxlan", "flannel-v6.1": "vxlan",
 	"kube-ipvs0": "dummy", "kube-dummy-if": "dummy", "nodelocaldns": "dummy",
 }
 
-// nodePrograms are the programs that own such interfaces while they run. kube-proxy and the add-ons among them run in
-// pods.
+// nodePrograms are the programs that own such interfaces while they are running. Some of them, such as kube-proxy and
+// add-ons, run in pods.
 var nodePrograms = []string{
 	"kubelet", "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "kubelite", "edgecore", "crio",
 	"flanneld", "kube-proxy", "kube-router", "kindnetd", "cilium-agent", "calico-node", "node-cache",
 }
 
-// formerNode reports leftovers of another kubelet or k3s on this machine that disturb pods.
+// formerNode reports leftovers of another kubelet or of k3s that interfere with pods.
 func (p *checkup) formerNode(context.Context) {
 	running := p.processes()
 	before := len(p.findings)
@@ -79,9 +79,9 @@ func (p *checkup) formerInterfaces(running []process) {
 	}
 }
 
-// formerInterface reports an interface of another node. clash is set if it has addresses of the pod network. owner
-// describes the program or configuration that uses it, and is empty if there is none. The finding has a remedy if
-// there is no owner and no other interface uses it.
+// formerInterface reports an interface of another node. clash is set if the interface has addresses of the pod
+// network. owner describes the program or configuration that uses the interface. It is empty if there is none. The
+// finding has a remedy if there is no owner and no other interface uses this one.
 func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	severity, what := Info, fmt.Sprintf("there is a %s %s %v, as the network of another kubelet creates it", i.Kind, i.Name, i.Addresses)
 	if clash {
@@ -93,7 +93,7 @@ func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	case owner != "" && clash:
 		p.add("former-interface", severity, "it is in use by "+owner+": stop that, or choose another podCIDR", "%s", what)
 	case owner != "":
-		return // it is in use and does not disturb pods
+		return // it is in use and does not interfere with pods
 	case i.Users > 0 || i.Port:
 		p.add("former-interface", severity, fmt.Sprintf("stop the containers of the other runtime first (k3s-killall.sh does), or reboot: "+
 			"%d interfaces are attached to it (ip link show master %s)", i.Users, i.Name), "%s", what)
@@ -173,8 +173,8 @@ func (p *checkup) configured(name string) bool {
 	})
 }
 
-// builtInStepsIn reports whether pods get the built-in network because every CNI configuration is invalid or names a
-// missing plugin.
+// builtInStepsIn reports whether pods use the built-in network because each CNI configuration is invalid or requires
+// a plugin that is missing.
 func (p *checkup) builtInStepsIn() bool {
 	if p.HasPlugin == nil || !p.Alone {
 		return false
@@ -188,7 +188,8 @@ func (p *checkup) builtInStepsIn() bool {
 	return true
 }
 
-// formerConflists reports CNI configurations that are invalid, and those of add-ons whose plugins were removed.
+// formerConflists reports CNI configurations that are invalid, and configurations of add-ons whose plugins were
+// removed.
 func (p *checkup) formerConflists() {
 	if p.HasPlugin == nil {
 		return
@@ -227,12 +228,12 @@ func (p *checkup) formerConflists() {
 	}
 }
 
-// formerShims reports shims, and so containers, of another runtime that has ended.
+// formerShims reports shims of another runtime that has ended. Their containers are still running.
 func (p *checkup) formerShims(running []process) {
 	var shims, runtimes int
 	for _, proc := range running {
 		switch proc.name {
-		case "containerd-shim", "conmon": // comm has only the first 15 characters of containerd-shim-runc-v2
+		case "containerd-shim", "conmon": // comm contains only the first 15 characters of containerd-shim-runc-v2
 			shims++
 		case "containerd", "dockerd", "crio", "k3s", "k3s-agent", "k3s-server", "rke2", "podman":
 			runtimes++
@@ -244,8 +245,8 @@ func (p *checkup) formerShims(running []process) {
 	}
 }
 
-// formerRules reports firewall rules of a service proxy or of CNI plugins. It has no remedy, because containers of
-// other runtimes may need the rules.
+// formerRules reports firewall rules of a service proxy or of CNI plugins. The finding has no remedy, because
+// containers of other runtimes may need the rules.
 func (p *checkup) formerRules(running []process) {
 	if slices.ContainsFunc(running, func(q process) bool { return slices.Contains(nodePrograms, q.name) }) || p.agent {
 		return
@@ -276,7 +277,7 @@ func (p *checkup) formerRules(running []process) {
 	}
 }
 
-// formerFiles reports other kinds of node that are installed, or that start at boot.
+// formerFiles reports other kinds of nodes that are installed or that start at boot.
 func (p *checkup) formerFiles() {
 	for _, unit := range []string{"k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller", "edgecore",
 		"snap.microk8s.daemon-kubelite"} {

@@ -16,9 +16,9 @@ type feature struct {
 	id, what string
 	config   string                // CONFIG_ symbol
 	module   string                // name of its module; empty if it cannot be a module
-	proof    func(p *checkup) bool // reports whether the running kernel has it; may be nil
-	severity Severity              // if it is missing
-	loss     string                // what does not work if it is missing
+	proof    func(p *checkup) bool // reports whether the running kernel has the feature; may be nil
+	severity Severity              // severity if the feature is missing
+	loss     string                // what does not work if the feature is missing
 }
 
 func features(p *checkup) []feature {
@@ -27,7 +27,7 @@ func features(p *checkup) []feature {
 	}
 	network := Error
 	if p.ForeignNetwork {
-		network = Info // the built-in network is not used
+		network = Info // set if the built-in network is not used
 	}
 	list := []feature{
 		{"kernel-overlayfs", "overlayfs", "OVERLAY_FS", "overlay", (*checkup).hasOverlay, Warning,
@@ -137,7 +137,8 @@ func readKernelConfig(f fs.File, zipped bool) (map[string]string, error) {
 	return config, lines.Err()
 }
 
-// capabilities checks the capabilities of this process. An agent that is started the same way has the same ones.
+// capabilities checks the capabilities of this process. An agent that is started in the same way has the same
+// capabilities.
 func (p *checkup) capabilities(context.Context) {
 	var mask uint64
 	for line := range strings.SplitSeq(p.file("proc/self/status"), "\n") {

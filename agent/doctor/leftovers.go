@@ -10,7 +10,7 @@ import (
 )
 
 // leftovers reports namespaces, interfaces, mounts and cgroups that belong to no pod. If the agent does not return
-// its sandboxes, it can only report what exists.
+// its sandboxes, it only reports what exists.
 func (p *checkup) leftovers(ctx context.Context) {
 	pods := filepath.Join(p.RootDir, "pods")
 	var volumes, pins []string
@@ -22,7 +22,8 @@ func (p *checkup) leftovers(ctx context.Context) {
 			pins = append(pins, m.dir)
 		}
 	}
-	// Pods start and end meanwhile. A leftover existed before the agent's sandboxes were listed, and still exists after.
+	// Pods start and end during the check. A leftover is something that existed before the agent's sandboxes were
+	// listed and still exists afterwards.
 	bridge, spaces := "sys/class/net/"+p.Bridge+"/brif", filepath.Join(p.RunDir, "ns")
 	ports, stray := p.entries(bridge), p.entries(spaces)
 	live, ok := p.liveSandboxes(ctx)

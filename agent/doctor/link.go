@@ -12,8 +12,8 @@ import (
 // A Link is the state of an agent's connection to its control plane.
 type Link struct {
 	State           string // Up, Down, Connecting
-	Server          string // host and port of the API server; empty if no kubeconfig names one
-	Reason, Message string // why it is not up; the reason is one word, which the agent's status shows too
+	Server          string // host and port of the API server; empty if there is no kubeconfig
+	Reason, Message string // why the link is not up; the reason is one word that the agent's status shows as well
 	Kubeconfig      string // path
 	Bootstrap       string // path of the bootstrap kubeconfig; empty if none is configured
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/islet-edge/islet/runtime/abilities"
 )
 
-// Main runs the command islet doctor, which examines this machine. args may contain flags of the agent, whose
-// settings are used then. Without them it uses the settings of a running agent, if there is one. Its own flags are
+// Main runs the command islet doctor, which examines this machine. If args contains flags of the agent, it uses the
+// settings of these flags. Without them it uses the settings of a running agent, if there is one. Its own flags are
 // --all, which also prints the OK findings, --output=json, --socket=PATH for the agent's socket, --fix, which first
 // applies all remedies, and --dry-run, which only prints them. Main returns the exit code, which is 1 if something
 // keeps pods from running.

@@ -18,10 +18,10 @@ import (
 // crictlConfig is crictl's configuration file: https://kubernetes.io/docs/tasks/debug/debug-cluster/crictl/
 const crictlConfig = "etc/crictl.yaml"
 
-// maxCrictl is the maximum size of that file, which usually has a few lines.
+// maxCrictl is the maximum size of this file, which usually has only a few lines.
 const maxCrictl = 64 << 10
 
-// moved reports leftovers of a move to another container runtime.
+// moved reports what is left from a move to another container runtime.
 func (p *checkup) moved(ctx context.Context) {
 	if p.Left == nil {
 		return
@@ -71,8 +71,8 @@ func socketPath(endpoint string) string {
 	return path.Clean(strings.TrimPrefix(endpoint, "unix://"))
 }
 
-// readSmall reads a regular file of the host. A file of more than limit bytes is an error. Symbolic links are
-// followed, because the other readers of the file follow them too, and only root can create one there.
+// readSmall reads a regular file of the host. A file of more than limit bytes is an error. It follows symbolic links,
+// because other programs that read the file do so, and because only root can create one there.
 func (p *checkup) readSmall(name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(p.Host, name)
 	if err != nil {
@@ -104,7 +104,7 @@ func criSockets(cfg *config.Config) (runtime, images string) {
 	return socketPath(cfg.Edge.CRISocket), socketPath(cfg.Edge.CRISocket)
 }
 
-// askLeft returns the leftovers of a move, from the agent at a socket.
+// askLeft returns what is left from a move to another container runtime. It requests this from the agent at a socket.
 func askLeft(ctx context.Context, socket string) string {
 	var st api.Status
 	if !askAgent(ctx, socket, api.PathStatus, &st) {

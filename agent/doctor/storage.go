@@ -44,7 +44,7 @@ func (p *checkup) mountOf(path string) mount {
 	return best
 }
 
-// below reports whether path is dir or is inside dir.
+// below reports whether path is dir or is below dir.
 func below(path, dir string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }
@@ -105,7 +105,7 @@ func (p *checkup) fileSystem(state mount) {
 	}
 }
 
-// journal checks mount options against wear of flash and data loss at a power cut.
+// journal checks the mount options for settings that wear flash memory or lose data at a power cut.
 func (p *checkup) journal(m mount) {
 	if strings.HasPrefix(m.kind, "ext") {
 		switch {
@@ -160,7 +160,7 @@ func (p *checkup) disks(ctx context.Context) {
 	}
 }
 
-// existing returns the path, or its nearest parent that exists.
+// existing returns the path. If it does not exist, existing returns the nearest parent that does.
 func (p *checkup) existing(path string) string {
 	for path != "/" && path != "." && !p.exists(path) {
 		path = filepath.Dir(path)

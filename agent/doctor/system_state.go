@@ -80,7 +80,7 @@ func (p *checkup) clock(context.Context) {
 type process struct {
 	pid  int
 	name string
-	ours bool // it runs the same executable as this process
+	ours bool // set if it runs the same executable as this process
 }
 
 func (p *checkup) processes() []process {
@@ -106,7 +106,7 @@ func (p *checkup) processes() []process {
 func (p *checkup) neighbours(context.Context) {
 	for _, proc := range p.processes() {
 		if proc.ours {
-			p.agent = true // its name may be kubelet, if islet is installed as such
+			p.agent = true // its name may be kubelet if islet is installed under this name
 			continue
 		}
 		where := fmt.Sprintf("%s is running (process %d)", proc.name, proc.pid)

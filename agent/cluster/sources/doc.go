@@ -1,5 +1,5 @@
-// Package sources runs all sources of desired pods except the API server: the directory of manifests, the URL, and
-// locally applied objects. It records which of them have reported their pods. A pod is not removed as an orphan
+// Package sources runs all sources of desired pods except the API server: the manifest directory, the manifest URL,
+// and locally applied objects. It records which of them have reported their pods. A pod is not removed as an orphan
 // before its source has reported.
 //
 //	directory, URL --decode--> Sink --full set--> desired

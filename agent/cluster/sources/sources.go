@@ -22,17 +22,17 @@ var Names = []string{desired.File, desired.HTTP, desired.Local, desired.API}
 // Config is the input of New.
 type Config struct {
 	Config  *config.Config
-	Joins   bool // there is an API server
+	Joins   bool // set if there is an API server
 	Desired *desired.Desired
 	Objects *local.Objects
-	Spoke   func(context.Context) // called when a source reports its pods for the first time in this run
+	Spoke   func(context.Context) // called when a source reports its pods for the first time since the agent started
 	Log     *slog.Logger
 }
 
-// Sources are the sources of desired pods of this node.
+// Sources contains the sources of desired pods of this node.
 type Sources struct{ c Config }
 
-// New returns Sources. It starts nothing.
+// New returns Sources. It starts no source.
 func New(c Config) *Sources { return &Sources{c} }
 
 // A Sink passes pods to Desired. It also calls Spoke when a source reports its pods for the first time.
@@ -55,7 +55,7 @@ func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, prob
 	return err
 }
 
-// SetObjects replaces the objects of a source that are not pods. It keeps the objects of an origin with a problem.
+// SetObjects replaces the objects of a source that are not pods. If an origin has a problem, its objects are kept.
 func (s Sink) SetObjects(ctx context.Context, name string, objects []local.Claimed, problems []desired.Problem) error {
 	unsure := map[string]bool{}
 	for _, p := range problems {
@@ -82,7 +82,7 @@ func (s *Sources) Spoken(name string) bool {
 	return true
 }
 
-// OthersSpoken reports whether all sources but the API server have reported their pods.
+// OthersSpoken reports whether all sources except the API server have reported their pods.
 func (s *Sources) OthersSpoken() bool {
 	return s.Spoken(desired.File) && s.Spoken(desired.HTTP) && s.Spoken(desired.Local)
 }
@@ -93,7 +93,7 @@ type Runner interface {
 }
 
 // Runners returns the Runners of all sources. For a source that is not configured, the Runner reports that there are
-// no pods. This ends the pods of a source that was removed from the configuration.
+// no pods. This ends the pods of a source that is no longer configured.
 func (s *Sources) Runners() (out []Runner, err error) {
 	to, k, log := s.Sink(), s.c.Config.Kubelet, s.c.Log
 	if k.StaticPodPath != "" {
@@ -125,7 +125,7 @@ func (s *Sources) Runners() (out []Runner, err error) {
 	return out, nil
 }
 
-// silent is a source that is not configured. It reports once that it has no pods.
+// silent is the Runner of a source that is not configured.
 type silent struct {
 	to   Sink
 	name string

@@ -21,8 +21,9 @@ const (
 )
 
 // Read reads the online CPUs and the NUMA nodes. sys is the root of /sys. If the kernel does not report NUMA nodes,
-// there is one node with the given memory and huge pages, in bytes by page size. If /sys lacks the position of a CPU,
-// the CPU has a core of its own in socket 0, shares a cache with its socket, and belongs to the first node.
+// there is one node with the given memory and huge pages, in bytes by page size. If /sys does not contain the
+// position of a CPU, the CPU is its own core in socket 0, shares a cache with its socket, and belongs to the first
+// node.
 func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	online, err := readList(sys, "devices/system/cpu/online", maxCPU)
 	if err != nil {
@@ -70,7 +71,7 @@ func Read(sys fs.FS, memory uint64, huge map[uint64]uint64) (Machine, error) {
 	if len(m.Nodes) == 0 {
 		return Machine{}, errors.New("read the NUMA nodes: there are none")
 	}
-	for id, c := range m.CPUs { // a CPU that no node lists belongs to the first node
+	for id, c := range m.CPUs { // a CPU that belongs to no listed node is assigned to the first node
 		if !placed[id] {
 			c.Node = m.Nodes[0].ID
 			m.CPUs[id] = c

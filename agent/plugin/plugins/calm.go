@@ -20,8 +20,8 @@ type flap struct {
 	again retry.Backoff
 }
 
-// calm returns how long to wait before a new socket at a path is registered. It returns 0 unless a plugin has
-// registered there recently.
+// calm returns the delay before a new socket at a path is registered. It returns 0 unless a plugin has registered
+// there recently.
 func (r *Registry) calm(path string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

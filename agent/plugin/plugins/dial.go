@@ -17,14 +17,14 @@ import (
 // Limits of a connection to a plugin.
 const (
 	maxAnswer  = 4 << 20  // maximum size of one message; gRPC's default
-	maxMemory  = 12 << 20 // maximum size of one decoded message
-	maxHeaders = 16 << 10 // including the text of an error
+	maxMemory  = 12 << 20 // maximum memory of one decoded message
+	maxHeaders = 16 << 10 // maximum size of headers, including the text of an error
 	window     = 64 << 10 // flow control window; gRPC's minimum
 	buffer     = 4 << 10
-	// idle is how long an unused connection stays open.
+	// idle is the time after which an unused connection is closed.
 	idle = 10 * time.Second
-	// handshake is the timeout of the HTTP/2 handshake, as in a kubelet. The handshake may be slow if the socket
-	// belongs to a proxy or the machine is busy.
+	// handshake is the timeout of the HTTP/2 handshake. It is the same as in a kubelet. The handshake may be slow if
+	// the socket belongs to a proxy or the machine is busy.
 	handshake = 20 * time.Second
 )
 
@@ -49,8 +49,8 @@ func Dial(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Ready connects, and returns nil when the gRPC connection is ready. If nothing listens at the socket, such as at a
-// leftover, it returns an error at once. It also returns an error when ctx ends.
+// Ready connects, and returns nil when the gRPC connection is ready. If nothing listens at the socket, for example
+// because it is a leftover, it returns an error at once. It also returns an error when ctx ends.
 func Ready(ctx context.Context, conn *grpc.ClientConn) error {
 	for {
 		conn.Connect()

@@ -35,29 +35,29 @@ const (
 	maxDepth   = 8
 )
 
-// dirName is a kubelet's directory below --root-dir.
+// dirName is the directory below --root-dir for the sockets of plugins, as in a kubelet.
 const dirName = "plugins_registry"
 
 // A Plugin contains the information that a plugin reports.
 type Plugin struct {
 	Name string // the name of a CSI or DRA driver, or the resource of a device plugin
-	// Endpoint is the absolute path of the socket at which the plugin serves. Only at the time of the registration it
-	// was checked that it is a socket.
+	// Endpoint is the absolute path of the socket at which the plugin serves. It was checked only during the
+	// registration that it is a socket.
 	Endpoint string
 	Versions []string // supported versions of its API, at least one
-	Socket   string   // the socket at which it registered
+	Socket   string   // the socket at which the plugin has registered
 }
 
-// A Handler handles the plugins of one type. Its methods are called from any goroutine, but never
-// concurrently for one socket. A new version of a plugin may register under the same name at
-// another socket before the old socket is removed. Deregister applies only to the plugin's Socket.
+// A Handler handles the plugins of one type. Its methods are called on any goroutine, but never concurrently for one
+// socket. A new version of a plugin may register under the same name at another socket before the old socket is
+// removed. Deregister applies only to the plugin's Socket.
 type Handler interface {
 	// Validate returns an error for a plugin that cannot be used. The error is sent to the plugin.
 	Validate(Plugin) error
 	// Register registers a plugin. It may call the plugin, but must return soon after ctx ends.
 	Register(context.Context, Plugin) error
 	// Deregister is called once for each successful Register, when the socket is removed or recreated. It is not
-	// called at the end of the agent.
+	// called when the agent ends.
 	Deregister(Plugin)
 }
 
@@ -75,15 +75,15 @@ type Registry struct {
 	pods string // the directory of pods, in which pods can create files
 	all  sync.WaitGroup
 
-	// These are used only by Run's goroutine.
+	// Only Run's goroutine uses the following fields.
 	dirs    map[string]bool
-	full    bool // the limits were exceeded, and that was logged
+	full    bool // the limits were exceeded, and this was logged
 	retry   *time.Timer
 	backoff retry.Backoff
-	logged  string // the last logged error of an attempt to open the directory
+	logged  string // the last error in opening the directory that was logged
 
 	mu      sync.Mutex
-	sockets map[string]*socket // by path; an entry remains until the socket is removed and deregistered
+	sockets map[string]*socket // by path; an entry stays until the socket is removed and its plugin is deregistered
 	flaps   map[string]*flap   // recent registrations, by path
 }
 
@@ -95,7 +95,7 @@ func New(c Config) (*Registry, error) {
 	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{},
 		sockets: map[string]*socket{}, flaps: map[string]*flap{}}
 	r.backoff = retry.Backoff{First: time.Second, Most: lastRetry}
-	_ = readonly.MkdirAll(r.dir, 0o750) // Run retries it, and logs the error
+	_ = readonly.MkdirAll(r.dir, 0o750) // Run retries this, and logs the error
 	return r, nil
 }
 
@@ -122,7 +122,7 @@ func (r *Registry) Run(ctx context.Context) error {
 			r.open(ctx, w)
 		case e := <-w.Events:
 			r.event(ctx, w, e)
-		case err := <-w.Errors: // events were lost, or the file system has none
+		case err := <-w.Errors: // events were lost, or the file system supports none
 			r.c.Log.Warn("scanning for plugins again", "directory", r.dir, "error", err)
 			r.scan(ctx, w)
 		}
@@ -191,7 +191,7 @@ func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 	r.open(ctx, w)
 }
 
-// look handles the file at a path. anew means that the file has just been created. Then a known socket at the path
+// look handles the file at a path. anew means that the file was just created. In that case a known socket at the path
 // has been replaced.
 func (r *Registry) look(ctx context.Context, w *fsnotify.Watcher, path string, anew bool) {
 	if strings.HasPrefix(filepath.Base(path), ".") && path != r.dir {
@@ -274,7 +274,7 @@ func (r *Registry) found(ctx context.Context, path string, id identity, anew boo
 	r.settle(ctx, s)
 }
 
-// gone deregisters the plugins at a path or below it.
+// gone deregisters the plugins whose sockets are at a path or below it.
 func (r *Registry) gone(ctx context.Context, w *fsnotify.Watcher, path string) {
 	for d := range r.dirs {
 		if within(d, path) {
@@ -294,10 +294,10 @@ func (r *Registry) gone(ctx context.Context, w *fsnotify.Watcher, path string) {
 	}
 }
 
-// within reports whether a path equals another or is below it.
+// within reports whether a path equals another path or is below it.
 func within(path, of string) bool { return path == of || strings.HasPrefix(path, of+"/") }
 
-// An identity distinguishes files that had the same path.
+// An identity distinguishes different files at the same path.
 type identity struct {
 	dev, ino uint64
 	changed  syscall.Timespec

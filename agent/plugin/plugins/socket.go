@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Timeouts of connecting, of GetInfo and of NotifyRegistrationStatus. They are those of a kubelet, except the one of
+// Timeouts of connecting, GetInfo and NotifyRegistrationStatus. They are the same as in a kubelet, except that of
 // GetInfo, which takes more than a second on slow machines.
 const (
 	connectWithin = 10 * time.Second
@@ -25,14 +25,14 @@ const (
 )
 
 const (
-	firstRetry = 100 * time.Millisecond // a socket exists shortly before the plugin listens
+	firstRetry = 100 * time.Millisecond // a socket exists for a short time before the plugin listens
 	lastRetry  = 2 * time.Minute
 )
 
 // Limits of PluginInfo.
 const (
-	maxName     = 253 // a DNS subdomain
-	maxEndpoint = 107 // a path in a sockaddr_un
+	maxName     = 253 // maximum length of a DNS subdomain
+	maxEndpoint = 107 // maximum length of a path in a sockaddr_un
 	maxVersions = 32
 	maxVersion  = 64
 )
@@ -42,9 +42,9 @@ type socket struct {
 	path  string
 	id    identity
 	there bool
-	made  int // counts how often the socket was created
+	made  int // number of times that the socket was created
 
-	busy bool               // a goroutine handles it
+	busy bool               // a goroutine is handling the socket
 	stop context.CancelFunc // cancels the current step
 	has  *registered        // the registered plugin, or nil
 }
@@ -55,8 +55,8 @@ type registered struct {
 	made    int
 }
 
-// settle starts to register or deregister a socket if its state requires that. It cancels a step in progress first.
-// The caller holds mu.
+// settle starts to register or deregister a socket if its state requires that. If a step is in progress, settle
+// cancels it. The caller holds mu.
 func (r *Registry) settle(ctx context.Context, s *socket) {
 	if s.busy {
 		s.stop() // its goroutine then starts the next step
@@ -103,7 +103,8 @@ func (r *Registry) deregister(s *socket, has *registered) {
 	s.has = nil
 }
 
-// register registers a plugin. It retries until it succeeds, or step or ctx ends. ctx ends with the agent.
+// register registers a plugin. It retries until it succeeds, or until step or ctx ends. ctx is the context of the
+// agent.
 func (r *Registry) register(ctx, step context.Context, s *socket, made int) {
 	again := retry.Backoff{First: firstRetry, Most: lastRetry}
 	logged := ""

@@ -1,5 +1,5 @@
-// Package rpc runs gRPC servers at unix sockets below the root directory, for other programs on this machine. Until
-// the first connection, a server only consists of a socket and a goroutine.
+// Package rpc runs gRPC servers at unix sockets below the root directory. Other programs on this machine are the
+// clients. Until the first connection, a server only consists of a socket and a goroutine.
 //
 //	Listen(path) --> Run: the first connection --> gRPC server --> calls
 //

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-// Limits of clients.
+// Limits for clients.
 const (
 	maxRequest     = 64 << 10 // bytes
 	maxHeaders     = 4 << 10
@@ -87,7 +87,8 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	return nil
 }
 
-// A listener limits the number of open connections. Its first Accept returns a connection that was accepted before.
+// A listener limits the number of open connections. Its first Accept returns a connection that has already been
+// accepted.
 type listener struct {
 	net.Listener
 	first  chan net.Conn // capacity 1
@@ -103,7 +104,7 @@ func newListener(l net.Listener, first net.Conn) *listener {
 	return out
 }
 
-// Accept waits until fewer than maxConnections are open, and then for a connection.
+// Later calls wait until fewer than maxConnections are open, and then accept a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case l.places <- struct{}{}:
@@ -129,7 +130,7 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// A placed connection releases its place when it is closed.
+// A placed connection counts as open until it is closed.
 type placed struct {
 	net.Conn
 	free func()
