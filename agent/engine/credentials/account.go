@@ -36,7 +36,7 @@ type identity struct {
 }
 
 // errNotApplicable means that a plugin is not called for a pod.
-var errNotApplicable = errors.New("")
+var errNotApplicable = errors.New("the plugin does not apply to this pod")
 
 // accounts caches the service accounts of pods and their tokens. It also stores the UIDs persistently, because they
 // are needed to verify pull records after a restart without a link.
