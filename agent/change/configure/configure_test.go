@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "configure")) }
 
-// TestTrial: an agent that is sent something ends for its trial, the one on trial runs by it and
-// stores that it is good, and every later one runs by it.
+// TestTrial checks that an agent ends when a trial is to begin, that the agent on trial uses the configuration on
+// trial and stores that it is good, and that later agents use it too.
 func TestTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")
@@ -104,7 +104,7 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// tried brings a node to the moment in which a configuration is on trial.
+// tried brings a node to the point at which a configuration is on trial.
 func (w *world) tried(text string) {
 	w.Helper()
 	r := w.start(guard.Role{})
@@ -116,7 +116,7 @@ func (w *world) tried(text string) {
 	}
 }
 
-// TestFailures: however a trial ends that does not end well, the one from before goes on.
+// TestFailures checks that the previous configuration stays in use after each kind of unsuccessful trial.
 func TestFailures(t *testing.T) {
 	w := newWorld(t, "")
 	w.tried(kubeletHead + "maxPods: 17\n")
@@ -143,7 +143,7 @@ func TestFailures(t *testing.T) {
 	if s := r.Show(); s.Active.ID != "local" || s.Assigned == nil || s.Failed != nil || s.Attempts != 1 {
 		t.Errorf("interrupted: %+v", s)
 	}
-	// One that does not even load fails its trial with that.
+	// A configuration that cannot be loaded fails its trial with that error.
 	{
 		s := Begin(guard.Role{Kind: guard.Trial}, w.args)
 		rec, err := trial.Load(w.dir)
@@ -161,7 +161,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestChecks: what is wrong is said by field, and nothing is tried or kept.
+// TestChecks checks that the error for an invalid configuration names the fields, and that the configuration is
+// neither tried nor kept.
 func TestChecks(t *testing.T) {
 	w := newWorld(t, "configuration: {consent: [volumePluginDir, cgroupRoot]}\n")
 	r := w.start(guard.Role{})
@@ -205,8 +206,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestUnusable: a good configuration, or a record, that cannot be used any more is no reason
-// not to start.
+// TestUnusable checks that the agent starts although its good configuration, or the record, can no longer be used.
 func TestUnusable(t *testing.T) {
 	w := newWorld(t, "")
 	w.tried(kubeletHead + "maxPods: 17\n")
@@ -253,7 +253,7 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// keeps has the node keep configurations, the last one as the good one.
+// keeps makes the node keep configurations. The last one becomes the good one.
 func (w *world) keeps(texts ...string) {
 	w.Helper()
 	for _, text := range texts {
@@ -264,8 +264,8 @@ func (w *world) keeps(texts ...string) {
 	}
 }
 
-// TestLeftOut: what the node has by an earlier consent is not lost by a configuration that leaves it
-// out, whose sender learns what to write.
+// TestLeftOut checks that a new configuration that omits a field which was set with consent is rejected, and that the
+// error says what to write.
 func TestLeftOut(t *testing.T) {
 	w := newWorld(t, "")
 	r := w.start(guard.Role{})
@@ -288,9 +288,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestUnfit: an agent that the host does not let run by the good configuration runs by the good one
-// before it, and by the node's own files where that does not go either, says so, and starts anew
-// ever later to see whether it goes by now.
+// TestUnfit checks that an agent that cannot run with the good configuration on this host uses the previous one, or
+// else the node's own files. It reports this, and restarts at growing intervals to retry.
 func TestUnfit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "")
@@ -354,8 +353,8 @@ func TestUnfit(t *testing.T) {
 	})
 }
 
-// TestUnfitOnTrial: what is sent to a node that cannot use its good configuration is tried, and how
-// that ends is not forgotten when the good one cannot be used after it either.
+// TestUnfitOnTrial checks that a node that cannot use its good configuration tries a new one, and that the result of
+// the trial is kept if the good one still cannot be used afterwards.
 func TestUnfitOnTrial(t *testing.T) {
 	w := newWorld(t, "")
 	w.keeps(kubeletHead + "maxPods: 17\n")
@@ -377,8 +376,8 @@ func TestUnfitOnTrial(t *testing.T) {
 	}
 }
 
-// TestUnread: a record that the system does not read now is neither set aside nor replaced: the
-// next start has it again.
+// TestUnread checks that a record that cannot be read now is neither set aside nor replaced, so that the next start
+// can read it.
 func TestUnread(t *testing.T) {
 	w := newWorld(t, "")
 	w.tried(kubeletHead + "maxPods: 17\n")
@@ -400,8 +399,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestPods: pods that end by themselves, or that somebody deleted, say nothing of the node; and
-// one that was ready for an earlier agent only is not.
+// TestPods checks that pods that ended by themselves or were deleted are not counted, and that a pod that was ready
+// only under an earlier agent is not counted as ready.
 func TestPods(t *testing.T) {
 	ended, gone, evicted := pod("ended", false), pod("gone", true), pod("evicted", false)
 	ended.Status.Phase, evicted.Status.Phase, evicted.Status.Reason = v1.PodFailed, v1.PodFailed, "Evicted"
@@ -413,8 +412,8 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestKeptPower: a configuration that the node keeps since fields that give power needed no consent
-// still starts and means what it meant, islet status names these fields, and the way back is open.
+// TestKeptPower checks a configuration that was accepted before its protected fields required consent: the agent
+// starts with it unchanged, islet status lists the fields, and it can be reverted.
 func TestKeptPower(t *testing.T) {
 	w := newWorld(t, "configuration: {healthyFor: 1s, deadline: 2s}\n")
 	old := trial.New(kubeletHead+"authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\nmaxPods: 7\n", "", nil, trial.Source{Namespace: "kube-system", Name: "c"}, time.Now())
@@ -438,7 +437,8 @@ func TestKeptPower(t *testing.T) {
 	}
 }
 
-// TestVetoed: a trial that only pods had fail begins anew, and decides without these.
+// TestVetoed checks that a trial that failed only because of pods is repeated, and that the repeated trial ignores
+// these pods.
 func TestVetoed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")

@@ -79,8 +79,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// TestFollowAnnotation: a Node can be told to follow a ConfigMap of kube-system, and none of
-// another namespace; when it is not any more, it goes back to its own files.
+// TestFollowAnnotation checks that the Node's annotation can name a ConfigMap in kube-system, but not in another
+// namespace. Without the annotation, the node returns to its own files.
 func TestFollowAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apitest.New(t)
@@ -130,13 +130,13 @@ func TestFollowAnnotation(t *testing.T) {
 	})
 }
 
-// TestFollowAndApply: what a person asks for counts until the ConfigMap changes, however often
-// the agent starts; so does what a person goes back to, and a version that waits.
+// TestFollowAndApply checks that an operator's configuration stays in use across restarts until the ConfigMap
+// changes. The same is checked for a revert and for a version that waits.
 func TestFollowAndApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := apitest.New(t), newWorld(t, "configuration: {configMap: fleet}\n")
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 30\n"))
-		// looks starts an agent that looks at the ConfigMap.
+		// looks starts an agent that reads the ConfigMap.
 		looks := func() *run {
 			r := w.start(guard.Role{})
 			_, stop := w.follow(r, s)
@@ -144,7 +144,7 @@ func TestFollowAndApply(t *testing.T) {
 			stop()
 			return r
 		}
-		// stands has what is assigned stand its trial.
+		// stands makes the trial of the assigned configuration succeed.
 		stands := func(r *run, pods int32) {
 			t.Helper()
 			if !r.begin(t.Context()) {
@@ -184,7 +184,7 @@ func TestFollowAndApply(t *testing.T) {
 		if r.Staged() == "" || !r.begin(t.Context()) {
 			t.Errorf("a version that waits gave way to a ConfigMap: %+v", r.Show())
 		}
-		for range 2 { // it fails, and that stays known
+		for range 2 { // the trial fails, and the failure stays recorded
 			r = w.start(guard.Role{After: true, Why: "it crashes"})
 			_, stop := w.follow(r, s)
 			time.Sleep(time.Second)
@@ -196,8 +196,7 @@ func TestFollowAndApply(t *testing.T) {
 	})
 }
 
-// TestWaits: what a ConfigMap had waits for the link for as long as that takes; a person who
-// repairs the node meanwhile does not.
+// TestWaits checks that a ConfigMap's configuration waits for the link without a limit, but an operator's does not.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {configMap: fleet}\n")

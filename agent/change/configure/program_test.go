@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// staged are two programs: one that is installed, and one to try.
+// staged contains two programs: an installed one, and one to try.
 func staged(t *testing.T) trial.Program {
 	dir := t.TempDir()
 	p := trial.Program{Version: "0.2.0", Sum: strings.Repeat("ab", 64), Path: filepath.Join(dir, "islet-1.new"), Installed: filepath.Join(dir, "islet")}
@@ -30,7 +30,7 @@ func staged(t *testing.T) trial.Program {
 	return p
 }
 
-// offered brings a node to the trial of a program, and gives the guard's role.
+// offered brings a node to the trial of a program, and returns the guard's role.
 func (w *world) offered(p trial.Program) guard.Role {
 	w.Helper()
 	r := w.start(guard.Role{})
@@ -48,8 +48,8 @@ func (w *world) offered(p trial.Program) guard.Role {
 	return again.Role
 }
 
-// TestProgram: a program that stands its trial takes the place of the installed one, and leaves
-// the configuration as it is.
+// TestProgram checks that a program that passes its trial replaces the installed one, and that the configuration
+// stays the same.
 func TestProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := newWorld(t, ""), staged(t)
@@ -83,8 +83,8 @@ func TestProgram(t *testing.T) {
 	})
 }
 
-// TestProgramFull: a program that is in its place is good, also if that cannot be stored; a
-// configuration is not, nor is a program that cannot be put there.
+// TestProgramFull checks that an installed program counts as good even if that cannot be stored. A configuration does
+// not, nor does a program that cannot be installed.
 func TestProgramFull(t *testing.T) {
 	for name, c := range map[string]struct{ program, absent, good bool }{"a program": {true, false, true}, "no place": {true, true, false}, "a configuration": {}} {
 		w, p := newWorld(t, ""), staged(t)
@@ -95,7 +95,7 @@ func TestProgramFull(t *testing.T) {
 		}
 		child := w.start(guard.Role{Kind: guard.Trial})
 		full := filepath.Join(w.dir, "."+trial.File+".new")
-		if err := os.Mkdir(full, 0o700); err != nil { // so that nothing is stored
+		if err := os.Mkdir(full, 0o700); err != nil { // so nothing can be stored
 			t.Fatal(err)
 		}
 		if c.absent {
@@ -119,14 +119,14 @@ func TestProgramFull(t *testing.T) {
 	}
 }
 
-// TestProgramEnds: however the trial of a program ends that does not end well, the installed
-// one stays, and what is to be tried again is still there. The rename is what counts.
+// TestProgramEnds checks that the installed program stays after each kind of unsuccessful trial, and that a program
+// that will be tried again is kept. The rename decides whether the program is installed.
 func TestProgramEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		role    guard.Role
 		version string
 		renamed bool
-		again   bool // it is tried once more
+		again   bool // it is tried again
 		why     string
 	}{
 		"it crashed":              {role: guard.Role{After: true, Why: "exit status 2"}, why: "exit status 2"},
@@ -167,7 +167,7 @@ func TestProgramEnds(t *testing.T) {
 	}
 }
 
-// TestProgramIsNoConfiguration: that a version failed is said, and is no problem of the node's
+// TestProgramIsNoConfiguration checks that the failure of a version is reported, but not as a problem of the node's
 // configuration.
 func TestProgramIsNoConfiguration(t *testing.T) {
 	w := newWorld(t, "")
@@ -195,8 +195,7 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 	}
 }
 
-// TestProgramInterrupted: what only interrupted a trial is counted apart from failures, as is a
-// version that is not wanted any more.
+// TestProgramInterrupted checks that interrupted trials and cancelled versions are counted separately from failures.
 func TestProgramInterrupted(t *testing.T) {
 	w := newWorld(t, "")
 	w.offered(staged(t))
@@ -211,8 +210,8 @@ func TestProgramInterrupted(t *testing.T) {
 	}
 }
 
-// TestProgramOlder: what is not newer than what runs by the time that it is to be tried is not,
-// unless a person went back to it; and who goes back from a version has left it.
+// TestProgramOlder checks that a program that is no longer newer when its trial begins is not tried, unless an
+// operator requested the downgrade. A downgrade is recorded.
 func TestProgramOlder(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	w.offered(p)
@@ -247,8 +246,8 @@ func TestProgramOlder(t *testing.T) {
 	back("0.10.0", "0.10.0")
 }
 
-// TestProgramBusy: while something waits, what is followed does, too; a person's word counts more
-// than what nobody at the node asked for.
+// TestProgramBusy checks that a followed source waits while something is assigned, and that an operator's request
+// takes precedence over it.
 func TestProgramBusy(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	r := w.start(guard.Role{})

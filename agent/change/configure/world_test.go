@@ -28,7 +28,7 @@ const (
 	edgeHead    = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 )
 
-// A world is a node whose agent is started again and again.
+// A world is a node whose agent is restarted repeatedly.
 type world struct {
 	*testing.T
 	args []string
@@ -88,7 +88,7 @@ func (w *world) record(e eventtest.Event) {
 type run struct {
 	*Keeper
 	cfg *config.Config
-	end chan error // why the agent ends
+	end chan error // why the agent ended
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -109,7 +109,7 @@ func (w *world) start(role guard.Role) *run {
 	return w.startAs("0.1.0", role)
 }
 
-// startAs starts one of a version.
+// startAs starts an agent of a given version.
 func (w *world) startAs(version string, role guard.Role) *run {
 	w.Helper()
 	s := Begin(role, w.args)
@@ -120,7 +120,7 @@ func (w *world) startAs(version string, role guard.Role) *run {
 	return w.open(version, s, cfg)
 }
 
-// load is the beginning of a start that comes no further.
+// load performs the first part of a start, up to loading the configuration.
 func (w *world) load(role guard.Role) *Start {
 	w.Helper()
 	s := Begin(role, w.args)
@@ -130,7 +130,7 @@ func (w *world) load(role guard.Role) *Start {
 	return s
 }
 
-// open is the rest of a start, of what was loaded.
+// open performs the rest of a start with the loaded configuration.
 func (w *world) open(version string, s *Start, cfg *config.Config) *run {
 	w.Helper()
 	var err error

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// actor is an agent that is tried at once, and behaves on trial as it is told to.
+// actor is an agent that begins a trial at once and then behaves as its arguments say.
 func actor(how string) int {
 	role := TakeRole()
 	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "",
@@ -39,7 +39,7 @@ func actor(how string) int {
 	case role.After:
 		return 0
 	}
-	if how == "orphan" { // a child from before, as shims are
+	if how == "orphan" { // a child from an earlier role, such as a shim
 		exec.Command("true").Start()
 	}
 	next := Role{Kind: Guard, Deadline: 2 * time.Second, Program: os.Getenv("GUARD_PROGRAM"), Installed: os.Getenv("GUARD_INSTALLED")}
@@ -67,7 +67,7 @@ func trial(role *Role, how string) int {
 		panic("on purpose")
 	case "exit":
 		return 3
-	case "children": // which have what it reports by
+	case "children": // the children inherit the pipe for reports
 		c := exec.Command("sleep", "5")
 		c.ExtraFiles = []*os.File{role.reports}
 		if err := c.Start(); err != nil {
@@ -96,13 +96,13 @@ func trial(role *Role, how string) int {
 		role.ReportWait(strings.Repeat("the network", 10_000), false)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
-	case "last": // when it is ended because its time is over
+	case "last": // when it is ended at the deadline
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM)
 		<-stop
 		role.ReportResult("")
 		return 0
-	case "asks": // its guard to end, while that ends it
+	case "asks": // the guard receives a signal while it ends the child
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM)
 		role.ReportResult("it is no good")
@@ -118,13 +118,12 @@ func trial(role *Role, how string) int {
 	}
 	select {
 	case <-stop:
-	case <-time.After(time.Minute): // a bound of the test, never reached
+	case <-time.After(time.Minute): // a limit of the test that is never reached
 	}
 	return 0
 }
 
-// replace ends as a program does that is killed after it took its place, or whose file
-// somebody removed.
+// replace ends like a program that is killed after it was installed, or whose file was removed.
 func replace(how string) int {
 	err := os.Remove(os.Getenv("GUARD_PROGRAM"))
 	if how == "replaced" {
@@ -136,7 +135,7 @@ func replace(how string) int {
 	return 3
 }
 
-// play runs an actor, and returns what it printed, a line a process.
+// play runs an actor and returns its output, one line for each process.
 func play(t *testing.T, how string) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -148,8 +147,8 @@ func play(t *testing.T, how string) string {
 	return string(out)
 }
 
-// TestTrials: whatever happens to the agent on trial, an agent goes on under the first pid,
-// and knows why.
+// TestTrials checks that an agent continues under the first PID, and knows the reason, whatever happens to the agent
+// on trial.
 func TestTrials(t *testing.T) {
 	t.Parallel()
 	for how, why := range map[string]string{
@@ -183,8 +182,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestReplaced: a program that ends after it took its place goes on, whatever its end was; one
-// whose file somebody removed does not.
+// TestReplaced checks that a program that ends after it was installed continues, however it ended. If its file was
+// removed, it does not.
 func TestReplaced(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -204,8 +203,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestStopped: who is asked to end during a trial ends, and so does the one on trial, also if it
-// does not listen.
+// TestStopped checks that a guard that receives SIGTERM during a trial ends, and ends the agent on trial even if that
+// ignores SIGTERM.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	if out := play(t, "asks"); strings.Count(out, "agent") != 1 {
@@ -235,7 +234,7 @@ func TestStopped(t *testing.T) {
 			}
 		}
 		cmd.Process.Signal(sig)
-		// The pipe's other ends are closed once both have ended.
+		// The other ends of the pipe are closed when both have ended.
 		rest, err := readAll(out)
 		if err != nil || strings.Contains(rest, "agent") {
 			t.Errorf("%v: %q, %v", sig, rest, err)
@@ -275,5 +274,5 @@ func TestTakeOfNothing(t *testing.T) {
 	if err != nil || string(data) != "{}" {
 		t.Errorf("%s, %v", data, err)
 	}
-	reap(context.Background()) // without any it does nothing
+	reap(context.Background()) // without a service manager it does nothing
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// followed is a node that keeps what a ConfigMap has.
+// followed is a node that uses the configuration of a ConfigMap.
 func followed(t *testing.T) Record {
 	var r Record
 	if !r.takes(configMap("good"), false) || !r.Begin(Facts{}, "", noon) || !r.Accept(noon) {
@@ -16,8 +16,8 @@ func followed(t *testing.T) Record {
 	return r
 }
 
-// TestFollowed: a ConfigMap counts when it changes. That it has what it had says nothing: what a
-// person asked for meanwhile stays, what waits still waits, and what failed has failed.
+// TestFollowed checks that a ConfigMap has an effect only when it changes. If it is unchanged, an operator's
+// configuration stays, a waiting configuration still waits, and a failed one stays failed.
 func TestFollowed(t *testing.T) {
 	r := followed(t)
 	r.takes(asked("mine"), true)
@@ -49,7 +49,7 @@ func TestFollowed(t *testing.T) {
 		t.Error("what is followed anew does not count")
 	}
 
-	// The node of an earlier islet, which did not store what it follows.
+	// This is a node of an earlier islet, which did not store the followed content.
 	r = followed(t)
 	r.Followed, r.Failed = "", &Failure{ID: "x"}
 	r.takes(asked("mine"), true)
@@ -58,8 +58,8 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// TestWaitsForLink: what a ConfigMap had waits for a link, and gives way to a person, who cannot
-// be reached otherwise.
+// TestWaitsForLink checks that a ConfigMap's configuration waits for the link, and that an operator's configuration
+// replaces it, because the operator may be unable to reach the node otherwise.
 func TestWaitsForLink(t *testing.T) {
 	for name, c := range map[string]*Configuration{"the same": asked("new"), "another one": asked("mine"), "a program": program("2.0.0")} {
 		r := followed(t)
@@ -75,8 +75,8 @@ func TestWaitsForLink(t *testing.T) {
 	}
 }
 
-// TestPrograms: failures of a program and of a configuration are two things, and none of them is
-// tried again because the other was.
+// TestPrograms checks that failures of programs and of configurations are independent: neither makes the other be
+// tried again.
 func TestPrograms(t *testing.T) {
 	r := followed(t)
 	r.takes(program("2.0.0"), false)
@@ -118,7 +118,7 @@ func TestPrograms(t *testing.T) {
 	if len(r.Refused) != maxRefused || r.Refused[maxRefused-1] != r.FailedProgram.ID {
 		t.Errorf("%d are remembered", len(r.Refused))
 	}
-	r = Record{Format: Format, Failed: &Failure{ID: program("2.0.0").ID, Why: "it crashes"}} // of an earlier islet
+	r = Record{Format: Format, Failed: &Failure{ID: program("2.0.0").ID, Why: "it crashes"}} // record of an earlier islet
 	data, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +129,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestProgramWaitsForLink: a program that was only followed waits for the link; the same one that
-// a person asks for does not.
+// TestProgramWaitsForLink checks that a followed program waits for the link, but that the same program requested by
+// an operator does not.
 func TestProgramWaitsForLink(t *testing.T) {
 	var r Record
 	r.takes(program("2.0.0"), false)
@@ -141,7 +141,7 @@ func TestProgramWaitsForLink(t *testing.T) {
 	}
 }
 
-// TestLeft: who goes back from a version has left it.
+// TestLeft checks that a downgrade records the version that the node leaves.
 func TestLeft(t *testing.T) {
 	var r Record
 	c := program("1.0.0")
@@ -156,8 +156,8 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestBest: a trial that begins anew is judged by how well the node was before the first one,
-// too: it may be less well because of what is tried.
+// TestBest checks that a repeated trial is also judged by the state before the first one, because the configuration
+// on trial may have made the node less healthy.
 func TestBest(t *testing.T) {
 	var r Record
 	r.takes(sent("a"), true)

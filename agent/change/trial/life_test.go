@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A life is what FuzzLife plays with.
+// A life is the node on which FuzzLife performs steps.
 type life struct {
 	*testing.T
 	r         Record
 	good      string
-	configMap string          // what it has; empty: none is followed
-	chances   map[string]bool // IDs of what may be tried though nobody asks
-	offered   string          // what the ConfigMap had when it was offered last
+	configMap string          // content of the ConfigMap; empty if none is followed
+	chances   map[string]bool // IDs that may be tried without a request
+	offered   string          // content of the ConfigMap when it was last offered
 	refused   map[string]bool // programs that failed
 }
 
-// step plays one.
+// step performs one step.
 func (l *life) step(s byte, now time.Time) {
 	r := &l.r
 	before := r.Assigned
@@ -41,7 +41,7 @@ func (l *life) step(s byte, now time.Time) {
 		}
 	case 5, 6:
 		r.takes(asked(text), true)
-	case 7: // another one of which the same is wanted, or none
+	case 7: // another configuration with the same content, or none
 		if r.Unfollow() {
 			l.configMap, l.offered = "", ""
 		}
@@ -55,7 +55,7 @@ func (l *life) step(s byte, now time.Time) {
 		kept("an archive")
 	case 10:
 		if r.takes(program(text), true) && before != nil && !before.Asked && before.Program == nil {
-			l.chances[before.ID], l.offered = true, "" // it comes again
+			l.chances[before.ID], l.offered = true, "" // it is offered again
 		}
 	case 11, 12:
 		r.Begin(Facts{}, "boot", now)
@@ -82,7 +82,8 @@ func (l *life) step(s byte, now time.Time) {
 	}
 }
 
-// follow offers what the ConfigMap has, if there is one. Refused: it cannot be tried at all.
+// follow offers the content of the ConfigMap, if there is one. The configuration is refused, because it cannot be
+// tried.
 func (l *life) follow(now time.Time, refused bool) {
 	if l.configMap == "" {
 		return
@@ -101,10 +102,9 @@ func (l *life) follow(now time.Time, refused bool) {
 	}
 }
 
-// FuzzLife plays any sequence of steps, with the record read back from its file's form after
-// each, as after a loss of power: what was good once stays in use until another one was
-// accepted, what waits is not lost because something is offered that did not change, and nothing
-// that failed is tried again though nobody asked.
+// FuzzLife performs any sequence of steps, and reads the record back from its file format after each step, as after a
+// power cut. The good configuration must stay in use until another one is accepted, an unchanged offer must not
+// cancel an assignment, and nothing that failed may be tried again without a request.
 func FuzzLife(f *testing.F) {
 	f.Add([]byte{0, 2, 11, 13, 8, 11, 15, 2, 8, 11, 14, 2, 16, 2, 11, 15, 8, 2})
 	f.Add([]byte{0, 2, 11, 13, 21, 11, 14, 2, 11, 13, 2, 7, 2, 10, 11, 13})

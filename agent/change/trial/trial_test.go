@@ -15,7 +15,7 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func sent(text string) *Configuration { return New(text, "", nil, Source{File: text + ".yaml"}, noon) }
 
-// asked is one that a person at the node asks for, configMap one that is followed.
+// asked returns a configuration that an operator requests, and configMap one that is followed.
 func asked(text string) *Configuration {
 	c := sent(text)
 	c.Asked = true
@@ -30,7 +30,7 @@ func program(version string) *Configuration {
 	return WithProgram(nil, Program{Version: version, Sum: version, Path: "/x"}, Source{File: "u"}, noon)
 }
 
-// takes offers something and reports whether it is to be tried.
+// takes offers a configuration and reports whether it will be tried.
 func (r *Record) takes(c *Configuration, asked bool) bool {
 	c.Asked = asked
 	tried, _ := r.Assign(c, asked)
@@ -78,8 +78,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a loss of power is not a configuration's fault, but one that causes it is
-// not tried for ever.
+// TestInterrupted checks that a power cut does not count as a configuration's failure, but that the trial is not
+// repeated for ever.
 func TestInterrupted(t *testing.T) {
 	var r Record
 	r.takes(sent("a"), true)
@@ -136,7 +136,7 @@ func TestFile(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, r, err)
 		}
 	}
-	if r, err := Load(filepath.Join(dir, File)); err == nil || r.Used() || Broken(err) { // which is no directory
+	if r, err := Load(filepath.Join(dir, File)); err == nil || r.Used() || Broken(err) { // not a directory
 		t.Errorf("what the system does not read: %+v, %v", r, err)
 	}
 	if err := SetAside(dir); err != nil {
@@ -147,8 +147,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestNewer: a newer islet is tried and taken back. What it knew beyond this one is there when it
-// comes again; what this one cannot use at all stays as it is.
+// TestNewer checks the record of a newer islet that was tried and replaced again. Its unknown fields are preserved
+// for when the newer version returns. A record that this version cannot read at all stays unchanged.
 func TestNewer(t *testing.T) {
 	dir := t.TempDir()
 	write := func(text string) {

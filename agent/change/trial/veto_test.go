@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A stage is a node with pods that a trial is played on.
+// A stage is a node with pods on which trials are performed.
 type stage struct {
 	*testing.T
 	r      Record
 	facts  Facts
-	limits bool // what is tried changes the limits of pressures
+	limits bool // the configuration on trial changes the eviction thresholds
 }
 
 func newStage(t *testing.T) *stage {
@@ -24,8 +24,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// trial plays one in which pods do not become ready. It gives what the guard would be told at the
-// deadline.
+// trial performs a trial in which pods do not become ready. It returns what the guard would report at the deadline.
 func (s *stage) trial(down ...string) (v Verdict, why string) {
 	s.Helper()
 	if !s.r.Begin(s.facts, "boot", noon) {
@@ -51,7 +50,7 @@ func (s *stage) trial(down ...string) (v Verdict, why string) {
 	return v, why
 }
 
-// TestVeto: pods that are the only thing worse than before fail a trial, by name, but not for ever.
+// TestVeto checks that unhealthy pods alone make a trial fail, with their names, but not for ever.
 func TestVeto(t *testing.T) {
 	s := newStage(t)
 	if v, why := s.trial("evil"); v == Good || !strings.Contains(why, "1 pods are not ready that were: default/evil") ||
@@ -65,7 +64,7 @@ func TestVeto(t *testing.T) {
 		t.Errorf("the second trial: %v, %s", v, why)
 	}
 
-	s = newStage(t) // two pods that take turns
+	s = newStage(t) // two pods that are unready alternately
 	s.trial("evil")
 	if v, _ := s.trial("other"); v == Good || !s.r.Tries() || !slices.Equal(s.r.Vetoed.By, []string{"evil", "other"}) {
 		t.Errorf("after the second trial: %v, %+v", v, s.r.Vetoed)
@@ -74,7 +73,7 @@ func TestVeto(t *testing.T) {
 		t.Errorf("the third trial: %v, %s", v, why)
 	}
 
-	s = newStage(t) // what pods use up counts the same
+	s = newStage(t) // pressures that pods cause count in the same way
 	if v, why := s.trial("DiskPressure"); v != Bad || !strings.Contains(why, "DiskPressure") || !s.r.Tries() {
 		t.Errorf("a pressure: %v, %s", v, why)
 	}
@@ -83,7 +82,7 @@ func TestVeto(t *testing.T) {
 	}
 }
 
-// TestNoVeto: what may be the fault of what is tried fails it at the first time.
+// TestNoVeto checks that a problem that the change on trial may have caused makes the first trial fail for good.
 func TestNoVeto(t *testing.T) {
 	for name, how := range map[string]func(s *stage) (Verdict, string){
 		"no pod is ready": func(s *stage) (Verdict, string) { return s.trial("evil", "other", "good") },
@@ -112,8 +111,8 @@ func TestNoVeto(t *testing.T) {
 	}
 }
 
-// TestFlaps: a pod that is ready and not in turns keeps the trial from going well, and is named at the
-// deadline, also if it is ready at that moment.
+// TestFlaps checks that a pod that is alternately ready and unready keeps the trial from succeeding. It is named at
+// the deadline even if it is ready then.
 func TestFlaps(t *testing.T) {
 	s := newStage(t)
 	s.r.Begin(s.facts, "boot", noon)
@@ -129,7 +128,7 @@ func TestFlaps(t *testing.T) {
 	}
 }
 
-// TestDespitePods: where a person says so, pods do not count, also where none is ready.
+// TestDespitePods checks that pods are ignored if an operator requests that, even if none is ready.
 func TestDespitePods(t *testing.T) {
 	s := newStage(t)
 	c := program("2.0.0")

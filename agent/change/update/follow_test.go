@@ -17,19 +17,18 @@ import (
 	"time"
 )
 
-// A roundTripper answers in place of a server.
+// A roundTripper responds instead of a server.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { return r(q) }
 
-// A writer writes by a function.
+// A writer calls a function for each Write.
 type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
-// TestFollowPoorLink: what a link or a server loses is asked for again within minutes, and ever
-// later; what is wrong with an archive is not before the next look. What is said once is not
-// said again.
+// TestFollowPoorLink checks that a fetch is retried within minutes, at growing intervals, if the link or the server
+// fails. An invalid archive is fetched again only at the next regular check. The same error is logged only once.
 func TestFollowPoorLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, key := stager(t)
@@ -131,7 +130,7 @@ func TestFollowPoorLink(t *testing.T) {
 	})
 }
 
-// TestClock: a certificate is judged by the time as it is best known.
+// TestClock checks that certificates are verified at the best known time.
 func TestClock(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()

@@ -13,9 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestRefused: of a version that failed its trial nothing but the release is read, as often as
-// the node looks for a newer one, and nothing is logged. A person may have it tried again, and
-// what is newer is.
+// TestRefused checks that only the release of a version that has failed its trial is read, at each check, and that
+// nothing is logged. An operator may have it tried again, and a newer version is tried.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, key := stager(t)

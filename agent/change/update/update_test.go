@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is also the program of an archive: what it does is said by its last bytes.
+// TestMain also implements the program in an archive. The last bytes of the program say what it does.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 2 || os.Args[1] != SelfTest {
 		os.Exit(m.Run())
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// program is one that does something in its self-test.
+// program returns a program with the given behaviour in its self-test.
 func program(t testing.TB, how string) string {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -64,7 +64,7 @@ func program(t testing.TB, how string) string {
 	return string(self) + "\n" + how
 }
 
-// archive writes one and its release to dir.
+// archive writes an archive and its release to dir.
 func archive(t testing.TB, dir, name, version, arch, program string, keys ...ed25519.PrivateKey) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -106,7 +106,7 @@ func stager(t testing.TB) (*Stager, ed25519.PrivateKey) {
 	return s, private
 }
 
-// left is what is in the directories of a stager.
+// left returns the files in the directories of a stager.
 func left(t testing.TB, s *Stager) string {
 	t.Helper()
 	var out []string
@@ -122,8 +122,8 @@ func left(t testing.TB, s *Stager) string {
 	return strings.Join(out, " ")
 }
 
-// TestStage: what is signed and runs here is ready; whatever is wrong is said, and nothing
-// stays of it. The installed program is as it was.
+// TestStage checks that a signed program that runs here is staged. Otherwise the error must say why, and no file may
+// be left. The installed program is as it was.
 func TestStage(t *testing.T) {
 	t.Setenv("SECRET", "of the agent")
 	s, key := stager(t)
@@ -184,8 +184,8 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// TestShared: what lies on one disk has to have room there together, also where its parts are
-// file systems of their own.
+// TestShared checks that files on one disk must fit there together, also if their directories are different file
+// systems.
 func TestShared(t *testing.T) {
 	const mib = 1 << 20 / 4096
 	disk := func(id int32, kind int64, size, free uint64) *unix.Statfs_t {
@@ -212,10 +212,10 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestFull: what has no room is not begun, and where the room goes meanwhile nothing is left
-// of it. Then there is room again, and it works.
+// TestFull checks that no fetch begins without enough space, and that no file is left if the disk becomes full
+// meanwhile. When there is space again, the fetch succeeds.
 func TestFull(t *testing.T) {
-	// Its disk is a tmpfs of a size, which it fills: only root may mount one.
+	// The disk is a tmpfs of limited size that the test fills. Only root may mount one.
 	if os.Geteuid() != 0 {
 		t.Skip("a file system of its own needs root")
 	}
@@ -279,8 +279,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestServers: a server that lies, sends too little, too much or nothing, or leads elsewhere,
-// gets nothing installed.
+// TestServers checks that nothing is installed from a server that sends false, too little, too much or no data, or
+// redirects elsewhere.
 func TestServers(t *testing.T) {
 	s, key := stager(t)
 	dir := t.TempDir()
@@ -349,7 +349,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestSilence: a server that says nothing more is given up.
+// TestSilence checks that a fetch fails if the server stops sending.
 func TestSilence(t *testing.T) {
 	late := time.AfterFunc(time.Hour, func() {})
 	defer late.Stop()
@@ -391,7 +391,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestHeaderBombs: a server whose headers have no end is left.
+// TestHeaderBombs checks that a fetch fails if the response headers do not end.
 func TestHeaderBombs(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		c, out, err := http.NewResponseController(w).Hijack()

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestFollowWaits: an archive that the node follows is not looked at while the disk is to be
-// spared, but soon after, and then as often as ever; a person who asks need not wait.
+// TestFollowWaits checks that the followed archive is not read while Config.Wait returns true, but soon afterwards
+// and then at the regular interval. An operator's request does not wait.
 func TestFollowWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wait atomic.Bool
@@ -25,7 +25,7 @@ func TestFollowWaits(t *testing.T) {
 		wait.Store(true)
 		dir := t.TempDir()
 		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.DiscardHandler)}, Follow: "/archive", Every: 24 * time.Hour, Wait: wait.Load,
-			Kept: func() string { looks.Add(1); return "" }}) // without keys each look ends before it reads
+			Kept: func() string { looks.Add(1); return "" }}) // without keys, each check ends before it reads anything
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- u.Run(ctx) }()
@@ -53,8 +53,7 @@ func TestFollowWaits(t *testing.T) {
 	})
 }
 
-// TestBusy: while something is on trial nothing is fetched that is to be tried, and what a person
-// only wants to know is.
+// TestBusy checks that no archive is fetched for a trial while another trial is in progress. A dry run is possible.
 func TestBusy(t *testing.T) {
 	s, key := stager(t)
 	file := archive(t, t.TempDir(), "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "good"), key)
@@ -76,8 +75,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestFollowOccupied: a look that comes while a person's archive is fetched is made up for within
-// minutes, and nothing is logged of it.
+// TestFollowOccupied checks that a check that was skipped during an operator's fetch is repeated within minutes, and
+// that nothing is logged about it.
 func TestFollowOccupied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int32
