@@ -30,14 +30,14 @@ type Details struct {
 	Bursts        uint64 // number of periods with more CPU time than the quota
 	BurstTime     time.Duration
 	Shares        uint64 // weight of CPU time relative to other cgroups; 0 if unknown
-	Quota, Period uint64 // in microseconds of CPU time; if Quota is 0, there is no limit
+	Quota, Period uint64 // in microseconds; a Quota of 0 means no limit
 
 	Cache, Mapped, Kernel    uint64 // bytes
 	ActiveFile, InactiveFile uint64 // bytes
 	OwnFaults, OwnMajor      uint64 // page faults of the processes in this cgroup, without its children
-	Peak                     uint64 // bytes: the maximum memory usage so far; 0 if unknown
-	Reservation, SwapLimit   uint64 // bytes; 0 means none. SwapLimit limits swap; with cgroup v1 it limits memory and swap together
-	SwapMax                  uint64 // bytes: limit of swap; only valid if SwapLimited
+	Peak                     uint64 // the maximum memory usage so far in bytes; 0 if unknown
+	Reservation, SwapLimit   uint64 // in bytes; 0 means no limit. With cgroup v1, SwapLimit is the limit of memory and swap together
+	SwapMax                  uint64 // limit of swap in bytes; only valid if SwapLimited
 	SwapLimited              bool
 	LimitHits                uint64 // number of times that the memory limit was reached
 	OOMKills                 uint64
@@ -76,8 +76,9 @@ type Stall struct {
 // ReadDetails is like Read, but it reads all details.
 func (r Reader) ReadDetails(path string) (Details, error) { return r.readDetails(path, nil) }
 
-// readDetails is like ReadDetails. If the limits in before were read a short time ago, it copies them.
-func (r Reader) readDetails(path string, before *Details) (Details, error) {
+// readDetails is like ReadDetails. It copies the limits of last, an earlier reading, if they were read less than
+// maxLimits ago.
+func (r Reader) readDetails(path string, last *Details) (Details, error) {
 	d := Details{Figures: Figures{At: time.Now()}}
 	d.all = d.At
 	memory, err := open(r.dir("memory", path))
@@ -86,13 +87,13 @@ func (r Reader) readDetails(path string, before *Details) (Details, error) {
 	}
 	defer memory.close()
 	if r.v2 {
-		d.readV2(memory, before)
+		d.readV2(memory, last)
 		if path == "/" {
 			d.rootV2(r.proc)
 		}
 		return d, memory.err()
 	}
-	d.readV1(r, path, memory, before)
+	d.readV1(r, path, memory, last)
 	return d, memory.err()
 }
 
@@ -116,9 +117,9 @@ func (d *Details) count(list []byte) {
 	d.Processes = uint64(bytes.Count(list, []byte("\n")))
 }
 
-func (d *Details) readV2(dir *dir, before *Details) {
+func (d *Details) readV2(dir *dir, last *Details) {
 	d.id = dir.inode("cpu.stat")
-	known := d.takeLimits(before)
+	known := d.takeLimits(last)
 	dir.pairs("cpu.stat", func(k string, n uint64) {
 		switch k {
 		case "usage_usec":
@@ -164,7 +165,7 @@ func (d *Details) readV2(dir *dir, before *Details) {
 		}
 	})
 	d.Peak = dir.number("memory.peak")
-	d.IO, d.Pressure, _ = cmp.Or(before, d).readWaiting(dir)
+	d.IO, d.Pressure, _ = cmp.Or(last, d).readWaiting(dir)
 	if known {
 		return
 	}
@@ -177,8 +178,8 @@ func (d *Details) readV2(dir *dir, before *Details) {
 	d.Shares = sharesOf(dir.number("cpu.weight"))
 }
 
-// readWaiting reads the figures that can change while no process runs: written pages, and the stall of a
-// waiting process. Unchanged values are not copied. same reports whether all values are unchanged.
+// readWaiting reads the figures that can change while no process runs: the I/O counters, and the time for which
+// processes waited. Values that are equal to those of last are not copied. same reports whether all are equal.
 func (d *Details) readWaiting(dir *dir) (all []IO, p Pressures, same bool) {
 	all, same = parseIO(dir.text("io.stat"), d.IO)
 	p.CPU = dir.pressure("cpu.pressure", d.Pressure.CPU)
@@ -187,7 +188,7 @@ func (d *Details) readWaiting(dir *dir) (all []IO, p Pressures, same bool) {
 	return all, p, same && p == d.Pressure
 }
 
-// sharesOf converts a weight of cgroup v2 to CPU shares. OCI runtimes convert in the other direction.
+// sharesOf converts a weight of cgroup v2 to CPU shares. It is the inverse of the conversion in OCI runtimes.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0
@@ -195,19 +196,19 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (min(weight, 10000)-1)*262142/9999
 }
 
-// parseIO parses io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device. If nothing has
-// changed, it returns before.
-func parseIO(text []byte, before []IO) (out []IO, same bool) {
+// parseIO parses io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device. If the
+// counters are equal to last, it returns last itself.
+func parseIO(text []byte, last []IO) (out []IO, same bool) {
 	n := 0
 	for line := range bytes.Lines(text) {
 		io, ok := parseDevice(line)
 		switch {
 		case !ok:
-		case out == nil && n < len(before) && before[n] == io:
+		case out == nil && n < len(last) && last[n] == io:
 			n++
 		default:
 			if out == nil {
-				out = append(make([]IO, 0, n+1), before[:n]...)
+				out = append(make([]IO, 0, n+1), last[:n]...)
 			}
 			io.Device = strings.Clone(io.Device)
 			out = append(out, io)
@@ -216,10 +217,10 @@ func parseIO(text []byte, before []IO) (out []IO, same bool) {
 	switch {
 	case out != nil:
 		return out, false
-	case n < len(before): // some devices were removed
-		return slices.Clone(before[:n]), false
+	case n < len(last): // some devices were removed
+		return slices.Clone(last[:n]), false
 	}
-	return before, true
+	return last, true
 }
 
 // parseDevice parses a line of io.stat. The name of the device is a slice of line, not a copy.
@@ -254,18 +255,18 @@ func (io *IO) field(name string) *uint64 {
 }
 
 // pressure parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same with full. It returns nil
-// if the file does not exist or if accounting is off. If nothing has changed, it returns before.
-func (d *dir) pressure(file string, before *Pressure) *Pressure {
-	return pressureFrom(before, d.text(file))
+// if the file does not exist or if accounting is off. If the values are equal to last, it returns last itself.
+func (d *dir) pressure(file string, last *Pressure) *Pressure {
+	return pressureFrom(last, d.text(file))
 }
 
-func pressureFrom(before *Pressure, text []byte) *Pressure {
+func pressureFrom(last *Pressure, text []byte) *Pressure {
 	now, ok := parsePressure(text)
 	switch {
 	case !ok:
 		return nil
-	case before != nil && *before == now:
-		return before
+	case last != nil && *last == now:
+		return last
 	}
 	p := now
 	return &p
@@ -313,7 +314,7 @@ func parsePressure(text []byte) (p Pressure, found bool) {
 	return p, found
 }
 
-func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
+func (d *Details) readV1(r Reader, path string, memory *dir, last *Details) {
 	acct := memory.openOther(r.dir("cpuacct", path))
 	pids := memory.openOther(r.dir("pids", path))
 	blkio := memory.openOther(r.dir("blkio", path))
@@ -322,7 +323,7 @@ func (d *Details) readV1(r Reader, path string, memory *dir, before *Details) {
 	defer blkio.close()
 	d.id = acct.inode("cpuacct.usage")
 	d.CPU = time.Duration(acct.number("cpuacct.usage")) // read first, so that CPU time used from now on changes the next reading
-	known := d.takeLimits(before)
+	known := d.takeLimits(last)
 	d.count(memory.text("cgroup.procs"))
 	memory.pairs("memory.stat", func(k string, n uint64) {
 		d.statV1(k, n, &d.InactiveFile)

@@ -91,17 +91,17 @@ func TestPressure(t *testing.T) {
 func TestIOAfter(t *testing.T) {
 	const a, b, c = "8:0 rbytes=1\n", "8:16 wios=2\n", "8:32 rios=3\n"
 	for _, from := range []string{"", a, a + b, a + b + c, b, c + a} {
-		before, _ := parseIO([]byte(from), nil)
-		was := slices.Clone(before)
+		last, _ := parseIO([]byte(from), nil)
+		was := slices.Clone(last)
 		for _, to := range []string{"", a, a + b, a + b + c, b, c + a, "8:0 rbytes=2\n" + b, a + "8:16\n", "\n" + from} {
 			text := []byte(to)
 			want, _ := parseIO([]byte(to), nil)
-			got, same := parseIO(text, before)
+			got, same := parseIO(text, last)
 			clear(text) // it is the next file's
-			if !slices.Equal(got, want) || same != slices.Equal(was, want) || !slices.Equal(before, was) {
+			if !slices.Equal(got, want) || same != slices.Equal(was, want) || !slices.Equal(last, was) {
 				t.Errorf("%q after %q is %v (%v), want %v", to, from, got, same, want)
 			}
-			if same && len(before) > 0 && &got[0] != &before[0] {
+			if same && len(last) > 0 && &got[0] != &last[0] {
 				t.Errorf("%q is made again", to)
 			}
 		}

@@ -26,7 +26,7 @@ type Figures struct {
 	At         time.Time
 	CPU        time.Duration // CPU time since the cgroup was created
 	Memory     uint64        // bytes, including the page cache
-	WorkingSet uint64        // bytes that cannot be reclaimed easily, computed as in a kubelet
+	WorkingSet uint64        // bytes that the kernel cannot reclaim easily, computed as in a kubelet
 	RSS        uint64        // bytes of anonymous memory
 	Swap       uint64        // bytes
 	Limit      uint64        // bytes; 0 means no limit
@@ -44,12 +44,11 @@ func (f Figures) Available() uint64 {
 	return f.Limit - f.WorkingSet
 }
 
-// neededMemory returns the number of bytes of memory that a cgroup needs. It is normally the working set,
-// computed as in a kubelet. If the cgroup thrashes at its limit, it is the whole memory usage. The working
-// set excludes inactive file pages, because they can be reclaimed. In a cgroup that thrashes, these pages
-// are reclaimed and read again continuously. The result is not increased if more than an eighth of the
-// limit is reclaimable. Then processes wait because of the limit of a child, and that pod must not affect
-// others.
+// neededMemory returns the number of bytes of memory that a cgroup needs. It is normally the working set, computed as
+// in a kubelet. If the cgroup thrashes at its limit, it is the whole memory usage. The working set excludes inactive
+// file pages, because they can be reclaimed. In a cgroup that thrashes, these pages are reclaimed and read again
+// continuously. If more than an eighth of the limit is reclaimable, the result is the working set nevertheless: the
+// stall is caused by the limit of a child, and one pod's limit must not make the node evict other pods.
 func (f Figures) neededMemory(memory *Pressure) uint64 {
 	atLimit := f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && f.WorkingSet >= f.Limit-f.Limit/8
 	if atLimit && memory != nil && memory.Full.thrashes() {
@@ -58,8 +57,8 @@ func (f Figures) neededMemory(memory *Pressure) uint64 {
 	return f.WorkingSet
 }
 
-// thrashes reports whether all processes were stalled for most of the last 10 seconds, and for 12 of the
-// last 60 seconds. It is the percentage at which systemd-oomd acts (oomd.conf(5)), but half the time.
+// thrashes reports whether all processes were stalled for 60 % of the last 10 seconds and for 20 % of the last 60
+// seconds. systemd-oomd kills at the same percentage for twice as long (oomd.conf(5)).
 func (s Stall) thrashes() bool { return s.Avg10 >= 60 && s.Avg60 >= 20 }
 
 // A Reader reads cgroups below one mount point.
@@ -111,7 +110,7 @@ func (r Reader) Read(path string) (Figures, error) {
 	return f, memory.err()
 }
 
-// Needed returns the number of bytes of memory that a cgroup needs. It is the WorkingSet of f, or more
+// Needed returns the number of bytes of memory that a cgroup needs. It is normally the WorkingSet of f. It is more
 // while all processes of the cgroup are stalled on memory. Only cgroup v2 reports such stalls.
 func (r Reader) Needed(path string, f Figures) uint64 {
 	if !r.v2 {
@@ -123,8 +122,8 @@ func (r Reader) Needed(path string, f Figures) uint64 {
 	return f.neededMemory(pressureFrom(nil, text))
 }
 
-// Used returns the CPU time of a cgroup and its children. It reads only one file. So it is a cheap check
-// whether any process has run. ok is false if the cgroup does not exist, or if its CPU time is not counted.
+// Used returns the CPU time of a cgroup and its children. It reads only one file, so it is a cheap check whether any
+// process has run. ok is false if the cgroup does not exist, or if its CPU time is not counted.
 func (r Reader) Used(path string) (time.Duration, bool) {
 	b := kernfile.Get()
 	defer b.Put()
@@ -205,8 +204,7 @@ func (f *Figures) sizesV1(memory, pids *dir, inactive uint64, limit bool) {
 	f.WorkingSet = f.Memory - min(f.Memory, inactive)
 }
 
-// noLimitAsZero returns a limit of cgroup v1. It returns 0 for the number near the maximum that the kernel
-// shows if there is no limit.
+// noLimitAsZero returns the limit n of cgroup v1, or 0 if n is so large that it means no limit.
 func noLimitAsZero(n uint64) uint64 {
 	if n > math.MaxInt64/2 {
 		return 0

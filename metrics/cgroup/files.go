@@ -72,9 +72,9 @@ func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// text returns the content of a file. It is valid until the next file is read. It is empty if the file is
-// missing. If a file is longer than maxFile, it is cut after a complete line. A pod may have any number of
-// processes, and its figures must still be read.
+// text returns the content of a file. It is valid until the next file is read. It is empty if the file is missing. If
+// a file is longer than maxFile, it is cut after a complete line. So the figures of a pod with very many processes can
+// be read, too.
 func (d *dir) text(file string) []byte {
 	if d.fd == -1 {
 		return nil
@@ -119,7 +119,7 @@ func (r Reader) readNumber(b *kernfile.Buffer, controller, path, file string, in
 	return n, err == nil
 }
 
-// inode returns a file's inode number. It is 0 if the file is missing.
+// inode returns a file's inode number, or 0 if the file is missing.
 func (d *dir) inode(file string) uint64 {
 	var st unix.Stat_t
 	if d.fd == -1 || unix.Fstatat(d.fd, file, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -169,8 +169,8 @@ func (d *dir) parse(file string, s []byte) uint64 {
 	return 0
 }
 
-// pairs calls f for each line of a file that consists of a name and a number. The name is valid only during
-// the call. Other lines are skipped.
+// pairs calls f for each line that consists of a name and a number. It skips other lines. The name is valid only
+// during the call of f.
 func (d *dir) pairs(file string, f func(k string, n uint64)) {
 	for line := range bytes.Lines(d.text(file)) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
@@ -193,8 +193,7 @@ func links(name string) uint64 {
 // maxChildren is the maximum number of children that are listed for a cgroup.
 const maxChildren = 4096
 
-// subdirectories returns the names of the directories in a directory. If that does not exist, it returns
-// none.
+// subdirectories returns the names of the directories in a directory. A missing directory has none.
 func subdirectories(name string) ([]string, error) {
 	f, err := os.Open(name)
 	if missing(err) {
@@ -212,7 +211,7 @@ func subdirectories(name string) ([]string, error) {
 				out = append(out, e.Name())
 			}
 		}
-		if err != nil { // the end of the directory, or the directory was just removed
+		if err != nil { // this is the end of the directory, or the directory was just removed
 			break
 		}
 	}

@@ -88,7 +88,7 @@ func TestQuietV2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := &d
+	last := &d
 	least := func(f func()) float64 { // at times the buffer is new
 		n := math.Inf(1)
 		for range 50 {
@@ -104,7 +104,7 @@ func TestQuietV2(t *testing.T) {
 		dir.close()
 	})
 	if n := least(func() {
-		if now, ok := r.quietV2(before, "/a"); !ok || now != before {
+		if now, ok := r.quietV2(last, "/a"); !ok || now != last {
 			t.Fatalf("%+v, %v", now, ok)
 		}
 	}); n > opening {
@@ -114,9 +114,9 @@ func TestQuietV2(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "a", file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		was := *before
-		now, ok := r.quietV2(before, "/a")
-		if !ok || now == before || !reflect.DeepEqual(was, *before) {
+		was := *last
+		now, ok := r.quietV2(last, "/a")
+		if !ok || now == last || !reflect.DeepEqual(was, *last) {
 			t.Fatalf("%s: %+v, %v", file, now, ok)
 		}
 		want, err := r.ReadDetails("/a")
@@ -124,12 +124,12 @@ func TestQuietV2(t *testing.T) {
 			now.id != want.id {
 			t.Errorf("%s: %+v, want %+v", file, now, want)
 		}
-		before = now
+		last = now
 	}
 	if err := os.WriteFile(filepath.Join(root, "a/cpu.stat"), []byte("usage_usec 1001\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := r.quietV2(before, "/a"); ok {
+	if _, ok := r.quietV2(last, "/a"); ok {
 		t.Error("a process has run")
 	}
 }

@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// Recent reads each cgroup once for all callers within a short time. A scrape of several pages, calls of
-// the CRI and the eviction thresholds share one reading. It reads nothing without a call. Readings are kept
-// for some time. So a scraper that calls again soon causes only changes to be read. Its methods are safe
-// for concurrent use.
+// Recent reads each cgroup once for all callers within a short time. A scrape of several pages, calls of the CRI and
+// the eviction thresholds share one reading. It reads nothing without a call. It keeps the readings for some time. At
+// the next scrape, idle cgroups are only checked for changes. Its methods are safe for concurrent use.
 type Recent struct {
 	Reader
 	age time.Duration
 
-	turns atomic.Uint64 // incremented when a reading begins and when it ends, to order the readings
+	turns atomic.Uint64 // the current turn; it is incremented when a reading begins and when it ends
 
 	mu     sync.Mutex
 	known  map[string]*kept
@@ -27,9 +26,9 @@ type Recent struct {
 // intervals.
 const keep = 2 * time.Minute
 
-// A Reading is a reading of a cgroup. It contains the numbers of the turns in which the cgroup last changed and was last
-// checked. Several callers share the readings, so a caller does not see every reading. By comparing turns, a caller
-// finds out whether anything has changed between two readings.
+// A Reading is a reading of a cgroup, with the turns of its last change and its last check. A turn is a number that
+// increases with each reading of any cgroup. Several callers share the readings, so a caller does not see every
+// reading. By comparing turns, a caller finds out whether anything has changed between two readings.
 type Reading struct {
 	*Details // immutable
 	At       time.Time
@@ -38,9 +37,8 @@ type Reading struct {
 	seen     uint64 // the turn of the last check
 }
 
-// provesUnchanged reports whether a descendant of this cgroup that was checked in the given turn is still
-// unchanged. The kernel adds the usage of a cgroup to that of its parents, so a change would be visible
-// here.
+// provesUnchanged reports whether a descendant of this cgroup has not changed since it was checked in the given turn.
+// The kernel adds the usage of a cgroup to that of its parents, so a change of the descendant would be visible here.
 func (r Reading) provesUnchanged(turn uint64) bool { return r.changed > 0 && turn > r.changed }
 
 // Longer returns the reading that has been unchanged for longer. below is a reading of a descendant.
@@ -74,24 +72,24 @@ func (r *Recent) ReadDetails(path string) (Details, error) {
 // Look is like ReadDetails, but it does not copy the Details. If it returns an error, it also returns the
 // Details that could be read.
 func (r *Recent) Look(path string) (Reading, error) {
-	before, known := r.find(path)
-	if known && time.Since(before.At) < r.age {
-		return before.Reading, nil
+	last, known := r.find(path)
+	if known && time.Since(last.At) < r.age {
+		return last.Reading, nil
 	}
 	now := Reading{At: time.Now(), seen: r.turns.Add(1)}
 	quiet, err := false, error(nil)
 	if known {
-		now.Details, quiet, err = r.Reader.readAfter(before.Details, path)
+		now.Details, quiet, err = r.Reader.readAfter(last.Details, path)
 	} else {
 		now.Details, err = r.Reader.readAll(path, nil)
 	}
 	now.Ran = r.turns.Add(1)
 	now.changed = now.Ran
 	if quiet {
-		now.Ran = before.Ran
+		now.Ran = last.Ran
 	}
-	if known && now.Details == before.Details {
-		now.changed = before.changed
+	if known && now.Details == last.Details {
+		now.changed = last.changed
 	}
 	if err != nil {
 		return now, err
@@ -112,8 +110,8 @@ func (r *Recent) Look(path string) (Reading, error) {
 	return now, nil
 }
 
-// Unchanged returns the stored reading of a cgroup. It is valid for the time of above, a reading of an
-// ancestor. ok is false if the ancestor has changed since, so that the cgroup must be read.
+// Unchanged returns the stored reading of a cgroup, if above, a newer reading of an ancestor, proves that it is still
+// valid. Otherwise ok is false, and the cgroup must be read.
 func (r *Recent) Unchanged(path string, above Reading) (Reading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,9 +155,9 @@ func (r *Recent) Forget(path string) {
 	delete(r.known, path)
 }
 
-// Children returns the sorted paths of a cgroup's direct children. The caller must not modify the list. The
-// stored list is returned while the number of children is the same. A caller that finds that a child is
-// missing should call Forget and then Children again.
+// Children returns the sorted paths of a cgroup's direct children. The caller must not modify the list. The stored
+// list is returned while the number of children is the same. If a child does not exist, the caller should call Forget
+// and then Children again.
 func (r *Recent) Children(path string) ([]string, error) {
 	turn, links := r.turns.Add(1), links(r.dir("memory", path))
 	if list, ok := r.storedChildren(path, links, turn); ok {
@@ -193,7 +191,7 @@ func (r *Recent) storedChildren(path string, links, turn uint64) ([]string, bool
 	return k.children, true
 }
 
-// drop removes readings that were not used recently. It is called again later if some are left.
+// drop removes readings that were not used recently. While readings are left, it schedules its next call.
 func (r *Recent) drop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

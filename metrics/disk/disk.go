@@ -35,29 +35,28 @@ type Trees struct {
 	swept time.Time
 }
 
-// A tree is a directory that is measured.
+// A tree contains the state of one measured directory.
 type tree struct {
 	asked       time.Time // protected by Trees.mu
-	part, whole turn      // locks for measurements with the limit of files, and for those without
+	part, whole timedLock // part is held while at most maxFiles are counted, whole while all files are counted
 	last        atomic.Pointer[measured]
 }
 
-// A turn is a lock with a timeout. A send acquires it, and a receive releases it.
-type turn chan struct{}
+// A timedLock is a lock that can be acquired with a timeout. A send acquires it, and a receive releases it.
+type timedLock chan struct{}
 
 // measured is the result of a walk through a directory.
 type measured struct {
 	Usage
-	took time.Duration
-	most uint64 // maximum number of files to count
+	took  time.Duration
+	limit uint64 // maximum number of files to count
 }
 
 const (
-	// maxFiles is the maximum number of files that are counted for figures. A container may create any
-	// number of files.
+	// maxFiles is the maximum number of files that Usage counts. A container may create any number of files.
 	maxFiles = 200_000
-	// patience is the minimum age of a Usage before it is measured again, as a multiple of the duration of its walk. A walk
-	// over very many files may take minutes. The container that has created them must not keep a core busy.
+	// A directory is measured again only after patience times the duration of its last walk. A walk over very many
+	// files may take minutes, and a container that creates them must not keep a core busy.
 	patience = 20
 )
 
@@ -71,15 +70,15 @@ func (t *Trees) Whole(ctx context.Context, dir string, age time.Duration) Usage 
 	return t.get(ctx, dir, age, math.MaxUint64)
 }
 
-// get returns the previous result while another call measures dir. A call for figures does not wait for a
-// call that counts all files, because that may take minutes.
-func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uint64) Usage {
+// get measures dir, or returns a result that is young enough. While another call measures dir, it returns the previous
+// result. A call of Usage does not wait for a call of Whole, because that may take minutes.
+func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit uint64) Usage {
 	d := t.tree(dir)
 	mine := d.part
-	if most > maxFiles {
+	if limit > maxFiles {
 		mine = d.whole
 	}
-	if old := d.usableResult(most); old != nil {
+	if old := d.usableResult(limit); old != nil {
 		if len(d.whole) > 0 {
 			return old.Usage
 		}
@@ -97,24 +96,25 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, most uin
 	}
 	defer func() { <-mine }()
 	now, last := time.Now(), d.last.Load()
-	if old := d.usableResult(most); old != nil && now.Sub(old.At) < max(age, patience*old.took) {
+	if old := d.usableResult(limit); old != nil && now.Sub(old.At) < max(age, patience*old.took) {
 		return old.Usage
 	}
-	u := measure(ctx, dir, most)
-	found := &measured{u, time.Since(now), most}
+	u := measure(ctx, dir, limit)
+	found := &measured{u, time.Since(now), limit}
 	switch {
 	case ctx.Err() != nil:
-	case most > maxFiles:
+	case limit > maxFiles:
 		d.last.Store(found)
 	default:
-		d.last.CompareAndSwap(last, found) // unless another call has counted all files in the meantime
+		d.last.CompareAndSwap(last, found) // it fails if a call of Whole has stored its result in the meantime
 	}
 	return u
 }
 
-// usableResult returns the last result if it has counted at least most files. Otherwise it returns nil.
-func (d *tree) usableResult(most uint64) *measured {
-	if m := d.last.Load(); m != nil && (!m.Cut || m.most >= most) {
+// usableResult returns the last result if it is complete, or if its limit was at least the given limit. Otherwise it
+// returns nil.
+func (d *tree) usableResult(limit uint64) *measured {
+	if m := d.last.Load(); m != nil && (!m.Cut || m.limit >= limit) {
 		return m
 	}
 	return nil
@@ -130,7 +130,7 @@ func (t *Trees) tree(dir string) *tree {
 		if t.known == nil {
 			t.known = map[string]*tree{}
 		}
-		d = &tree{part: make(turn, 1), whole: make(turn, 1)}
+		d = &tree{part: make(timedLock, 1), whole: make(timedLock, 1)}
 		t.known[dir] = d
 	}
 	d.asked = now
@@ -141,8 +141,8 @@ func (t *Trees) tree(dir string) *tree {
 	return d
 }
 
-func measure(ctx context.Context, dir string, most uint64) Usage {
-	w := walk{ctx: ctx, most: most, Usage: Usage{At: time.Now()}, seen: map[inode]bool{}}
+func measure(ctx context.Context, dir string, limit uint64) Usage {
+	w := walk{ctx: ctx, limit: limit, Usage: Usage{At: time.Now()}, seen: map[inode]bool{}}
 	var top unix.Stat_t
 	if unix.Lstat(dir, &top) != nil {
 		return w.Usage
@@ -152,15 +152,14 @@ func measure(ctx context.Context, dir string, most uint64) Usage {
 	return w.Usage
 }
 
-// A walk opens directories relative to their parents, and reads each directory in parts, because a
-// container may create symlinks and any number of files during the walk. Such changes can only falsify the
-// figure of that container.
+// A walk measures a directory. A container may create symlinks and any number of files during the walk, so directories
+// are opened relative to their parents and read in parts. Such changes can only falsify the figures of that container.
 type walk struct {
 	Usage
-	ctx  context.Context //nolint:containedctx // ends the walk
-	most uint64          // maximum number of files to count
-	dev  uint64
-	seen map[inode]bool // files with several names that were counted; at most maxSeen
+	ctx   context.Context //nolint:containedctx // ends the walk
+	limit uint64          // maximum number of files to count
+	dev   uint64
+	seen  map[inode]bool // the counted files that have several names; at most maxSeen
 }
 
 type inode uint64
@@ -171,12 +170,12 @@ const (
 	maxSeen  = 200_000 // above this number, files with several names are counted once for each name
 )
 
-// count counts a file. For a directory it counts everything below. It reports whether to continue.
+// count counts a file, and the files below it if it is a directory. It reports whether to continue.
 func (w *walk) count(at int, name string, st *unix.Stat_t, depth int) bool {
 	if uint64(st.Dev) != w.dev {
 		return true
 	}
-	if w.Inodes >= w.most || w.ctx.Err() != nil {
+	if w.Inodes >= w.limit || w.ctx.Err() != nil {
 		w.Cut = true
 		return false
 	}
@@ -272,9 +271,9 @@ func Name(sys, number string) string {
 	return number
 }
 
-// Counted reports whether to count the traffic of a device. The device must write to a disk, and no other
-// device may count the same bytes. So devices that consist of others, such as LVM volumes, are not counted.
-// Devices in memory or in a file are not counted either.
+// Counted reports whether the traffic of a device is part of the machine's traffic. It is not for devices that consist
+// of other devices, such as LVM volumes, because those count the same bytes. It is not for devices in memory or in a
+// file either.
 func Counted(sys, number string) bool {
 	name := strings.TrimPrefix(Name(sys, number), "/dev/")
 	for _, made := range []string{"loop", "ram", "zram"} {
@@ -282,7 +281,7 @@ func Counted(sys, number string) bool {
 			return false
 		}
 	}
-	below, _ := os.ReadDir(sys + "/dev/block/" + number + "/slaves") // after an error it has no slaves
+	below, _ := os.ReadDir(sys + "/dev/block/" + number + "/slaves") // after an error, the device counts as one without slaves
 	return len(below) == 0
 }
 

@@ -134,7 +134,7 @@ func TestFirstAsker(t *testing.T) {
 		}
 		whole := func(ctx context.Context, dir string) Usage { return trees.Whole(ctx, dir, time.Second) }
 		for name, x := range map[string]struct {
-			walking turn
+			walking timedLock
 			ask     func(context.Context, string) Usage
 		}{"whole": {d.whole, whole}, "figures": {d.part, trees.Usage}} {
 			x.walking <- struct{}{}

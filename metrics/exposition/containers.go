@@ -11,19 +11,19 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A Subject is a cgroup with its labels. They are the labels of cAdvisor in a kubelet.
+// A Subject is a cgroup with its labels. The labels are those of cAdvisor in a kubelet.
 type Subject struct {
 	*sample.Group
-	ID                               string // empty if the path is used
+	ID                               string // the id label; empty means the path of the cgroup
 	Container, Pod, Namespace, Image string
 	Name                             string    // container ID
 	Sandbox                          string    // the name label of its network metrics; empty means Name
-	Started                          time.Time // zero if the creation time of the cgroup is used
+	Started                          time.Time // zero means the creation time of the cgroup
 	Disks                            []Disk
 	Devices                          []disk.Device // counters of the machine's devices; only for the Root
 
 	stamp   string
-	network int // index of the block for its network metrics
+	network int // index in page.blocks of the labels of its network metrics
 }
 
 // A Disk is a Subject's usage of one file system.
@@ -98,8 +98,8 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 	writeMachine(p, m)
 }
 
-// networkBlocks sets the index of the block for each Subject's network metrics. It is the Subject's own
-// block, or an additional block with another name label. It returns the number of blocks.
+// networkBlocks sets the network field of each Subject. It is the index of the Subject's own block of labels, or of an
+// additional block if the name label differs. It returns the number of blocks.
 func networkBlocks(all []Subject) (n int) {
 	n = len(all)
 	for i := range all {
@@ -145,8 +145,8 @@ var machineFamilies = []struct {
 type emitter struct {
 	*page
 	s      *Subject
-	b      []byte // block with the labels of the Subject
-	net    []byte // block with the labels of its network metrics
+	b      []byte // the labels of the Subject
+	net    []byte // the labels of its network metrics
 	device func(number string) string
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// ifLimited writes a metric only for a cgroup with a CPU limit. Others are never throttled.
+// ifLimited writes a metric only for a cgroup with a CPU limit. Other cgroups are never throttled.
 func ifLimited(write func(*emitter)) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Quota > 0 {

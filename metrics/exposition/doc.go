@@ -2,7 +2,7 @@
 //
 //	figures of now -> []Sample -> Serve -> text or protobuf
 //
-// No metric is stored between two scrapes. Counters are part of the packages that count, and everything
-// else is measured for each scrape. Only the memory for the last pages is kept for some time. See
+// No metric is stored between two scrapes. The counters are variables of the packages that increment them. Everything
+// else is measured for each scrape. Only the memory of the last pages is kept for some time, for reuse. See
 // https://kubernetes.io/docs/reference/instrumentation/metrics/.
 package exposition

@@ -10,7 +10,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// writeSamples writes samples, grouped by name. It inserts the families, which are sorted by name.
+// writeSamples writes samples, grouped by name, and the families of the library in between, so that the page is sorted
+// by name. The families must be sorted.
 func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	order := make([]int, len(samples))
 	for i := range order {
@@ -43,14 +44,14 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFamily {
 	for len(all) > 0 && (before == "" || all[0].GetName() < before) {
 		p.writeFamily(all[0])
-		p.part()
+		p.flushFull()
 		all = all[1:]
 	}
 	return all
 }
 
-// writeFamily writes a family with the library of Prometheus, which supports all types and gathers only labels
-// in valid UTF-8. A family that cannot be written is omitted.
+// writeFamily writes a family with the library of Prometheus, which supports all types of metrics. The library's
+// labels are valid UTF-8. A family that cannot be written is omitted.
 func (p *page) writeFamily(f *dto.MetricFamily) {
 	begun := len(p.b)
 	if _, err := expfmt.MetricFamilyToText(p, f); err != nil {
@@ -75,11 +76,11 @@ func (p *page) writeRest(f *dto.MetricFamily, seen *seen) {
 	p.writeFamily(left)
 	header := bytes.IndexByte(p.b[begun:], '\n') + 1 // the line with the type of the metric
 	p.b = append(p.b[:begun], p.b[begun+header:]...)
-	p.part()
+	p.flushFull()
 }
 
-// Write implements io.Writer. The library needs no buffer of its own, because page also has WriteString,
-// WriteByte and WriteRune.
+// Write implements io.Writer. Because page also has WriteString, WriteByte and WriteRune, the library allocates no
+// buffer of its own.
 func (p *page) Write(b []byte) (int, error) {
 	p.b = append(p.b, b...)
 	return len(b), nil

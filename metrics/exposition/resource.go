@@ -45,24 +45,24 @@ func (u *users) samples(err error) (out []Sample) {
 	return out
 }
 
-// A user is the node, a pod or a container, with its labels and values.
+// A user is the node, a pod or a container, with its labels and the values of its families.
 type user struct {
 	namespace, pod, container string
-	values                    [mostValues]value
+	values                    [maxFamilies]value
 }
 
-// A value has a time if it can change.
+// A value is one value of a metric. Its time is zero if the value cannot change.
 type value struct {
 	at    time.Time
 	of    float64
 	known bool
 }
 
-// mostValues is the maximum number of values of one user. Each value belongs to a different metric family.
-const mostValues = 5
+// maxFamilies is the maximum number of families that one kind of user has.
+const maxFamilies = 5
 
-// A users contains all users of a page. The users of each kind are in the order of measurement. It is
-// needed because the page is grouped by family, but the pods of a Look can be iterated only once.
+// A users contains all users of a page. The users of each kind are in the order of measurement. They are stored
+// because the page is grouped by family, but the pods of a Look can be iterated only once.
 type users struct {
 	node             user
 	pods, containers []user
@@ -82,20 +82,20 @@ func (u *users) read(of *Look, err error) {
 	if err != nil {
 		return
 	}
-	u.node.take(ofNode, &figures{cpu: of.Node.CPU, memory: of.Node.Memory, swap: of.Node.Swap})
+	u.node.setValues(ofNode, &figures{cpu: of.Node.CPU, memory: of.Node.Memory, swap: of.Node.Swap})
 	for p := range of.Pods {
 		u.pods = append(u.pods, user{namespace: p.PodRef.Namespace, pod: p.PodRef.Name})
-		u.pods[len(u.pods)-1].take(ofPod, &figures{cpu: p.CPU, memory: p.Memory, swap: p.Swap})
+		u.pods[len(u.pods)-1].setValues(ofPod, &figures{cpu: p.CPU, memory: p.Memory, swap: p.Swap})
 		for i := range p.Containers {
 			c := &p.Containers[i]
 			u.containers = append(u.containers, user{namespace: p.PodRef.Namespace, pod: p.PodRef.Name, container: c.Name})
-			u.containers[len(u.containers)-1].take(ofContainer, &figures{c.CPU, c.Memory, c.Swap, c.StartTime.Time})
+			u.containers[len(u.containers)-1].setValues(ofContainer, &figures{c.CPU, c.Memory, c.Swap, c.StartTime.Time})
 		}
 	}
 }
 
-// take sets the values for all families of a kind, in the order of the families.
-func (u *user) take(kind userKind, f *figures) {
+// setValues sets the values for all families of a kind, in the order of the families.
+func (u *user) setValues(kind userKind, f *figures) {
 	i := 0
 	for k := range resourceFamilies {
 		if r := &resourceFamilies[k]; r.user == kind {

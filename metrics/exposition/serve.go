@@ -45,7 +45,7 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 		return
 	}
 	now := prometheus.NewRegistry()
-	now.Register(constant(samples)) // cannot fail, because it is the only collector
+	now.Register(constant(samples)) // cannot fail, because the registry has no other collector
 	from := append(prometheus.Gatherers{now}, counted...)
 	serve := promhttp.HandlerFor(from, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, DisableCompression: true,
@@ -67,7 +67,7 @@ func combineGatherers(counted []prometheus.Gatherer) prometheus.Gatherer {
 	return prometheus.Gatherers(counted)
 }
 
-// A compressed response is compressed while it is written.
+// compressed is a response that is compressed while it is written.
 type compressed struct {
 	http.ResponseWriter
 	to io.Writer
@@ -76,7 +76,7 @@ type compressed struct {
 // Write implements http.ResponseWriter.
 func (c compressed) Write(b []byte) (int, error) { return c.to.Write(b) }
 
-// A seen records the label sets of a family as hashes. Clients cannot predict the hashes.
+// A seen contains hashes of the label sets that a family already has. Clients cannot predict the hashes.
 type seen struct {
 	hashes map[uint64]bool
 	seed   maphash.Seed
@@ -86,8 +86,7 @@ func newSeen() *seen { return &seen{map[uint64]bool{}, maphash.MakeSeed()} }
 
 func (s *seen) forget() { clear(s.hashes) }
 
-// add records the labels of a line. It reports whether the family had no line with these labels yet. text
-// is the content of the braces.
+// add stores the hash of a line's labels and reports whether it is new. text is the text between the braces.
 func (s *seen) add(text []byte) bool {
 	hash := maphash.Bytes(s.seed, text)
 	known := s.hashes[hash]
@@ -170,9 +169,9 @@ func (p *Process) Samples() []Sample {
 	}
 }
 
-// StartTime returns a sample with the time when the counters were zero. The kernel's start time is earlier
-// if a process has replaced its program by exec, as the agent does for an update. With the kernel's time,
-// Prometheus would take the counters for those of the previous program.
+// StartTime returns a sample with the time when the counters were zero. The kernel's start time is earlier if the
+// process has replaced its program with exec, as the agent does for an update. With the kernel's time, Prometheus
+// would miss that the counters began again.
 func StartTime(t time.Time) Sample {
 	return Sample{
 		Name: "process_start_time_seconds", Help: "Start time of the process since unix epoch in seconds.",
@@ -180,8 +179,8 @@ func StartTime(t time.Time) Sample {
 	}
 }
 
-// constant is a collector that returns existing samples. It describes nothing, because the samples differ
-// between scrapes.
+// constant is a collector that returns existing samples. Describe sends nothing, because the samples differ between
+// scrapes.
 type constant []Sample
 
 // Describe implements prometheus.Collector.

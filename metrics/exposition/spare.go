@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// keepSpare is the time for which unused memory is kept. It is longer than common scrape intervals. A
-// sync.Pool is not used, because it would drop the memory at every second garbage collection and keep one
-// object per core.
-const keepSpare = 2 * time.Minute
+// spareTime is the time for which an unused object is kept. It is longer than common scrape intervals. A sync.Pool
+// would drop the object at every second garbage collection, and keep one object per core.
+const spareTime = 2 * time.Minute
 
 // A spare keeps an object with its memory, so that the next page can reuse it.
 type spare[T any] struct {
 	mu     sync.Mutex
 	one    *T          // nil if it is in use, or if there is none
-	forget *time.Timer // calls drop; nil until put is called
+	forget *time.Timer // timer that calls drop; nil before the first put
 }
 
 // get returns the kept object. If there is none, it returns a new one.
@@ -35,13 +34,13 @@ func (s *spare[T]) put(one *T) {
 	defer s.mu.Unlock()
 	s.one = one
 	if s.forget == nil {
-		s.forget = time.AfterFunc(keepSpare, s.drop)
+		s.forget = time.AfterFunc(spareTime, s.drop)
 	} else {
-		s.forget.Reset(keepSpare)
+		s.forget.Reset(spareTime)
 	}
 }
 
-// drop releases the object. It is called when the object has not been used for the time keepSpare.
+// drop releases the object, because it was not used for spareTime.
 func (s *spare[T]) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

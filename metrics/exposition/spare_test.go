@@ -17,13 +17,13 @@ func TestSpare(t *testing.T) {
 		}
 		s.put(first)
 		for range 5 {
-			time.Sleep(keepSpare - time.Second) // of the bubble: nobody waits
+			time.Sleep(spareTime - time.Second) // of the bubble: nobody waits
 			if s.get() != first {
 				t.Fatal("what was used lately is gone")
 			}
 			s.put(first)
 		}
-		time.Sleep(2 * keepSpare) // of the bubble
+		time.Sleep(2 * spareTime) // of the bubble
 		s.mu.Lock()
 		if s.one != nil {
 			t.Error("it is kept")
@@ -33,9 +33,9 @@ func TestSpare(t *testing.T) {
 		if s.get() != first {
 			t.Error("nothing is kept any more")
 		}
-		time.Sleep(2 * keepSpare) // of the bubble
+		time.Sleep(2 * spareTime) // of the bubble
 		s.put(first)
-		time.Sleep(2 * keepSpare) // of the bubble
+		time.Sleep(2 * spareTime) // of the bubble
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.one != nil {

@@ -18,14 +18,14 @@ type Look struct {
 	Pods iter.Seq[*stats.PodStats] // each pod is valid until the next one
 }
 
-// ServeSummary serves /stats/summary. The output is the same as that of encoding/json for a stats.Summary.
-// It is written by hand, which takes a tenth of the time, and sent in parts.
+// ServeSummary serves /stats/summary. The output is the same as that of encoding/json for a stats.Summary. It is
+// written without reflection, in a tenth of the time, and sent in parts.
 func ServeSummary(w http.ResponseWriter, s *Look) {
 	w.Header().Set("Content-Type", "application/json")
 	b := texts.get()
 	defer texts.put(b)
 	if *b == nil {
-		*b = make([]byte, 0, part+part/8)
+		*b = make([]byte, 0, partSize+partSize/8)
 	}
 	o := object{b: (*b)[:0], out: w}
 	o.summary(s)
@@ -68,7 +68,7 @@ func (o *object) signed(name string, v *int64) {
 func (o *object) float(name string, v float64) {
 	o.key(name)
 	if a := math.Abs(v); a != 0 && (a < 1e-6 || a >= 1e21) || math.IsNaN(v) || math.IsInf(v, 0) {
-		text, _ := json.Marshal(v) // the kernel returns no numbers that JSON cannot represent
+		text, _ := json.Marshal(v) // no measured number is NaN or infinite, which JSON cannot represent
 		o.b = append(o.b, text...)
 		return
 	}
@@ -141,8 +141,8 @@ func (o *object) summary(s *Look) {
 		o.b = append(o.b, '{')
 		o.pod(p)
 		o.b = append(o.b, '}')
-		if len(o.b) >= part {
-			last := len(o.b) - 1 // the next key checks it
+		if len(o.b) >= partSize {
+			last := len(o.b) - 1 // kept, because key tests the last byte
 			o.out.Write(o.b[:last])
 			o.b = append(o.b[:0], o.b[last])
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// A page is text in the format of Prometheus. It is written by hand, because a page of containers has very
-// many lines, and allocating an object for each line would cost more than the measurement. See
+// A page is text in the format of Prometheus. A page of containers has very many lines. With the library of
+// Prometheus, which allocates an object for each line, writing it would take longer than the measurement. See
 // https://prometheus.io/docs/instrumenting/exposition_formats/.
 type page struct {
 	out    io.Writer // nil if b is the whole page
@@ -34,8 +34,8 @@ var (
 	packers spare[packer]
 )
 
-// part is the number of bytes of a page that are buffered before they are sent.
-const part = 32 << 10
+// partSize is the number of bytes of a page that are buffered before they are sent.
+const partSize = 32 << 10
 
 // kinds contains the names of the Kinds.
 var kinds = [...]string{Gauge: "gauge", Counter: "counter"}
@@ -60,18 +60,18 @@ func (p *page) end() {
 		p.b = p.b[:p.begun]
 	}
 	p.lined = false
-	p.part()
+	p.flushFull()
 }
 
-// part sends the buffered bytes if there are enough.
-func (p *page) part() {
-	if len(p.b) >= part {
+// flushFull sends the buffered bytes if there are at least partSize.
+func (p *page) flushFull() {
+	if len(p.b) >= partSize {
 		p.flush()
 	}
 }
 
-// line writes one value. labels is a result of the function labels. more contains the names and values of
-// further labels. It returns the content of the braces. The content is valid until the next write.
+// line writes one value. labels is a result of the function labels. more contains the names and values of further
+// labels. line returns the text between the braces, which is valid until the next write.
 func (p *page) line(v float64, labels string, more ...string) []byte {
 	p.lined = true
 	p.b = append(p.b, p.family...)
@@ -113,7 +113,7 @@ func (p *page) number(v float64) {
 	}
 }
 
-// writeEntry is like line, with the block of a Subject. If seconds is not 0, entry writes it and not v.
+// writeEntry is like line, with a Subject's block of labels. If seconds is not 0, it is the value instead of v.
 func (p *page) writeEntry(block []byte, v float64, seconds time.Duration, more ...string) {
 	p.lined = true
 	p.b = append(append(p.b, p.family...), '{')
@@ -129,7 +129,7 @@ func (p *page) writeEntry(block []byte, v float64, seconds time.Duration, more .
 		p.number(v)
 	}
 	p.b = append(append(p.b, p.stamp...), '\n')
-	p.part()
+	p.flushFull()
 }
 
 // appendSeconds writes a positive duration in seconds with nanosecond precision.
@@ -160,7 +160,7 @@ func appendEscaped(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// stampOf returns a time as a line's timestamp, with the end of the line.
+// stampOf returns the end of a line: the time as a timestamp, and a newline.
 func stampOf(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -168,7 +168,7 @@ func stampOf(t time.Time) string {
 	return " " + strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// stamped is like stampOf, with a cache for the last time. A sample contains few different times.
+// stamped is like stampOf, but it caches the last result. A sample contains few different times.
 func (p *page) stamped(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -184,7 +184,7 @@ var (
 	escapeHelp = strings.NewReplacer("\\", `\\`, "\n", `\n`)
 )
 
-// labels returns the content of a line's braces.
+// labels returns the text between the braces of a line.
 func labels(pairs ...string) string { return string(appendLabels(nil, pairs...)) }
 
 func appendLabels(b []byte, pairs ...string) []byte {
@@ -198,10 +198,10 @@ func appendLabels(b []byte, pairs ...string) []byte {
 	return b
 }
 
-// respond sends a page. It calls write to produce the page, and compresses it if the client accepts gzip. It sends
-// the page in parts, because a page may be larger than the free memory of a small machine. It reuses the memory of
-// the previous page.
-func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
+// respond creates a page with writePage and sends it. The page is compressed if the client accepts gzip. It is sent in
+// parts, because a page may be larger than the free memory of a small machine. respond reuses the memory of the
+// previous page.
+func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 	p := pages.get()
 	defer func() {
 		p.out = nil
@@ -209,7 +209,7 @@ func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 	}()
 	*p = page{out: w, b: p.b[:0], blocks: p.blocks} // keeps only the memory of the previous page
 	if p.b == nil {
-		p.b = make([]byte, 0, part+part/8)
+		p.b = make([]byte, 0, partSize+partSize/8)
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
@@ -217,14 +217,14 @@ func respond(w http.ResponseWriter, r *http.Request, write func(*page)) {
 		defer z.end()
 		p.out = z
 	}
-	write(p)
+	writePage(p)
 	p.flush()
 }
 
 // A packer is a gzip writer.
 type packer struct{ *gzip.Writer }
 
-// pack compresses the response until end is called.
+// pack returns a writer that compresses the response. The caller must call end.
 func pack(w http.ResponseWriter) *packer {
 	w.Header().Set("Content-Encoding", "gzip")
 	z := packers.get()

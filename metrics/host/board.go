@@ -26,7 +26,7 @@ type Power struct {
 type Board struct {
 	Temperatures []Temperature `json:"temperatures,omitempty"`
 	Power        Power         `json:"power,omitzero"`
-	MHz          float64       `json:"mhz,omitempty"`    // of the first CPU, now; 0 if unknown
+	MHz          float64       `json:"mhz,omitempty"`    // present frequency of the first CPU; 0 if unknown
 	MaxMHz       float64       `json:"maxMHz,omitempty"` // the maximum
 }
 

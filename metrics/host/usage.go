@@ -27,7 +27,7 @@ type CPU struct {
 
 // Memory contains amounts of memory in bytes.
 type Memory struct {
-	Total, Available, Used uint64 // Used is Total without Available
+	Total, Available, Used uint64 // Used is Total minus Available
 	SwapTotal, SwapFree    uint64
 }
 
@@ -76,9 +76,8 @@ func (h *Host) Memory(ctx context.Context) (Memory, error) {
 	}, nil
 }
 
-// memory reads meminfo. gopsutil v3 returns zeros if the file cannot be read, for example because the
-// process has no free file descriptor. memory returns an error then. Otherwise the machine's memory would
-// look full.
+// memory reads meminfo. gopsutil v3 returns zeros if the file cannot be read, for example because the process has no
+// free file descriptor. memory returns an error then. Otherwise the machine would seem to have no free memory.
 func (h *Host) memory(ctx context.Context) (*mem.VirtualMemoryStat, error) {
 	m, err := mem.VirtualMemoryWithContext(ctx)
 	if err == nil && m.Total == 0 {

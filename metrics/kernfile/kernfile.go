@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roomy is the initial size of a Buffer. It is larger than nearly all such files.
+// roomy is the initial size of a Buffer. Nearly all files of the kernel are smaller.
 const roomy = 16 << 10
 
-// seqFile is a size that one read of a longer file always exceeds, because the kernel fills a page with
-// complete lines. So a shorter result is the whole file.
+// seqFile is a size that one read always exceeds if the file is longer, because the kernel fills a page with complete
+// lines. So a shorter result is the whole file.
 const seqFile = 3 << 10
 
 // maxKept is the maximum size of a Buffer that is reused.
@@ -42,17 +42,17 @@ func (b *Buffer) Put() {
 // Memory returns the Buffer's memory, 16 KiB or more, for other purposes.
 func (b *Buffer) Memory() []byte { return b.b }
 
-// Open opens a file for reading. Its path is the concatenation of the parts of name. A relative path starts at the
-// directory with the file descriptor at. If this is unix.AT_FDCWD, it starts at the current directory. Open does not
-// follow a symbolic link in the last component. An error is a unix.Errno.
-func (b *Buffer) Open(at int, name ...string) (fd int, err error) {
+// Open opens a file for reading. The path is the concatenation of the parts of name. It is relative to the open
+// directory dirfd, or to the current directory if dirfd is unix.AT_FDCWD. Open does not follow a symbolic link in the
+// last component. An error is a unix.Errno.
+func (b *Buffer) Open(dirfd int, name ...string) (fd int, err error) {
 	b.name = b.name[:0]
 	for _, part := range name {
 		b.name = append(b.name, part...)
 	}
 	b.name = append(b.name, 0)
 	for {
-		fd, _, err := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&b.name[0])),
+		fd, _, err := unix.Syscall6(unix.SYS_OPENAT, uintptr(dirfd), uintptr(unsafe.Pointer(&b.name[0])),
 			unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0, 0, 0)
 		if err == unix.EINTR {
 			continue
@@ -64,9 +64,9 @@ func (b *Buffer) Open(at int, name ...string) (fd int, err error) {
 	}
 }
 
-// Read reads an open file. It reads up to the given number of bytes. The text is valid until the next read.
-// An error is ErrLong or a unix.Errno. Read then returns the part that was read before.
-func (b *Buffer) Read(fd, most int) ([]byte, error) {
+// Read reads an open file, up to limit bytes. The text is valid until the next read. An error is ErrLong or a
+// unix.Errno. With an error, Read also returns the bytes that it could read.
+func (b *Buffer) Read(fd, limit int) ([]byte, error) {
 	n := 0
 	for {
 		more, err := unix.Read(fd, b.b[n:])
@@ -78,20 +78,20 @@ func (b *Buffer) Read(fd, most int) ([]byte, error) {
 		}
 		n += more
 		switch {
-		case n < len(b.b): // the kernel returns the whole file if it fits; otherwise this is its end
+		case n < len(b.b): // a short first read is the whole file; a later one is the end of the file
 			if more == 0 || n < seqFile {
-				return b.b[:min(n, most)], tooLong(n, most)
+				return b.b[:min(n, limit)], tooLong(n, limit)
 			}
-		case n >= most:
-			return b.b[:most], ErrLong
+		case n >= limit:
+			return b.b[:limit], ErrLong
 		default:
 			b.b = append(b.b, make([]byte, len(b.b))...)
 		}
 	}
 }
 
-func tooLong(n, most int) error {
-	if n > most {
+func tooLong(n, limit int) error {
+	if n > limit {
 		return ErrLong
 	}
 	return nil
@@ -99,13 +99,13 @@ func tooLong(n, most int) error {
 
 // File opens a file, reads up to the given number of bytes, and closes it. The path is the concatenation of
 // the parts of name.
-func (b *Buffer) File(most int, name ...string) ([]byte, error) {
+func (b *Buffer) File(limit int, name ...string) ([]byte, error) {
 	fd, err := b.Open(unix.AT_FDCWD, name...)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	return b.Read(fd, most)
+	return b.Read(fd, limit)
 }
 
 // View returns a string that shares the memory of b. b must not change while the string is used.

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Links checks many network namespaces for traffic at once. It reads the counters of the host's ends of
-// their veths. This needs one reply of the kernel, and not a file for each namespace.
+// Links checks many network namespaces for traffic at once. It reads the counters of their veths' host ends, which
+// takes one request to the kernel instead of one file for each namespace.
 //
 //	pid --RTM_GETNSID--> namespace --RTM_GETLINK--> the host's ends of its veths    once
 //	RTM_GETSTATS --> counters of all links of the host                             each time
@@ -18,14 +18,14 @@ import (
 // A Links is used for one sample. It is not safe for concurrent use. See
 // https://docs.kernel.org/userspace-api/netlink/intro.html.
 type Links struct {
-	counted map[int32]Counters // by the index of the host's link; nil if unknown
-	ends    map[int32][]int32  // by the namespace's ID in the host's namespace; nil until it is read
+	counted map[int32]Counters // by the index of the link on the host; nil until they are read
+	ends    map[int32][]int32  // by the ID that the namespace has in the host's namespace; nil until they are read
 }
 
 // Counters are the traffic counters of a link.
 type Counters [8]uint64 // packets, bytes, errors and drops, each received and sent
 
-// A Way contains the host's ends of the veths of a namespace, with their counters.
+// A Way contains the host ends of the veths of one network namespace, with their counters.
 type Way struct {
 	ends    []int32
 	counted []Counters
@@ -37,8 +37,7 @@ const (
 	attributeType  = 0x3fff // without flags
 )
 
-// read reads the current counters at the first call. If the kernel does not report them, Same returns
-// false.
+// read reads the current counters at its first call. After an error there are no counters, and Same returns false.
 func (l *Links) read() {
 	if l.counted != nil {
 		return
@@ -66,9 +65,9 @@ func (l *Links) read() {
 	}
 }
 
-// Way returns the Way of a process's network namespace. interfaces is the number of interfaces in it
-// without loopback. The Way is empty if one of them is not a veth whose other end is in the host's
-// namespace. before is the previous Way, if it is known.
+// Way returns the Way of a process's network namespace. interfaces is the number of its interfaces except loopback. If
+// one of them is not a veth with the other end in the host's namespace, the Way is empty. before is the previous Way,
+// or empty.
 func (l *Links) Way(before Way, pid, interfaces int) (w Way) {
 	if interfaces == 0 {
 		return w
@@ -87,7 +86,7 @@ func (l *Links) Way(before Way, pid, interfaces int) (w Way) {
 	return Way{}
 }
 
-// now returns a Way with the current counters of links. It is empty if one of the links does not exist any
+// now returns a Way with the current counters of the given links. It is empty if one of the links does not exist any
 // more.
 func (l *Links) now(ends []int32) Way {
 	w := Way{ends: ends}
@@ -115,7 +114,7 @@ func (l *Links) Same(w Way) bool {
 	return true
 }
 
-// ends returns the host's ends of veths, by the namespace of the other end.
+// ends returns the indexes of the veths in the host's namespace, by the namespace of the other end.
 func ends() map[int32][]int32 {
 	out := map[int32][]int32{}
 	request := make([]byte, unix.SizeofIfInfomsg+8) // includes a mask that excludes the counters

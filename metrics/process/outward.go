@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 )
 
-// Outward returns the interfaces that connect the machine to other machines. These are the interfaces
-// that have hardware, whatever their names are. If there are none, as in a container, it returns all interfaces except bridges
-// and their ports. sys is the mount point of sysfs.
+// Outward returns the interfaces that connect the machine to other machines. These are the interfaces with a hardware
+// device, whatever their names are. If there are none, as in a container, it returns all interfaces except bridges and
+// their ports. sys is the mount point of sysfs.
 func Outward(sys string, all []Interface) (out []Interface) {
 	for _, i := range all {
 		if exists(sys, i.Name, "device") {

@@ -23,9 +23,9 @@ type Interface struct {
 	DropsIn, DropsOut uint64
 }
 
-// maxInterfaces is the maximum number of interfaces in the list for a pod, because a pod may be able to
-// create interfaces. The list for the machine may be longer. Another pod network may use names for its
-// veths that toPods does not recognize.
+// maxInterfaces is the maximum number of interfaces in the list for a pod. A pod may be able to create any number. The
+// list for the machine may be longer, because it has a veth for each pod if a CNI plugin uses names that toPods does
+// not recognize.
 const (
 	maxInterfaces     = 64
 	maxHostInterfaces = 512
@@ -46,16 +46,16 @@ func (r Reader) path(pid int, rest string) string {
 	return filepath.Join(root, who, rest)
 }
 
-// maxText is the maximum number of bytes that are read from a file. It is enough for maxInterfaces. The
-// file of the machine is longer, because the machine has an interface for each pod.
+// maxText is the maximum number of bytes that are read from a file. It is enough for maxInterfaces. maxHostText is
+// larger, because the machine has an interface for each pod.
 const (
 	maxText     = 16 << 10
 	maxHostText = 256 << 10
 )
 
-// Network returns the traffic counters of the network namespace of a process, without loopback. For a
-// process that has ended it returns none. pid 0 means this process, and so the machine. The result then
-// omits the host's ends of the pods' interfaces.
+// Network returns the traffic counters of the network namespace of a process, without loopback. For a process that has
+// ended it returns none. pid 0 means this process, which is in the machine's namespace. In this case the veths of pods
+// are omitted.
 func (r Reader) Network(pid int) (out []Interface) {
 	b := kernfile.Get()
 	defer b.Put()
@@ -76,8 +76,8 @@ func (r Reader) Network(pid int) (out []Interface) {
 	return out
 }
 
-// toPods reports whether the name of an interface of the machine means that it connects to containers.
-// cAdvisor excludes the first three prefixes. isl with 12 hexadecimal digits is the veth of a pod.
+// toPods reports whether an interface of the machine connects to containers, according to its name. cAdvisor excludes
+// the first three prefixes. isl with 12 hexadecimal digits is the veth of a pod.
 func toPods(name []byte) bool {
 	for _, prefix := range []string{"veth", "docker", "nerdctl"} {
 		if bytes.HasPrefix(name, []byte(prefix)) {

@@ -21,9 +21,8 @@ type Self struct {
 	Received, Sent    uint64 // bytes of the IP packets in its network namespace
 }
 
-// ReadSelf reads the current figures. They do not include the start time. The kernel's start time is that
-// of the first program of a process, but the agent can replace its program by exec. See
-// https://docs.kernel.org/filesystems/proc.html (1.1).
+// ReadSelf reads the current figures. They do not include the start time, because the kernel's start time does not
+// change when the agent replaces its program with exec. See https://docs.kernel.org/filesystems/proc.html (1.1).
 func ReadSelf() (s Self) {
 	user, system := Used()
 	s.CPU = user + system
@@ -83,7 +82,7 @@ func (s *Self) network(text []byte) {
 	}
 }
 
-// index returns the position of a word in a line. It is -1 if the line does not contain the word.
+// index returns the index of a word among the words of a line, or -1 if the line does not contain the word.
 func index(line []byte, word string) int {
 	i := 0
 	for w := range bytes.FieldsSeq(line) {
@@ -110,7 +109,7 @@ func nth(line []byte, at int) (n uint64) {
 // descriptors returns the number of open files of this process.
 func descriptors() uint64 {
 	var st unix.Stat_t
-	if unix.Stat("/proc/self/fd", &st) == nil && st.Size > 0 { // Linux has this size since 6.2
+	if unix.Stat("/proc/self/fd", &st) == nil && st.Size > 0 { // the size is the number of open files since Linux 6.2
 		return uint64(st.Size)
 	}
 	return Reader{}.Open([]int{os.Getpid()}).Descriptors

@@ -12,21 +12,21 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Written returns the number of bytes that a process has passed to the kernel to be written to block
-// devices. It includes the children that the process has waited for. pid 0 means this process. Data that
-// was deleted before it was written is included. The kernel subtracts it from the process that deletes, not
-// from the process that has written it. The result is 0 if the process has ended or if its figures are
-// hidden. See https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io).
+// Written returns the number of bytes that a process has passed to the kernel to be written to block devices. It
+// includes the children that the process has waited for. pid 0 means this process. It also includes data that was
+// deleted before it reached the device. The kernel subtracts such data from the figures of the process that deleted
+// it, which may be another process. The result is 0 if the process has ended or if its figures are hidden. See
+// https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io).
 func (r Reader) Written(pid int) uint64 { return written(r.path(pid, "io")) }
 
-// SelfWritten is like Written for this process, but without its children. For example, a child that creates
-// a file system on another disk would write more than this process.
+// SelfWritten is like Written for this process, but without its children. A child may write more than this process,
+// for example when it creates a file system on another disk.
 func SelfWritten() uint64 {
 	const block, tries = 512, 10
 	var before, after unix.Rusage
 	all := uint64(0)
-	// repeated until no child has ended between the two calls; the kernel adds both figures of a child at
-	// the same time
+	// A child may end between the two calls. The kernel adds both figures of a child at the same time, so the calls
+	// are repeated until the children's figure is unchanged.
 	for range tries {
 		if unix.Getrusage(unix.RUSAGE_CHILDREN, &before) != nil {
 			return 0

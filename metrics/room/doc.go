@@ -1,6 +1,6 @@
-// Package room reads the free amounts of the resources that pods can exhaust: memory, disks, inodes and
-// process IDs. A reading needs only a few files and system calls, and their number does not depend on the
-// number of pods. So thresholds can be checked often.
+// Package room reads the free amounts of the resources that pods can exhaust: memory, disks, inodes and process IDs. A
+// reading needs only a few files and system calls, whatever the number of pods, so that thresholds can be checked
+// often.
 //
 //	/proc/meminfo   cgroup of all pods   statfs of the disks   /proc/loadavg
 //	          \             |                 /                   /

@@ -26,9 +26,9 @@ type Disk struct {
 // A Room contains the amounts at one time.
 type Room struct {
 	At     time.Time
-	Memory Amount // bytes of the machine that are available without swapping
-	// Pods is the memory that all pods together may still use. It is 0 when they thrash at their limit. If
-	// the pods have no limit, it is the machine's memory minus the usage of the pods.
+	Memory Amount // of the machine, in bytes; the free amount is the memory that is available without swapping
+	// Pods is the memory of all pods together. The total is their limit, or the machine's memory if they have no
+	// limit. The free amount is the total minus the usage. It is 0 when the pods thrash at their limit.
 	Pods Amount
 	// Node is the disk of volumes and logs. Image is the disk of image layers. Container is the disk of the
 	// writable layers of containers. They may be the same disk. Device is 0 if the disk is unknown.
@@ -73,7 +73,7 @@ func (r *Reader) Memory(ctx context.Context) (machine, pods Amount, err error) {
 	return machine, Amount{limit - min(limit, r.c.Cgroups.Needed(r.c.Pods, f)), limit}, nil
 }
 
-// Now reads all amounts. Amounts that cannot be read are unknown. err contains the reasons.
+// Now reads all amounts. Amounts that cannot be read are zero, and err contains the reasons.
 func (r *Reader) Now(ctx context.Context) (out Room, err error) {
 	out.At = time.Now()
 	var errs [4]error

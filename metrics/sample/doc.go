@@ -9,9 +9,10 @@
 //	                        |
 //	    cgroup.Recent (shared with the CRI)   process (network, open files)
 //
-// Nothing is read without a call. A call that arrives during a reading waits for it and shares its result.
-// After some time only the counters for computing rates are kept. It is no error if a cgroup, process or
-// file disappears while it is read. It is omitted, or it has the figures that could be read.
+// Nothing is read without a call. A call that arrives during a reading waits for it and shares its result. A sample is
+// released some time after its last use. Only the counters that the next rates are computed from are kept. It is no
+// error if a cgroup, process or file disappears while it is read. It is omitted, or it has the figures that could be
+// read.
 //
 // This package knows pods and containers only by their cgroups. The caller adds their names.
 package sample

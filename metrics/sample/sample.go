@@ -36,11 +36,11 @@ type Group struct {
 	NanoCores *uint64             // CPU usage since the previous sample; nil if unknown
 	Network   []process.Interface // set for Root, and for a Pod with its own network
 	Open      process.Files       // set for a Container
-	OpenLimit uint64              // limit of open files of the first process of a Container; 0 if unknown
+	OpenLimit uint64              // open files limit of the first process of a Container; 0 if unknown
 
 	ownNet  bool // true if the first process of a Container is not in the host's network
 	way     process.Way
-	someone int // for a Pod: PID of a process in its own network; 0 if there is none
+	someone int // for a Pod: PID of a process in the pod's own network namespace; 0 if there is none
 }
 
 // A Sample contains the figures of one time. It is immutable.
@@ -80,7 +80,7 @@ type Sampler struct {
 	rates  map[string]rate // by path
 }
 
-// A rate contains the values from which CPU usage is computed, and the values that are not read again while
+// A rate contains the counters that the next CPU usage is computed from, and the values that are not read again while
 // no process runs.
 type rate struct {
 	at   time.Time
@@ -89,7 +89,7 @@ type rate struct {
 	seen time.Time // time of the last sample that contained it
 
 	network []process.Interface
-	way     process.Way // of the process someone, in the network of a Pod
+	way     process.Way // the Way of the process someone, for a Pod
 	someone int
 
 	ran       uint64
@@ -146,7 +146,7 @@ func (s *Sampler) drop() {
 // minInterval is the minimum interval for computing a rate.
 const minInterval = 500 * time.Millisecond
 
-// rate adds the CPU usage since the previous sample to the groups that were in that sample.
+// rate sets the CPU usage of the groups that were in the previous sample.
 func (s *Sampler) rate(now *Sample) {
 	if s.rates == nil {
 		s.rates = make(map[string]rate, len(now.Groups))
@@ -185,11 +185,11 @@ type walk struct {
 	sample *Sample
 	before map[string]rate
 	links  process.Links
-	lost   error // why a pod's cgroup was left out; nil if none was
+	lost   error // the error of the last pod that was omitted; nil if none was omitted
 }
 
-// nothing is a reading that shows no cgroup as unchanged.
-var nothing cgroup.Reading
+// noProof is the empty Reading, which does not prove that a descendant is unchanged. It makes add read the cgroup.
+var noProof cgroup.Reading
 
 // add reads one cgroup, unless the reading of an ancestor proves that it is unchanged. It returns false if
 // the cgroup does not exist.
@@ -216,7 +216,7 @@ func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
 }
 
 func (w *walk) all() error {
-	root, ok, err := w.add(Group{Path: "/", Kind: Root}, nothing)
+	root, ok, err := w.add(Group{Path: "/", Kind: Root}, noProof)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (w *walk) all() error {
 		root.Network = w.c.Process.Network(0)
 	}
 	for _, other := range w.c.Others {
-		g, ok, err := w.add(Group{Path: other, Kind: Other}, nothing)
+		g, ok, err := w.add(Group{Path: other, Kind: Other}, noProof)
 		if err != nil {
 			return err
 		}
@@ -235,14 +235,15 @@ func (w *walk) all() error {
 			g.Details = &own
 		}
 	}
-	all, ok, err := w.add(Group{Path: w.c.Pods, Kind: Pods}, nothing)
+	all, ok, err := w.add(Group{Path: w.c.Pods, Kind: Pods}, noProof)
 	if err != nil || !ok {
 		return err // no pod has run yet
 	}
 	return w.readPods(w.c.Pods, all.Reading, true)
 }
 
-// unread is the error of a pod's cgroup that was left out. The figures of other groups do not depend on it.
+// unread is the error of a cgroup of a pod that could not be read. The pod is omitted, and the other groups are still
+// read.
 type unread struct{ error }
 
 // visitChildren calls f for each direct child of a cgroup. If f returns false because a child does not
@@ -278,8 +279,8 @@ again:
 	return nil // the children keep changing, and the last list has most of them
 }
 
-// readPods reads the pods in kubepods or in a QoS class. above is a reading of an ancestor. A cgroup
-// is not read if above shows that it has not changed.
+// readPods reads the pods in kubepods or in a QoS class. above is a reading of an ancestor. A cgroup is not read if
+// above proves that it is unchanged.
 func (w *walk) readPods(dir string, above cgroup.Reading, classes bool) error {
 	return w.visitChildren(dir, above, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
@@ -323,8 +324,8 @@ func (w *walk) pod(at, uid string, above cgroup.Reading) (bool, error) {
 	return true, err
 }
 
-// network reads the network figures of a pod through one of its processes. It does not read them if no
-// process has run and there was no traffic since.
+// network reads the network figures of a pod through one of its processes. It reuses the previous figures if no
+// process of the pod has run and its veths had no traffic since.
 func (w *walk) network(pod *Group, someone int) {
 	last := w.before[pod.Path]
 	if last.someone != someone {
@@ -341,7 +342,7 @@ func (w *walk) network(pod *Group, someone int) {
 	}
 }
 
-// maxProcesses is the maximum number of processes of a container that are inspected for open files.
+// maxProcesses is the maximum number of processes of a container whose open files are counted.
 const maxProcesses = 256
 
 func (w *walk) processes(g *Group) {
