@@ -24,11 +24,11 @@ const (
 	PathSettings    = "/islet/v1/settings"     // the agent's settings, for islet doctor
 	PathEvents      = "/islet/v1/events"       // ?watch
 	PathAccept      = "/islet/v1/accept"       // POST: end the held pods
-	PathTakeOver    = "/islet/v1/takeover"     // POST; ?force: make this machine the owner of the node name
-	PathShutdown    = "/islet/v1/shutdown"     // POST: end all pods in order; DELETE: start them again
+	PathTakeOver    = "/islet/v1/takeover"     // POST: make this machine the owner of the node name; ?force
+	PathShutdown    = "/islet/v1/shutdown"     // POST: end all pods, by their shutdown order; DELETE: start them again
 	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget the proven time
 	PathDevices     = "/islet/v1/devices"      // ?all: also devices of the host that belong to no resource
-	PathObjects     = "/islet/v1/objects"      // GET; DELETE: /KIND/NAMESPACE/NAME, ?data: a claim with its data
+	PathObjects     = "/islet/v1/objects"      // GET; DELETE /KIND/NAMESPACE/NAME, ?data: delete a claim with its data
 	PathBoard       = "/islet/v1/board"        // the machine's sensors
 	PathIO          = "/islet/v1/io"           // the disk I/O of pods and containers
 	PathStats       = "/stats/summary"
@@ -53,8 +53,7 @@ type Status struct {
 	Pods     PodCounts `json:"pods"`
 	Troubles []Trouble `json:"troubles,omitempty"` // pods that failed or are stuck; bounded in number
 	Ignored  []Ignored `json:"ignored,omitempty"`  // pods with fields that have no effect on this node; bounded in number
-	// Evictable are the pods, as namespace/name, that the control plane evicts when the link is
-	// down for long.
+	// Evictable lists the pods, as namespace/name, that the control plane evicts if the link is down for long.
 	Evictable []string `json:"evictable,omitempty"`
 	Sources   []Source `json:"sources"`
 	Imports   []Import `json:"imports,omitempty"`
@@ -69,7 +68,7 @@ type Status struct {
 
 // Cluster is the state of the node's link to its control plane.
 type Cluster struct {
-	Server  string    `json:"server,omitempty"` // host and port; empty if no kubeconfig names a server
+	Server  string    `json:"server,omitempty"` // host and port; empty if no kubeconfig contains a server
 	Link    string    `json:"link"`             // Up, Down, Connecting
 	Since   time.Time `json:"since"`
 	Reason  string    `json:"reason,omitempty"` // the reason why the link is not Up, as one word
@@ -179,7 +178,7 @@ type Trouble struct {
 	Message   string `json:"message,omitempty"`
 }
 
-// Ignored lists the fields of a pod that this node accepts although they have no effect here.
+// Ignored lists the fields of a pod that this node accepts, but that have no effect here.
 type Ignored struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
@@ -242,7 +241,7 @@ type Written struct {
 // Store is islet's database.
 type Store struct {
 	Path    string `json:"path"`
-	Rebuilt bool   `json:"rebuilt,omitempty"` // at the start it was corrupt, so it was set aside and rebuilt
+	Rebuilt bool   `json:"rebuilt,omitempty"` // the database was corrupt at the start, so it was renamed and rebuilt
 	Message string `json:"message,omitempty"`
 }
 
@@ -255,7 +254,7 @@ type Object struct {
 	Source    string            `json:"source,omitempty"` // file, http, local; empty if it is no longer in a manifest
 	Origin    string            `json:"origin,omitempty"` // the file or URL
 	Created   time.Time         `json:"created,omitzero"` // when this node first saw it
-	Gone      bool              `json:"gone,omitempty"`   // it was removed from all manifests, and is kept for the pods that use it
+	Gone      bool              `json:"gone,omitempty"`   // it is in no manifest any more, and is kept for the pods that use it
 	Immutable bool              `json:"immutable,omitempty"`
 	Type      string            `json:"type,omitempty"` // of a Secret
 	Labels    map[string]string `json:"labels,omitempty"`
@@ -283,8 +282,7 @@ type Applied struct {
 	Warnings  []string  `json:"warnings,omitempty"` // the fields without effect, each with the effect that islet has instead
 }
 
-// Deleted is the result of a request to delete a pod or object. It contains the reason if the
-// deletion has not begun.
+// Deleted is the result of a request to delete a pod or object. If the deletion has not begun, it contains the reason.
 type Deleted struct {
 	Kind      string    `json:"kind,omitempty"` // empty: Pod
 	Namespace string    `json:"namespace"`

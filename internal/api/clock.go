@@ -4,7 +4,7 @@ import "time"
 
 // Clock contains the node's information about the time. An unknown time is zero.
 type Clock struct {
-	Now     time.Time `json:"now"`               // the time by which certificates are judged
+	Now     time.Time `json:"now"`               // the time with which the validity of certificates is checked
 	Machine time.Time `json:"machine"`           // the machine's clock
 	Floor   time.Time `json:"floor,omitzero"`    // a time that has certainly passed: Now is never earlier
 	Hint    time.Time `json:"hint,omitzero"`     // the start of the validity of a certificate of the cluster

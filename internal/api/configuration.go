@@ -17,7 +17,7 @@ type Configuration struct {
 	Before   ConfigurationRef  `json:"before"`             // the last known good one before Good
 	Assigned *ConfigurationRef `json:"assigned,omitempty"` // the last configuration that was sent, until its trial has ended
 	Trying   bool              `json:"trying"`             // Assigned is being tried
-	Attempts int               `json:"attempts,omitempty"` // the number of trials of Assigned
+	Attempts int               `json:"attempts,omitempty"` // the number of attempts to try Assigned
 	Waiting  string            `json:"waiting,omitempty"`  // the condition that the trial waits for
 	// Failed describes why the last configuration that was sent is not in use. It is nil if that
 	// configuration is in use or has not been tried yet.
@@ -26,11 +26,10 @@ type Configuration struct {
 	FailedUpdate *ConfigurationFailure `json:"failedUpdate,omitempty"`
 	Problem      string                `json:"problem,omitempty"` // a problem that an administrator should know
 	Follows      string                `json:"follows,omitempty"` // the source that the node follows
-	// FollowProblem is the reason why the node cannot follow its source. It is empty if the node
-	// can.
+	// FollowProblem is the reason why the node cannot follow its source. It is empty if there is no such reason.
 	FollowProblem string `json:"followProblem,omitempty"`
-	// Overridden reports that an administrator selected another configuration. It is in use until
-	// the source changes.
+	// Overridden reports that an administrator selected another configuration than that of the source. The node uses
+	// it until the source changes.
 	Overridden bool                 `json:"overridden,omitempty"`
 	History    []ConfigurationTrial `json:"history,omitempty"` // ended trials, the newest last
 }

@@ -11,8 +11,8 @@ type Device struct {
 	Users    []string    `json:"users,omitempty"`   // containers that use it, as namespace/pod/container
 	Shared   int         `json:"shared,omitempty"`  // the number of containers that may use it, if more than one
 
-	// These are the attributes of the first device node that a match in the configuration can use.
-	// They are set only with ?all.
+	// These are the attributes of the first device node, for writing a match in the configuration. They are set only
+	// with ?all.
 	Subsystem string `json:"subsystem,omitempty"`
 	Driver    string `json:"driver,omitempty"`
 	// Vendor, Product and Serial are from the USB descriptors.

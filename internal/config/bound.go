@@ -48,8 +48,8 @@ func local() []BoundField {
 	}
 }
 
-// HeldByPods returns the fields that can change only while the node has no pods, even with consent,
-// and what would happen to the pods otherwise.
+// HeldByPods returns the fields that cannot change while the node has pods, even with consent, each with the effect
+// that the change would have on the pods.
 func HeldByPods() []BoundField {
 	const cgroups = "their cgroups would stay in place without limits and would not be removed"
 	return []BoundField{
@@ -74,10 +74,10 @@ func Held(now, next *Config, pods int) []error {
 	return errs
 }
 
-// Withheld returns an error for each field that belongs to the node and that next changes without
-// consent. own is the configuration from the node's files alone, or nil if it is unknown. A field
-// that gives power may return to its value in own without consent. The present value may differ
-// from own because of an earlier consent, or because the files have changed.
+// Withheld returns an error for each field that belongs to the node and that next changes without consent. own is the
+// configuration from the node's files alone, or nil if it is unknown. A field that gives power may change back to its
+// value in own without consent. The present value differs from own after an earlier consent, or after a change of the
+// files.
 func Withheld(now, next, own *Config, consent []string) []error {
 	var errs []error
 	others := map[string]bool{} // fields that next sets to another value than the node's own files
@@ -99,8 +99,8 @@ func Withheld(now, next, own *Config, consent []string) []error {
 	return errs
 }
 
-// advice returns a hint how to resolve a forbidden change of the field, whose present value is now.
-// If back is set, the change would restore the value of the node's own files.
+// advice returns a hint how to avoid the error for a change of the field. now is the field's present value. back is
+// set if the change would restore the value of the node's own files.
 func (b BoundField) advice(now any, back bool) string {
 	const consent = "name it in configuration.consent of the node's EdgeConfiguration or with --consent"
 	if !back {
@@ -121,9 +121,8 @@ func (b BoundField) advice(now any, back bool) string {
 		text + ", or " + consent
 }
 
-// differing calls found for each of the fields that differ between now and next, with the value in
-// now.
-func differing(now, next *Config, fields []BoundField, found func(BoundField, any)) error {
+// differing calls visit for each of the given fields that differs between now and next, with the field's value in now.
+func differing(now, next *Config, fields []BoundField, visit func(BoundField, any)) error {
 	was, werr := tree(now)
 	will, nerr := tree(next)
 	if err := errors.Join(werr, nerr); err != nil {
@@ -133,7 +132,7 @@ func differing(now, next *Config, fields []BoundField, found func(BoundField, an
 		before, _ := valueAt(was, f.Field)
 		after, _ := valueAt(will, f.Field)
 		if !reflect.DeepEqual(nonEmpty(before), nonEmpty(after)) {
-			found(f, before)
+			visit(f, before)
 		}
 	}
 	return nil

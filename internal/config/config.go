@@ -74,9 +74,9 @@ func (c *Config) IDsPerPod() uint32 {
 	return 65536
 }
 
-// LooksEvery returns the average period of polling for changes that cause no event, such as a
-// larger volume for a claim. A kubelet polls them when it syncs a pod, which happens every
-// syncFrequency plus up to half of it.
+// LooksEvery returns the average period of polling for changes that cause no event, such as a larger volume for a
+// claim. A kubelet polls for them when it syncs a pod, after a random time between syncFrequency and 1.5 times
+// syncFrequency.
 func (c *Config) LooksEvery() time.Duration {
 	return max(cmp.Or(c.Kubelet.SyncFrequency.Duration, time.Minute), time.Second) * 4 / 3
 }
@@ -118,22 +118,22 @@ type Notice struct {
 // String returns the line to log.
 func (n Notice) String() string { return n.Subject + " has no effect: " + n.Text }
 
-// Load returns the configuration that results from the command line (without the program's name),
-// the files it names and the defaults. Flags override drop-in files, which override the file. If a
-// flag is given twice, the last one counts, but lists and maps are merged. The error is *Asked for
-// --help and --version. Otherwise it joins a *FileError or field.Error for each mistake.
+// Load returns the configuration that results from the command line (without the program's name), the files it names
+// and the defaults. Flags override drop-in files, which override the file. If a flag is given twice, the last value
+// applies, but the values of lists and maps are merged. For --help and --version, the error has the type *Asked. Other
+// errors join a *FileError or field.Error for each mistake.
 func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil) }
 
-// LoadWith does the same as Load for a node that may have a sent configuration. It calls sent with
-// the directories of the command line. The KubeletConfiguration that sent returns replaces the
-// --config file, except for fields that belong to the node (see Bound). The EdgeConfiguration
-// replaces the --edge-config file in the same way. Drop-in files and flags override both.
-func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice, error) {
+// LoadWith does the same as Load for a node that may have a sent configuration. It passes the directories of the
+// command line to readSent, which returns the sent configuration or nil. Its KubeletConfiguration replaces the
+// --config file, except for fields that belong to the node (see Bound). Its EdgeConfiguration replaces the
+// --edge-config file in the same way. Drop-in files and flags override both.
+func LoadWith(args []string, readSent func(Dirs) (*Sent, error)) (*Config, []Notice, error) {
 	first := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
 	if err := newFlagSet(&first).parse(args); err != nil {
 		return nil, nil, err
 	}
-	received, err := sentTo(&first.Flags, sent)
+	received, err := sentTo(&first.Flags, readSent)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,7 +167,7 @@ func LoadWith(args []string, sent func(Dirs) (*Sent, error)) (*Config, []Notice,
 	return c, slices.Concat(notices(c, fs, docs), idle, small), nil
 }
 
-// given reports whether the command line or a file sets a top-level field, even to its default.
+// given reports whether the command line or a file sets a top-level field. It may be set to its default.
 func given(path string, fs flagSet, docs []document) bool {
 	found := false
 	fs.Visit(func(f *pflag.Flag) { found = found || fs.rows[f.Name].field == path })

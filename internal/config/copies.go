@@ -20,14 +20,14 @@ const (
 	maxCopies  = 16 << 20 // bytes
 )
 
-// ownFiles reads the node's own configuration files for one Load. If the disk fails for a file (see
-// readonly.Fault), ownFiles returns the file's content at the last start, from the copies in the
-// state directory, so that the node starts in spite of a damaged file.
+// ownFiles reads the node's own configuration files for one Load. If the disk fails for a file (see readonly.Fault),
+// it uses the copy of the file from the last start, so that the node starts in spite of a damaged file. The copies are
+// in the state directory.
 type ownFiles struct {
 	copies string       // path of the copies
 	before []copiedFile // the files of the last start
 	now    []copiedFile // the files that this Load has read, in order
-	faults []string     // messages about unreadable files, with the replacement that is used
+	faults []string     // messages about unreadable files; each names the replacement that is used
 }
 
 type copiedFile struct {
@@ -66,8 +66,8 @@ func (o *ownFiles) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// canOmit reports whether the node can start without a drop-in file that failed with err: the disk
-// failed, and the last start did not have this file.
+// canOmit reports whether the node can start without a drop-in file. It can if err, the error of reading the file, is
+// a disk fault, and if the file did not exist at the last start.
 func (o *ownFiles) canOmit(err error) bool {
 	if !readonly.Fault(err) || len(o.before) == 0 {
 		return false
@@ -76,8 +76,8 @@ func (o *ownFiles) canOmit(err error) bool {
 	return true
 }
 
-// filesAtLastStart returns the names of the files in a directory that the last start read, in order. ok is
-// false unless err is a disk fault and the node has run before.
+// filesAtLastStart returns the names of the files that the last start read from a directory, in order. ok is false if
+// err, the error of reading the directory, is not a disk fault, or if this is the first start.
 func (o *ownFiles) filesAtLastStart(dir string, err error) (names []string, ok bool) {
 	if !readonly.Fault(err) || len(o.before) == 0 {
 		return nil, false

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A FileError is a mistake in a configuration file and its place.
+// A FileError is a mistake in a configuration file, with its position.
 type FileError struct {
 	File   string
 	Line   int    // counted from 1; 0 if unknown
@@ -147,8 +147,8 @@ func yamlErrors(file string, err error) error {
 	return errors.Join(errs...)
 }
 
-// maxMistakes is the maximum number of wrong values that are reported for a file. The search for
-// each takes time.
+// maxMistakes is the maximum number of wrong values that are reported for a file, because finding their lines takes
+// time.
 const maxMistakes = 100
 
 type wrongLeaf struct {

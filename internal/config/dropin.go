@@ -16,9 +16,9 @@ const (
 	kubeletKind       = "KubeletConfiguration"
 )
 
-// loadKubelet reads the configuration file, or uses the sent configuration in its place, and merges
-// the drop-in files into it. Drop-in files are JSON merge patches: maps are merged, lists are
-// replaced (KEP-3983). It returns every document for the notices.
+// loadKubelet reads the configuration file, or uses the sent configuration in its place, and merges the drop-in files
+// into it. Drop-in files are JSON merge patches: maps are merged, lists are replaced (KEP-3983). It also returns every
+// document, because the notices are computed from them.
 func loadKubelet(own *ownFiles, file, dir string, sent *Sent) (kubelet.KubeletConfiguration, []document, error) {
 	var c kubelet.KubeletConfiguration
 	var docs []document

@@ -20,8 +20,8 @@ type EdgeConfiguration struct {
 	// ShimPods is the maximum number of pods in one shim process. When a shim dies, all its pods
 	// restart. With 1, each pod has its own shim.
 	ShimPods int `json:"shimPods,omitempty"`
-	// OCIRuntime is the name or absolute path of the OCI runtime. If it is empty, it is crun if
-	// crun works on this host, or else runc.
+	// OCIRuntime is the name or absolute path of the OCI runtime. If it is empty, the runtime is crun if crun works on
+	// this host, or else runc.
 	OCIRuntime string `json:"ociRuntime,omitempty"`
 	// RuntimeHandlers are additional OCI runtimes and shims, by the handler names of
 	// RuntimeClasses.
@@ -81,7 +81,7 @@ type Updates struct {
 	// Archive is the archive that the node follows, as an absolute path or an https URL. If it
 	// contains a newer version, the node tries that version. Empty: none.
 	Archive string `json:"archive,omitempty"`
-	// Every is the period of checking Archive.
+	// Every is the interval between two checks of Archive.
 	Every metav1.Duration `json:"every,omitzero"`
 }
 
@@ -101,8 +101,8 @@ type Following struct {
 	Consent []string `json:"consent,omitempty"`
 }
 
-// A DeviceClass makes devices of the host available as an extended resource, which containers
-// request like a resource of a device plugin.
+// A DeviceClass makes devices of the host available as an extended resource. Containers request it like the resource
+// of a device plugin.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 type DeviceClass struct {
 	// Resource is the name of the resource, such as islet.dev/serial.

@@ -64,8 +64,8 @@ func defaultOptions() options {
 	}
 }
 
-// Asked is the error of Load for --help and --version. It is not a failure: the caller prints Text
-// and exits.
+// Asked is the error that Load returns for --help and --version. It is not a failure. The caller prints Text and
+// exits.
 type Asked struct {
 	Text    string
 	Version bool // Text is the version of the kubelet that islet replaces
@@ -162,7 +162,7 @@ func (fs flagSet) parse(args []string) error {
 	return nil
 }
 
-// suggest returns a hint at the most similar flag, if one is similar enough.
+// suggest returns a hint that names the most similar flag, or "" if none is similar enough.
 func (fs flagSet) suggest(name string) string {
 	if slices.Contains(removedFlags(), name) {
 		return "; Kubernetes " + KubernetesMinor + " removed it, and it had no effect in islet: leave it out"

@@ -54,8 +54,7 @@ func (c *checker) featureGates() {
 	}
 }
 
-// gateIsOn reports whether a feature gate is on. A gate that is not configured has the default of kubelet
-// 1.37.
+// gateIsOn reports whether a feature gate is on. If the gate is not configured, its default is that of kubelet 1.37.
 func (c *checker) gateIsOn(gate string) bool { return gateOn(c.k.FeatureGates, gate) }
 
 func gateOn(given map[string]bool, gate string) bool {
@@ -65,7 +64,7 @@ func gateOn(given map[string]bool, gate string) bool {
 	if on, ok := given[gateAllBeta]; ok && slices.Contains(betaGates(), gate) {
 		return on
 	}
-	return !slices.Contains(offGates(), gate) // all other gates are on by default
+	return !slices.Contains(offGates(), gate) // all other supported gates are on by default
 }
 
 // offGates returns the supported gates that are off by default.

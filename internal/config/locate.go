@@ -65,8 +65,8 @@ func lineOf(data []byte, path string) int {
 	return found
 }
 
-// keyAt returns the column of `key:` in a line and 1, or 0 if the line does not contain it as a
-// key. The key may be quoted and may follow the dashes of a list.
+// keyAt returns the column of `key:` in a line. ok is 1 if the line contains the key, and otherwise 0. The key may be
+// quoted and may follow the dashes of a list.
 func keyAt(line, key string) (column, ok int) {
 	for _, k := range []string{key, `"` + key + `"`, "'" + key + "'"} {
 		for from := 0; ; {
@@ -86,7 +86,7 @@ func keyAt(line, key string) (column, ok int) {
 	return 0, 0
 }
 
-// ends reports whether a line is outside the block whose key is in column parent.
+// ends reports whether a line ends the block whose key is in column parent.
 func ends(line string, parent int) bool {
 	text := strings.TrimLeft(line, " -")
 	return text != "" && text[0] != '#' && text[0] != '}' && text[0] != ']' && len(line)-len(text) <= parent

@@ -55,7 +55,7 @@ func notices(c *Config, fs flagSet, docs []document) []Notice {
 	return out
 }
 
-// fieldOf returns the row of a leaf such as evictionHard.memory.available or
+// fieldOf returns the row of the field that contains a leaf such as evictionHard.memory.available or
 // registerWithTaints[0].key.
 func fieldOf(known map[string]fieldRow, leaf string) (fieldRow, bool) {
 	for path := leaf; path != ""; {

@@ -97,8 +97,8 @@ func Free() []FreeGroup {
 	}
 }
 
-// Granted returns the fields that give power and that differ between the node's own files and now
-// without consent, because the configuration was accepted before these fields belonged to the node.
+// Granted returns the fields that give power, that differ between the node's own files and now, and for which there is
+// no consent. They differ because the configuration was accepted when these fields did not yet belong to the node.
 func Granted(own, now *Config, consent []string) (names []string, _ error) {
 	err := differing(own, now, powers(), func(b BoundField, _ any) {
 		if !slices.Contains(consent, b.Field) {
@@ -108,7 +108,7 @@ func Granted(own, now *Config, consent []string) (names []string, _ error) {
 	return names, err
 }
 
-// givesPower reports whether powers returns a field.
+// givesPower reports whether a field is one of powers.
 func givesPower(name string) bool {
 	return slices.ContainsFunc(powers(), func(b BoundField) bool { return b.Field == name })
 }

@@ -28,28 +28,27 @@ type Sent struct {
 	// Consent lists fields that belong to the node and that the configuration may also set to the
 	// empty value.
 	Consent []string
-	// Binding is the version of Bound under which the configuration was accepted. For a
-	// configuration from before version 1, fields that give power are not taken from the node's own
-	// files.
+	// Binding is the version of Bound under which the configuration was accepted. In version 0, fields that give power
+	// did not belong to the node, so their values are not those of the node's own files.
 	Binding int
 }
 
-// sentTo calls sent, if it is not nil, with the directories of the command line.
-func sentTo(o *options, sent func(Dirs) (*Sent, error)) (*Sent, error) {
-	if sent == nil {
+// sentTo returns the configuration that readSent returns for the directories of the command line. It returns nil if
+// readSent is nil.
+func sentTo(o *options, readSent func(Dirs) (*Sent, error)) (*Sent, error) {
+	if readSent == nil {
 		return nil, nil
 	}
 	dirs, err := deriveDirs(o)
 	if err != nil {
 		return nil, err
 	}
-	return sent(dirs)
+	return readSent(dirs)
 }
 
-// decodeOver decodes a document strictly into v. For fields that belong to the node and that the document
-// does not set, it uses the values of own. An empty value counts as not set, because tools that
-// write complete configurations, such as kubeadm, write empty values for settings that differ per
-// node. It returns the document.
+// decodeOver decodes a document strictly into v. For fields that belong to the node and that the document does not
+// set, it uses the values of own. An empty value counts as not set, because tools such as kubeadm write complete
+// configurations, with empty values for settings that differ per node. decodeOver returns the document.
 func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
 	name := strings.TrimSpace(s.Name + " " + kind)
 	if len(data) > MaxSent {
@@ -185,8 +184,7 @@ func SameManifests(a, b *Config) bool {
 		y.StaticPodURLHeader, slices.Equal)
 }
 
-// SamePressure reports whether both configurations have the same thresholds of pressure and the
-// same limits for pods.
+// SamePressure reports whether both configurations have the same eviction thresholds and the same limits for pods.
 func SamePressure(a, b *Config) bool {
 	limits := func(c *Config) []any {
 		k := &c.Kubelet
@@ -199,7 +197,7 @@ func SamePressure(a, b *Config) bool {
 	return reflect.DeepEqual(limits(a), limits(b))
 }
 
-// tree returns a configuration as decoded JSON with the paths of the tables of fields.
+// tree returns a configuration as decoded JSON, in which the paths are those of the tables of fields.
 func tree(c *Config) (any, error) {
 	data, err := json.Marshal(&settings{KubeletConfiguration: c.Kubelet, Edge: c.Edge})
 	if err != nil {
@@ -294,8 +292,8 @@ func ConfigMapName(text string) (namespace, name string, err error) {
 	return namespace, name, nil
 }
 
-// A sent document may use at most this much memory when it is parsed, in bytes, and have at most this
-// many aliases, because each alias repeats a part of the document.
+// These are the limits of a sent document: the memory of the parsed document in bytes, and the number of YAML aliases.
+// The parser copies a part of the document for each alias.
 const (
 	maxSentMemory  = 32 << 20
 	maxSentAliases = 8

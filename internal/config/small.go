@@ -8,8 +8,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// suit sets the memory defaults for a machine with total bytes of memory. given reports whether the
-// user set a field. The notice warns of a setting that removes a protection of a small machine.
+// suit sets the memory defaults for a machine with the given total memory in bytes. given reports whether the user set
+// a field. The notice warns of a setting that removes a protection of a small machine.
 func suit(k *kubelet.KubeletConfiguration, total uint64, given func(field string) bool) []Notice {
 	aside := setAside(total)
 	if given("kubeReserved") || given("systemReserved") || given("reservedMemory") {
@@ -29,10 +29,10 @@ func suit(k *kubelet.KubeletConfiguration, total uint64, given func(field string
 	return nil
 }
 
-// keptFree returns the default of the hard threshold memory.available on a machine with the given
-// bytes of memory, which is 0 if unknown. It is a kubelet's 100Mi, but at most an eighth of the
-// memory, because with 100Mi a machine of 128 MiB would have no memory for pods. Below 128 MiB it
-// is a 32nd of the memory, because it is subtracted from the little memory that pods may use.
+// keptFree returns the default of the hard eviction threshold memory.available. memory is the machine's memory in
+// bytes, or 0 if it is unknown. The default is a kubelet's 100Mi, but at most an eighth of the memory: with 100Mi, a
+// machine of 128 MiB would have no memory for pods. Below 128 MiB it is a 32nd of the memory, because the threshold
+// reduces the memory of pods.
 func keptFree(memory uint64) string {
 	if memory == 0 || memory >= roomy {
 		return defaultEvictionHard()["memory.available"]
@@ -47,18 +47,16 @@ func keptFree(memory uint64) string {
 // roomy is the memory in bytes of the smallest machine that gets a kubelet's defaults.
 const roomy = 800 << 20
 
-// tiny is the memory in bytes below which the file pages of programs are the scarcest memory. On an
-// idle machine of 128 MiB, the system and islet leave 30 MiB, and need 10 MiB of these for the file
-// pages of their programs.
+// tiny is the memory in bytes below which the file pages of programs are the scarcest memory. On an idle machine of
+// 128 MiB, 30 MiB are available, but the system and islet need 10 MiB of them for the file pages of their programs.
 const tiny = 128 << 20
 
-// setAside returns the default of kubeReserved[memory] on a machine with the given bytes of memory,
-// or "" if there is no default. The kernel, the system's services and islet need about the same
-// amount on every machine. On a small machine without the reservation, a pod without a limit evicts
-// the file pages of all programs, and everything waits for disk reads for minutes before the kernel
-// kills a process. At most nine tenths are reserved: with five sixths of the 92 MiB that programs
-// have on a machine of 128 MiB, such a pod left only 5 MiB for the file pages of all other
-// programs.
+// setAside returns the default of kubeReserved[memory] on a machine with the given memory in bytes. It returns "" if
+// there is no default. The kernel, the system's services and islet need about the same amount on every machine. On a
+// small machine without the reservation, a pod without a memory limit makes the kernel evict the file pages of all
+// programs. Then every program waits for disk reads, for minutes, before the kernel kills a process. The reservation
+// is at most nine tenths of the memory. Five sixths were not enough on a machine of 128 MiB, where programs have 92
+// MiB: such a pod left only 5 MiB for the file pages of all other programs.
 func setAside(memory uint64) string {
 	const need = 96 << 20
 	if memory == 0 || memory >= roomy {

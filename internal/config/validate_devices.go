@@ -65,7 +65,7 @@ func badResource(name string) string {
 	case strings.HasPrefix(domain, v1.DefaultResourceRequestsPrefix):
 		return "must not begin with " + v1.DefaultResourceRequestsPrefix
 	}
-	// The name of a quota for the resource has this prefix, so it counts for the length.
+	// A quota for the resource has this prefix in its name, so the length includes the prefix.
 	return strings.Join(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+name), "; ")
 }
 

@@ -64,7 +64,7 @@ func (c *checker) bytes(path *field.Path, text string) {
 // as 20m.
 const leastBytes = 1 << 20
 
-// bytesOf returns a quantity that the method bytes has checked, or 0 for an empty text.
+// bytesOf returns the number of bytes of a valid quantity, or 0 for an empty text.
 func bytesOf(text string) int64 {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {

@@ -39,8 +39,8 @@ func (c *checker) tls() {
 	}
 }
 
-// badImagePattern returns "" for an image name without tag and digest and for a path ending with
-// /*. For other strings it returns the reason why they are invalid.
+// badImagePattern returns the reason why a pattern is invalid, or "". A valid pattern is an image name without tag and
+// digest, or a path that ends with /*.
 func badImagePattern(p string) string {
 	name, wild := strings.CutSuffix(p, "/*")
 	switch base := name[strings.LastIndex(name, "/")+1:]; {

@@ -98,7 +98,7 @@ func (v *value) Type() string {
 func (v *value) Set(s string) error {
 	f := v.field
 	if f.Kind() == reflect.Pointer {
-		p := reflect.New(f.Type().Elem()) // a new pointer, because the defaults may share the old one
+		p := reflect.New(f.Type().Elem()) // a new pointer, because the old one may be shared with the defaults
 		if err := setScalar(p.Elem(), s); err != nil {
 			return err
 		}

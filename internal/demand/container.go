@@ -30,10 +30,10 @@ func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	return out
 }
 
-// Memory returns the memory request, in bytes, from which a container's OOM score is computed. If
-// the request in spec.resources exceeds the sum of the containers' requests, the container's equal
-// part of the difference is added to its own request. The own request of a sidecar counts as at
-// least the smallest request of the main containers, so that the sidecar is not killed before them.
+// Memory returns the memory request, in bytes, from which a container's OOM score is computed. If the request in
+// spec.resources exceeds the sum of the containers' requests, the container's equal part of the difference is added to
+// its own request. For a sidecar, its own request is raised to the smallest request of the main containers, so that
+// the kernel does not kill the sidecar before them.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2837-pod-level-resource-spec#oom-score-adjustment
 func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
 	request := ctr.Resources.Requests.Memory().Value()
@@ -51,8 +51,8 @@ func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
 	return request + share(pod)
 }
 
-// share divides the excess of spec.resources' memory request over the sum of the containers' requests
-// by the number of containers.
+// share returns one container's equal part of the pod's spare memory request. The spare request is the memory request
+// in spec.resources minus the sum of the containers' requests, or zero.
 func share(pod *v1.Pod) int64 {
 	if !resource.IsPodLevelRequestsSet(pod) {
 		return 0

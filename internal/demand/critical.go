@@ -33,8 +33,8 @@ func Rank(pod *v1.Pod) {
 // pod or has a system priority.
 func Critical(pod *v1.Pod) bool { return Own(pod) || System(pod) }
 
-// System reports whether a pod has a system priority. The node's own pods get it from their class
-// by Rank.
+// System reports whether a pod has a system priority. For the node's own pods, Rank has set the priority according to
+// their priority class.
 func System(pod *v1.Pod) bool { return AtLeast(pod, SystemCritical) }
 
 // AtLeast reports whether a pod's priority is not lower than the given one.

@@ -12,9 +12,9 @@ import (
 // errLost is the error of a write to a lost peer.
 var errLost = errors.New("the peer does not acknowledge anything: its link is cut, or its machine is off")
 
-// blockedWrites watches the writes to a connection. A write may block because of the peer, and a
-// container may block because of the write. A slow peer has unlimited time, but the connection of a
-// lost peer is closed. There is no timer while no write is in progress.
+// blockedWrites watches the writes to a connection. If the peer does not read, a write blocks, and the container that
+// produces the data may block, too. A slow peer has unlimited time, but the connection of a lost peer is closed. There
+// is no timer while no write is in progress.
 type blockedWrites struct {
 	mu     sync.Mutex
 	timer  *time.Timer // nil before the first write
@@ -70,7 +70,7 @@ func (c *conn) checkWrites() {
 		w.lost = true
 		c.l.c.Log.Info("closed the connection of a lost peer", "port", c.l.c.What, "from", c.from.Addr())
 		if t, ok := c.Conn.(*net.TCPConn); ok {
-			t.SetLinger(0) // send RST: a peer that is reachable again would take a FIN for the end of the data
+			t.SetLinger(0) // send RST, because a peer that is reachable again would read a FIN as the end of the data
 		}
 		c.Conn.Close()
 	default:

@@ -14,9 +14,9 @@
 // network is a /24 of IPv4, a /64 of IPv6, or 127.0.0.0/8. So all pods of a node count as one
 // network, and so do all users of this machine.
 //
-// Strangers also share a limit on the bytes that they have sent since their last answer, because
-// the server keeps these decoded in memory. Beyond the limit, the stranger that sent most, in the
-// network that sent most, is closed.
+// Strangers also share a limit for unanswered bytes: the bytes that a stranger has sent since its last answer. The
+// server keeps them decoded in memory. Beyond the limit, the network that sent most is selected, and in it the
+// stranger that sent most is closed.
 //
 // An address that has authenticated before counts as a network of its own, and so does the API
 // server's address. The first strangers from such an address are not closed.

@@ -19,7 +19,7 @@ import (
 // These are the limits of a listener.
 const (
 	maxFriends = 16 // remembered addresses that authenticated
-	perFriend  = 8  // number of strangers of each such address that are not closed to make room
+	perFriend  = 8  // number of strangers from each such address that are never closed to make room
 	maxCalls   = 8  // concurrent connections from the agent itself
 )
 
@@ -79,13 +79,13 @@ type conn struct {
 	state state
 
 	unanswered int         // bytes that a stranger sent since its last answer
-	hijacked   bool        // its data no longer goes to the server
+	hijacked   bool        // the server does not receive its data any more
 	uncounted  atomic.Bool // the connection is known or hijacked, so Read neither counts nor locks
 
 	blocked blockedWrites
 }
 
-// Accept returns the next connection for which there is a place.
+// Accept returns the next connection that has got a place.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := l.Listener.Accept()
@@ -156,12 +156,12 @@ func (l *Listener) makeRoom(c *conn) (victim *conn, ok bool) {
 	return victim, true
 }
 
-// victim returns the oldest stranger of the address with the most strangers, in the network with
-// the most strangers or in the network of, if of is not nil.
-func (l *Listener) victim(of *netip.Prefix) *conn {
+// victim returns the connection to close. It selects the network with the most strangers, unless within is another
+// network; in it the address with the most strangers; and of these the oldest one. It returns nil if there is none.
+func (l *Listener) victim(within *netip.Prefix) *conn {
 	networks, addresses := map[netip.Prefix]int{}, map[netip.Addr]int{}
 	for _, c := range l.conns {
-		if n := l.network(c.from.Addr()); c.state == stranger && (of == nil || n == *of) {
+		if n := l.network(c.from.Addr()); c.state == stranger && (within == nil || n == *within) {
 			networks[n]++
 			addresses[c.from.Addr()]++
 		}
@@ -186,8 +186,7 @@ func (l *Listener) victim(of *netip.Prefix) *conn {
 
 var loopback = netip.MustParsePrefix("127.0.0.0/8")
 
-// network returns the network of an address. It is a single address only if the address has
-// reserved places.
+// network returns the network of an address. An address with reserved places is a network of its own.
 func (l *Listener) network(a netip.Addr) netip.Prefix {
 	if slices.Contains(l.friends, a) || slices.Contains(l.c.Friends, a) {
 		return netip.PrefixFrom(a, a.BitLen())
@@ -203,7 +202,7 @@ func (l *Listener) network(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// remove removes a connection from the places. The caller holds mu.
+// remove frees the place of a connection. The caller holds mu.
 func (l *Listener) remove(c *conn) {
 	i := slices.Index(l.conns, c)
 	if i < 0 {

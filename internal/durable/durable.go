@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// Write creates or replaces a file. After an error the old file may still be there. The data is
-// first written to a new file in the same directory, with a dot before the name and ".new" after
-// it. A file that already has that name, left by a killed process, is removed and never opened:
-// opening a FIFO would block. Concurrent writes of the same file are not allowed.
+// Write creates or replaces a file. After an error the old file may still be there. The data is first written to a new
+// file in the same directory, with a dot before the name and ".new" after it. A file that already has that name, left
+// by a killed process, is removed. It is never opened, because opening a FIFO would block. Concurrent writes of the
+// same file are not allowed.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	dir, name := filepath.Split(path)
 	next := filepath.Join(dir, "."+name+".new")

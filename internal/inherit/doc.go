@@ -6,10 +6,9 @@
 //	main of the agent, the shim --> Agent, Shim --exec of itself--> the same, with the state reset
 //	                                      '--> the process continues
 //
-// Per-thread state (signal mask, nice value, scheduling policy, CPUs, personality) is inherited by
-// every thread of a Go program before its first line runs. So it is reset on one thread, which then
-// executes the program again. The process keeps its ID, arguments and descriptors. This happens
-// only if the state differs from the expected state.
+// The runtime of Go starts threads before main, and each inherits the per-thread state (signal mask, nice value,
+// scheduling policy, CPUs, personality). So it is reset on one thread, which then executes the program again. The
+// process keeps its ID, arguments and descriptors. This happens only if the state differs from the expected state.
 //
 //	                    agent           shim            commands
 //	umask               022             022             kept: files are the caller's

@@ -64,8 +64,8 @@ func Shim() {
 	}
 }
 
-// executed is set in the environment of a shim that executes itself again. It does so only once,
-// because some kernels give every program a personality of their own.
+// executed is set in the environment of a shim that executes itself again. It executes itself only once, because some
+// kernels set the same personality again for every program.
 const executed = "ISLET_SHIM_EXECUTED"
 
 // reexec executes this program with the state of this thread. It returns only on error.
@@ -100,10 +100,9 @@ const (
 	lastSignal = 64
 )
 
-// resetIgnoredSignals sets the default action for ignored signals, because child processes inherit
-// ignored signals. SIGHUP and SIGINT, which a caller such as nohup ignores to protect this process,
-// are caught and dropped instead. The process still survives them, but child processes do not
-// inherit that.
+// resetIgnoredSignals sets the default action for ignored signals, because child processes inherit ignored signals.
+// SIGHUP and SIGINT, which a caller such as nohup ignores to protect this process, are caught and dropped instead. The
+// process still survives these signals, and child processes have the default action.
 func resetIgnoredSignals() error {
 	for sig := unix.Signal(1); sig <= lastSignal; sig++ {
 		var is sigaction

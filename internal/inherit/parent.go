@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start starts a program other than islet's shim that will be the parent of containers' processes:
-// an OCI runtime that runs a command in a container, or a containerd shim. The program starts with
-// the limits and the thread state that Shim sets, and otherwise with the agent's state. It returns
-// the error of cmd.Start. cmd must not set Pdeathsig, because the thread that starts it ends at
-// once.
+// Start starts a program other than islet's shim that will be the parent of containers' processes: an OCI runtime that
+// runs a command in a container, or a containerd shim. The program starts with the limits and the thread state that
+// Shim sets. The rest of its state is the agent's. It returns the error of cmd.Start. cmd must not set Pdeathsig,
+// because the thread that starts it ends at once.
 func Start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	go func() {
@@ -78,7 +77,7 @@ func normalizeThread() (changed bool) {
 func resetIOPriority() (changed bool) {
 	const (
 		thisThread = 1             // IOPRIO_WHO_PROCESS with ID 0, this thread
-		none       = 0             // the class with which the nice value decides
+		none       = 0             // with this class, the nice value determines the priority
 		usual      = 4             // the priority that kernels report in that case, with or without the class
 		bestEffort = 2<<13 | usual // the class that follows from the nice value 0
 	)

@@ -36,14 +36,14 @@ type Credential struct {
 
 // Credentials are the credentials that a pod has for an image.
 type Credentials struct {
-	// Has is the list of the known credentials, the best first.
+	// Has lists the credentials that are known without plugins, in the order in which to try them.
 	Has []Credential
-	// Ask returns more credentials from plugins, to be tried after Has. It may run programs and use
-	// the network. The error names the plugins that failed; the credentials of the other plugins
-	// are valid. Ask is nil if no plugin matches the image.
+	// Ask runs plugins and returns their credentials, which are to be tried after Has. A plugin may use the network.
+	// The error names the plugins that failed; the credentials of the other plugins are valid. Ask is nil if no plugin
+	// matches the image.
 	Ask func(ctx context.Context) ([]Credential, error)
-	// Account returns the service account for which plugins return credentials, without running
-	// them. It is nil if there is none.
+	// Account returns the service account whose token the plugins use. It does not run them. Account is nil if the
+	// plugins use no token.
 	Account func(ctx context.Context) (v1.ObjectReference, error)
 	// Missing are the names of Secrets that could not be read.
 	Missing []string
@@ -58,7 +58,7 @@ func (c *Credentials) Private() bool {
 	return c.Account != nil || slices.ContainsFunc(c.Has, func(h Credential) bool { return h.From.Kind != "" })
 }
 
-// hub is Docker's name for the registry that serves image names without a registry.
+// hub is the place of Docker Hub in docker configurations. An image name without a registry is in this registry.
 const hub = "index.docker.io"
 
 // A Ring is a list of credentials by place. The host of a place may contain wildcards.

@@ -27,21 +27,20 @@ const (
 	GracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// These annotations of sandboxes and containers are facts that the planner stores, and options for
-// which CRI has no field.
+// With these annotations of sandboxes and containers, the planner stores facts and passes options that have no field
+// in CRI.
 const (
 	SpecHash = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod it was created for
 	Started  = "islet.dev/started"   // of a sandbox: when the pod first started, in seconds since 1970
 	Manifest = "islet.dev/pod"       // of a sandbox: its pod as JSON, from which a lost database is rebuilt
 	Streak   = "islet.dev/streak"    // of a container: the number of consecutive crashes before it
 	Round    = "islet.dev/round"     // of a container: the number of restarts of all containers before it
-	Anew     = "islet.dev/anew"      // of a container: plan.Size.Anew, the resources that only a new container can change
+	Anew     = "islet.dev/anew"      // of a container: plan.Size.Anew, the resources that can change only by creating a new container
 	// PostStart, with any value, marks a container whose postStart hook islet runs: the container
 	// counts as started only after the hook has returned.
 	PostStart = "islet.dev/post-start"
-	// RunAsNonRoot, with any value, in a container's configuration requests an error if the
-	// container's user has the ID 0. A kubelet can check only numeric users, because the ID of a
-	// user name is in the image's passwd file.
+	// RunAsNonRoot, with any value, in a container's configuration requests an error if the container's user has the
+	// ID 0. A kubelet can check only numeric users, because the ID of a named user is in the image's passwd file.
 	RunAsNonRoot = "islet.dev/run-as-non-root"
 )
 

@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ReadOnlyTree reports whether a mount and all mounts below it have to be read-only (KEP-3857). It
-// calls possible, which reports whether the pod's runtime supports that, only for a mount that
-// requests it. The errors have the wording of a kubelet.
+// ReadOnlyTree reports whether a mount and all mounts below it have to be read-only (KEP-3857). possible reports
+// whether the pod's runtime supports that. It is called only for a mount that requests it. The errors have the wording
+// of a kubelet.
 func ReadOnlyTree(m *v1.VolumeMount, possible func() bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil

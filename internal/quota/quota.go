@@ -88,9 +88,9 @@ func isEnforced(f *os.File) bool {
 	return control(f, getState, 0, unsafe.Pointer(&s)) == nil && s.flags&enforced != 0
 }
 
-// Limit limits the size of everything below a directory. The directory must be empty unless it
-// already has a project, because only files created afterwards are counted. kept is false if the
-// file system does not enforce project quotas, or if the directory has no project and is not empty.
+// Limit limits the total size of the files below a directory. Only files that are created afterwards are counted, so
+// the directory must be empty, unless it already has a project. kept reports whether the limit is enforced. It is not
+// if the file system does not enforce project quotas, or if the directory is not empty and has no project.
 func (p *Projects) Limit(dir string, bytes int64) (kept bool, err error) {
 	f, err := open(dir)
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *Projects) Limit(dir string, bytes int64) (kept bool, err error) {
 	return true, nil
 }
 
-// hasProject reports whether a directory has a project that this package assigned.
+// hasProject reports whether an inode has a project that this package assigned.
 func hasProject(a attributes) bool { return a.project >= firstID && a.flags&inherit != 0 }
 
 // unusedID returns a project ID without limits or usage. The search starts at a hash of the

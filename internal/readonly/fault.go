@@ -11,8 +11,8 @@ import (
 // or checksums of the file system are damaged (EBADMSG and EUCLEAN, which ext4 and xfs return as
 // EFSBADCRC and EFSCORRUPTED), or the file system is read-only (EROFS). A full disk is not a fault.
 //
-// A single file or directory may be damaged while all others are intact. A caller that walks over
-// many of them skips and reports the damaged one and continues.
+// A single file or directory may be damaged while all others are intact. A caller that walks over many of them should
+// report the damaged one and continue with the next.
 func Fault(err error) bool {
 	for _, e := range []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN, unix.EROFS} {
 		if errors.Is(err, e) {

@@ -92,10 +92,9 @@ func sizeText(n, size int64) string {
 	return fmt.Sprint(n)
 }
 
-// Extract unpacks the program of a saved archive to a new file with mode 0755 in dir and returns
-// its path. The caller removes the file. Before it creates the file, it calls room with the size.
-// room returns an error if dir does not have the space. On failure Extract leaves no file, and the
-// error names the entry of the archive.
+// Extract unpacks the program of a saved archive to a new file with mode 0755 in dir and returns the file's path. The
+// caller removes the file. Before Extract creates the file, it calls room with the program's size. room returns an
+// error if dir does not have the space. After an error there is no file, and the error names the entry of the archive.
 func (r *Release) Extract(ctx context.Context, archive, dir string, room func(size int64) error) (program string, err error) {
 	in, err := os.Open(archive)
 	if err != nil {
@@ -162,8 +161,8 @@ func (r *Release) program(in io.Reader, size int64, dir string, room func(int64)
 	if err := r.checkArch(f); err != nil {
 		return "", err
 	}
-	// Sync the directory too. If the new program were missing after a power loss, the caller would
-	// conclude that it had been moved to its final place.
+	// Sync the directory too. If the new program were missing after a power loss, the caller would conclude that it
+	// had already renamed the program to its final path.
 	if err := errors.Join(f.Chmod(0o755), f.Sync(), durable.Dir(dir)); err != nil {
 		return "", err
 	}
@@ -175,8 +174,8 @@ type reader func(b []byte) (int, error)
 
 func (r reader) Read(b []byte) (int, error) { return r(b) }
 
-// readUntil returns a reader that fails when ctx has ended. It is below the gzip reader, which
-// calls it often enough, because a block of the file unpacks to at most some MiB.
+// readUntil returns a reader that fails when ctx has ended. The gzip reader reads from it, and does so often, because
+// one block of the file unpacks to at most a few MiB.
 func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	return reader(func(b []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {
@@ -206,8 +205,8 @@ func shortRead(n, size int64) error {
 	return fmt.Errorf("only %d are there", n)
 }
 
-// checkArch returns an error unless the file is a program for the release's architecture. It parses
-// only the ELF header, so that little code handles untrusted input.
+// checkArch returns an error unless the file is a program for the release's architecture. It parses only the ELF
+// header, so that untrusted input reaches little code.
 func (r *Release) checkArch(f io.ReaderAt) error {
 	want, known := machines[r.Arch]
 	if !known {

@@ -19,9 +19,8 @@
 //	---
 //	4f2a9c0d11e28b77 kZ0L...
 //
-// Signatures protect against a server or link that sends false data, and sizes against one that
-// sends without end. The caller compares versions, which protects against an old release. Only one
-// file is unpacked, after a check for space and with a limit of unpacked bytes. That protects
-// against an archive that would fill the disk, unpack for hours, or write to other paths. The
-// threshold protects against the theft of one key.
+// Signatures protect against a server or a link that sends false data. The signed size protects against one that sends
+// without end. The caller compares versions, which protects against an old release. Only one file is unpacked, after a
+// check for space and with a limit of unpacked bytes. That protects against an archive that would fill the disk,
+// unpack for hours, or write to other paths. The threshold protects against the theft of one key.
 package release

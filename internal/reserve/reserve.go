@@ -128,8 +128,8 @@ func (s Share) reserved(name v1.ResourceName) (q resource.Quantity) {
 	return q
 }
 
-// Reserved returns the sum of all reservations for each resource of the Node, without resources
-// that have none.
+// Reserved returns the sum of all reservations for each resource of the Node. It omits resources without a
+// reservation.
 func (s Share) Reserved() v1.ResourceList {
 	out := v1.ResourceList{}
 	for name := range s.Capacity {
@@ -173,9 +173,9 @@ func (s Share) Allocatable() v1.ResourceList {
 	return out
 }
 
-// Enforced returns the limits of all pods together. The reservation for evictions is not
-// subtracted, because pods may use it until they are evicted. PIDs are included if the kernel's
-// limit is known. Unless enforceNodeAllocatable contains "pods", the result is the capacity.
+// Enforced returns the limits of all pods together. The reservation for evictions is not subtracted, because pods may
+// use it until they are evicted. PIDs are included if the kernel's limit is known. If enforceNodeAllocatable does not
+// contain "pods", the result is the capacity.
 func (s Share) Enforced(enforce []string) v1.ResourceList {
 	out := maps.Clone(s.Capacity)
 	if s.pids > 0 {

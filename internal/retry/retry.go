@@ -18,10 +18,9 @@ const (
 
 // A Backoff counts the failed attempts at one thing. It is not safe for concurrent use.
 type Backoff struct {
-	// First is the window of the first wait. Most is the largest window of any wait. A server's
-	// Retry-After is added to it. Soon is the largest window in a short outage, up to which windows
-	// double. If it is 0, it is 5 s. It may be longer for a caller that is notified when the outage
-	// ends.
+	// First is the window of the first wait. Most is the largest window of any wait. A server's Retry-After is added
+	// to it. Soon is the largest window in a short outage. Windows double until they reach it. The default is 5 s. It
+	// may be longer for a caller that is notified when the outage ends.
 	First, Soon, Most time.Duration
 
 	began time.Time // the start of the outage; zero if there is no outage
@@ -43,9 +42,9 @@ func (b *Backoff) Next(least time.Duration) time.Duration {
 	return least + Within(min(window, b.Most))
 }
 
-// Wait counts a failure and waits as long as Next returns. A signal from again means that an
-// attempt may succeed now. It ends the outage, and it ends the wait as soon as least has passed.
-// Wait reports whether there was a signal, and returns the error of ctx if ctx ended.
+// Wait counts a failure and waits as long as Next returns. A value on the channel again is a signal that an attempt
+// may succeed now. The signal ends the outage, and Wait returns as soon as least has passed. woken reports whether
+// there was a signal. err is the error of ctx if ctx ended.
 func (b *Backoff) Wait(ctx context.Context, least time.Duration, again <-chan struct{}) (woken bool, err error) {
 	began := time.Now()
 	timer := time.NewTimer(b.Next(least))

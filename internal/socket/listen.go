@@ -83,7 +83,7 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 	return ln, fi, nil
 }
 
-// set replaces the socket. The caller holds mu, or no other goroutine has a reference to l yet.
+// set replaces the socket. The caller holds mu, unless no other goroutine has a reference to l yet.
 func (l *Listener) set(current *net.UnixListener, file os.FileInfo) {
 	if l.current == nil {
 		close(l.ready)
@@ -164,8 +164,8 @@ func (l *Listener) exists() (bool, error) {
 	return err == nil && os.SameFile(fi, l.file), err
 }
 
-// restore creates the socket again if it is missing, and reports whether it did. Before that it
-// calls lost.
+// restore creates the socket again if it is missing, and reports whether it did. It calls lost before it creates the
+// socket.
 func (l *Listener) restore(lost func() error) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,8 +28,8 @@ type Config struct {
 	// Lost, if it is not nil, is called before a socket is created again, so that the caller can
 	// restore other files that were lost with the directory.
 	Lost func() error
-	// Dirs are directories of islet, such as the run directory. Run also notices when one of them
-	// is renamed, or a directory between one of them and a socket. Dirs may be empty.
+	// Dirs are directories of islet, such as the run directory. Run also notices a rename of one of them, or of a
+	// directory between one of them and a socket. Dirs may be empty.
 	Dirs []string
 	Log  *slog.Logger
 }
@@ -76,7 +76,7 @@ func (s *Sockets) Run(ctx context.Context) error {
 func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan struct{}) {
 	backoff, logged := retry.Backoff{First: time.Second, Most: lastRetry}, ""
 	watched := map[string]bool{}
-	check, pending := time.NewTimer(0), true // also finds a socket that was removed before
+	check, pending := time.NewTimer(0), true // finds a socket that was removed before the watches existed, too
 	defer check.Stop()
 	for {
 		event := true
@@ -103,7 +103,7 @@ func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan
 				logged = err.Error()
 			}
 			for _, err := range errs {
-				if !errors.Is(err, errTaken) { // when the other process closes its socket, that causes an event
+				if !errors.Is(err, errTaken) { // no retry is needed, because the other process causes an event when it closes its socket
 					check.Reset(backoff.Next(0))
 					break
 				}

@@ -41,8 +41,8 @@ func OpenDir(root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenDirInRoot opens the directory name as a process with the root directory root would: symlinks
-// are followed and stay below root.
+// OpenDirInRoot opens the directory name as in a chroot to root: it follows symlinks, and their targets are resolved
+// below root.
 func OpenDirInRoot(root, name string) (*os.File, error) {
 	f, err := openDir(root, name, follow)
 	if err != nil {
@@ -69,8 +69,8 @@ func openDir(root, name string, on links) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// OpenInRoot opens the regular file name for reading, as a process with the root directory root
-// would: symlinks are followed and stay below root.
+// OpenInRoot opens the regular file name for reading, as in a chroot to root: it follows symlinks, and their targets
+// are resolved below root.
 func OpenInRoot(root, name string) (*os.File, error) {
 	f, err := openFile(root, name, os.O_RDONLY, 0, follow)
 	if err != nil {
@@ -79,7 +79,7 @@ func OpenInRoot(root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// openFile walks to name with O_PATH and opens that same file for I/O if it is a regular file.
+// openFile resolves name with O_PATH. If the result is a regular file, it opens that same file for I/O.
 func openFile(root, name string, flag int, perm fs.FileMode, on links) (*os.File, error) {
 	w, err := startWalk(root, name, on)
 	if err != nil {
@@ -128,7 +128,7 @@ func reopen(path int, name string, flag int) (*os.File, error) {
 	if flag&os.O_EXCL != 0 {
 		return nil, unix.EEXIST
 	}
-	// O_NONBLOCK is set because a file lease of another process would delay the open.
+	// Without O_NONBLOCK, a file lease of another process would delay the open.
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), flag&^os.O_CREATE|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -4,11 +4,11 @@
 //	PEM text                               --> PEM            --> bytes of memory, or ErrTooHeavy
 //	a decoded object                           --> Of             --> bytes of memory
 //
-// A bound on the length of an input does not bound its decoded size: two bytes of protobuf, or the
-// five of "null,", become a container of a kilobyte in a list of containers. So every decoder of
-// untrusted input has a bound on the weight as well. The walk allocates no memory in proportion to
-// the input, stops when the bound is exceeded, and has a limited recursion depth.
+// A bound on the length of an input does not bound its decoded size. In a list of containers, two bytes of protobuf,
+// or the five bytes "null,", become a container of a kilobyte. So every decoder of untrusted input also has a bound on
+// the weight. The walk allocates no memory in proportion to the input, stops when the bound is exceeded, and has a
+// limited recursion depth.
 //
-// A weight is an upper estimate: it includes the growth of slices, and counts each map entry as if
-// it were the only one of its map.
+// A weight is an upper bound: it includes the unused capacity of grown slices, and counts each map entry as if it were
+// the only one of its map.
 package weight

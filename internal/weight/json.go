@@ -178,8 +178,8 @@ type members struct {
 
 var structs sync.Map // reflect.Type -> *members
 
-// find returns the type of a member by its quoted name, as leniently as the most lenient decoder.
-// It returns skipped for a name without a field.
+// find returns the type of a member by its quoted name. It ignores case, like the most lenient decoder. It returns
+// skipped for a name without a field.
 func (m *members) find(quoted []byte) reflect.Type {
 	if t, ok := m.types[string(quoted[1:len(quoted)-1])]; ok { // the usual case, without a copy
 		return t

@@ -41,9 +41,8 @@ func OfProtobuf(data []byte, into any, limit int64) (int64, error) {
 // fields are the types of a message's fields by number.
 type fields map[protowire.Number]reflect.Type
 
-// oneof is a field number that does not exist. It stands for the members of a oneof, because the
-// struct does not contain their types. Such a value gets the largest possible weight: a wrapper and
-// a message, and anyItem for each byte.
+// oneof is the key in fields for all members of a oneof, because the struct does not contain their types. No field has
+// this number. A member gets the largest possible weight: a wrapper and a message, and anyItem for each byte.
 const (
 	oneof      = 0
 	oneofBytes = 128
@@ -52,8 +51,8 @@ const (
 
 var structFields sync.Map // reflect.Type -> fields
 
-// fieldsOf returns the fields of a struct by its tags. A slice stands for a message whose field 1
-// is the slice.
+// fieldsOf returns the fields of a struct by its tags. For a slice type it returns the fields of a message whose field
+// 1 is the slice.
 func fieldsOf(t reflect.Type) fields {
 	if f, ok := structFields.Load(t); ok {
 		return f.(fields)

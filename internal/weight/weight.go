@@ -8,8 +8,7 @@ import (
 // ErrTooHeavy is the error for an input that takes more memory than its bound once it is decoded.
 var ErrTooHeavy = errors.New("takes too much memory once it is decoded")
 
-// ErrTooDeep is the error for an input that is nested more deeply than any object that a node
-// reads.
+// ErrTooDeep is the error for an input that is nested more deeply than maxDepth.
 var ErrTooDeep = errors.New("is nested too deeply")
 
 const (

@@ -13,7 +13,7 @@ func YAML(data []byte, limit int64) error {
 	if err := s.add(2 * len(data)); err != nil {
 		return err
 	}
-	flow := false // before a flow collection, commas begin no node, as in a ConfigMap with a CSV table
+	flow := false // outside flow collections, a comma does not begin a node, as in a ConfigMap with a CSV table
 	for i, c := range data {
 		switch c {
 		case '-', ':', '?':

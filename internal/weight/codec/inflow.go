@@ -20,11 +20,11 @@ var (
 	errIncomplete = errors.New("too many messages are begun")
 )
 
-// An Inflow bounds the data that the peer of one gRPC client sends. A large message is received
-// once it has its share of the pool. It keeps the share until a call to the peer has returned or
-// the next message of a stream is requested, but at most for useTime, because the call may have
-// ended before the message arrived. The connection of a peer that sends a large message too slowly
-// is closed, sooner if other messages wait for the pool.
+// An Inflow bounds the data that the peer of one gRPC client sends. A large message is received only after it has got
+// a share of the pool. It keeps the share until the call to the peer has returned, or until the next message of the
+// stream is requested. It keeps the share for at most useTime, because the call may have ended before the message
+// arrived. If a peer sends a large message too slowly, its connection is closed. It is closed sooner if other messages
+// wait for the pool.
 type Inflow struct {
 	limit int // the largest message that the client accepts, in bytes
 	slow  int // number of times that the peer was slow; guarded by the pool's mutex
@@ -66,8 +66,8 @@ type stream struct {
 	in *Inflow
 }
 
-// RecvMsg receives the next message. The caller no longer uses the previous one, so its share is
-// released.
+// RecvMsg receives the next message. The caller does not use the previous message any more, so RecvMsg releases the
+// previous message's share.
 func (s stream) RecvMsg(m any) error {
 	s.in.release()
 	return s.ClientStream.RecvMsg(m)

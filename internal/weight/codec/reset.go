@@ -5,8 +5,7 @@ import "encoding/binary"
 // prefaceLength is the length of the HTTP/2 client preface, which precedes the frames of a client.
 const prefaceLength = 24
 
-// maxReset is the maximum number of remembered streams that the client has reset. For older ones no
-// more data arrives.
+// maxReset is the maximum number of remembered streams that the client has reset. No more data arrives for older ones.
 const maxReset = 256
 
 // sent follows the HTTP/2 frames that the client sends.
@@ -16,9 +15,8 @@ type sent struct {
 	skip  int    // bytes until the next frame
 }
 
-// Write finds the streams that the client resets, as it does when a call is cancelled. The rest of
-// a message of such a stream does not arrive, so the message's share is freed, and the peer does
-// not count as slow.
+// Write finds the streams that the client resets, as it does when a call is cancelled. The rest of such a stream's
+// message does not arrive. So Write frees the message's share, and the peer does not count as slow.
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.parseSent(b[:n])

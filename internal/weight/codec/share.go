@@ -21,8 +21,8 @@ const (
 // memory.
 var large = pool{free: poolSize}
 
-// A pool grants bytes in the order of the requests. While requests wait, each message has less
-// time. A peer that was slow before waits behind peers that were not.
+// A pool grants bytes in the order of the requests. While requests wait, each message may keep its share for a shorter
+// time. The request of a peer that was slow before is queued behind those of other peers.
 type pool struct {
 	mu    sync.Mutex
 	free  int64
@@ -96,8 +96,7 @@ func (p *pool) grant() {
 	}
 }
 
-// hold creates the share of a message whose bytes were acquired. It calls end if the message is too
-// slow.
+// hold creates the share of a message whose bytes were acquired. It calls end if the message is received too slowly.
 func (p *pool) hold(c *conn, size int64, end func()) *share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +115,8 @@ func (p *pool) hold(c *conn, size int64, end func()) *share {
 	return s
 }
 
-// keep calls f after atMost, or sooner while requests wait. The caller holds mu.
+// keep starts the timer of a share, which calls f after atMost. If requests wait, the time is shorter. The caller
+// holds mu.
 func (p *pool) keep(s *share, atMost time.Duration, f func()) {
 	if len(p.queue) > 0 {
 		atMost = s.leastTime()
