@@ -13,13 +13,12 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// unusable are the flags of addresses that will be removed or are not ready yet. The flag for
+// unusable contains the flags of addresses that will be removed, and of addresses that are not ready yet. The flag for
 // temporary addresses is checked separately, because it has another meaning in IPv4.
 const unusable = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
-// Find returns at most one address of each family, IPv4 first. before are the addresses that the
-// previous call returned: Find prefers them to addresses of the same rank. It ignores the
-// interfaces in except.
+// Find returns at most one address of each family, IPv4 first. before contains the addresses that the previous call
+// returned. Find prefers them to other addresses of the same rank. It ignores the interfaces in except.
 func Find(host netns.NS, before []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -114,9 +113,8 @@ func candidates(h *netlink.Handle, family int, except []string) ([]candidate, er
 	return out, nil
 }
 
-// defaultRoute returns the link index and the preferred source address of the default route that
-// the kernel uses. The index is 0 if there is no default route. The address is invalid if the route
-// has none.
+// defaultRoute returns the link index of the default route that the kernel uses, and the route's preferred source
+// address. The index is 0 if there is no default route. The address is invalid if the route has no such address.
 func defaultRoute(h *netlink.Handle, family int) (source netip.Addr, link int, err error) {
 	routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {

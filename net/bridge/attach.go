@@ -91,7 +91,7 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 func (p Port) ip6() []netns.Sysctl {
 	const at = "ipv6/conf/default/"
 	if !slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() }) {
-		// Without an IPv6 network, the interface does not need IPv6 link-local traffic either.
+		// If the pod has no IPv6 network, IPv6 is disabled, including link-local traffic.
 		return []netns.Sysctl{{Name: at + "disable_ipv6", Value: "1", Optional: true}}
 	}
 	values := []netns.Sysctl{{Name: at + "disable_ipv6", Value: "0"}, {Name: at + "accept_ra", Value: "0"}}
@@ -101,10 +101,10 @@ func (p Port) ip6() []netns.Sysctl {
 	return values
 }
 
-// withDefaults calls create, which creates one interface in the namespace, while the sysctls for
-// new interfaces have other values. Setting disable_ipv6 of an existing interface is slow: the
-// system call is restarted again and again while other network changes hold the kernel's lock. It
-// took a quarter of the agent's CPU time when a hundred pods started.
+// withDefaults sets the sysctls for new interfaces, calls create, which creates one interface in the namespace, and
+// restores the sysctls. It is much faster than setting disable_ipv6 of an existing interface: while other network
+// changes hold the kernel's lock, the kernel restarts that system call again and again. These restarts took a quarter
+// of the agent's CPU time when a hundred pods started.
 func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
 	before, err := ns.Swap(defaults...)
 	if err == nil {
@@ -118,7 +118,7 @@ const addrGenNone = 1
 
 // attachToBridge makes the node's end a port of the bridge.
 func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
-	// The node has its addresses on the bridge, not on the ports.
+	// The ports have no addresses of the node. The bridge has them.
 	if err := h.LinkSetIP6AddrGenMode(veth, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return fmt.Errorf("keep IPv6 addresses off %s: %w", p.Host, err)
 	}

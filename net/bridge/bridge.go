@@ -28,9 +28,8 @@ type Config struct {
 	// Exclusive makes Ensure fail if another interface has an address in the network, because pods
 	// would then be unreachable.
 	Exclusive bool
-	// Routes makes Ensure check the routes that the kernel created for Addresses. A route is
-	// missing only if another program removed it, and the check takes longer the more routes there
-	// are.
+	// Routes makes Ensure check the routes that the kernel created for Addresses. A route is missing only if another
+	// program removed it. The duration of the check grows with the number of routes.
 	Routes bool
 }
 
@@ -75,9 +74,9 @@ func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 	return link, nil
 }
 
-// addLoopback6Route adds a route that lets replies to the node's ::1 enter through the bridge, as
-// route_localnet does for IPv4. Host ports at ::1 need it. If bridge-nf-call-ip6tables is on, the
-// kernel drops these replies nevertheless.
+// addLoopback6Route adds a route to ::1 through the bridge. With it, the node accepts replies to ::1 from the bridge,
+// as it does for IPv4 with route_localnet. Host ports at ::1 need it. If bridge-nf-call-ip6tables is on, the kernel
+// drops these replies nevertheless.
 func addLoopback6Route(h *netlink.Handle, link netlink.Link) error {
 	err := h.RouteAdd(loopback6Route(link))
 	if err != nil && !errors.Is(err, os.ErrExist) {
@@ -89,7 +88,7 @@ func addLoopback6Route(h *netlink.Handle, link netlink.Link) error {
 func loopback6Route(link netlink.Link) *netlink.Route {
 	return &netlink.Route{
 		LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(netip.IPv6Loopback(), 128)),
-		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Priority: 1024, // lower priority than the route of the loopback interface
+		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Priority: 1024, // a lower priority than that of the loopback interface's route
 	}
 }
 
@@ -224,9 +223,9 @@ func notABridge(link netlink.Link) error {
 	return fmt.Errorf("an interface of this name exists and is a %s: remove it, or choose another name", link.Type())
 }
 
-// checkFree returns an error if another interface already has the address. The kernel would accept
-// the address a second time, and the pods of both interfaces would be unreachable. If exclusive is
-// set, checkFree also returns an error if another interface has an address in the same network.
+// checkFree returns an error if another interface already has the address. The kernel would accept the same address on
+// both interfaces, and the pods behind both would be unreachable. If exclusive is set, checkFree also returns an error
+// if another interface has an address in the same network.
 func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
 	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

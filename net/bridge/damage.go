@@ -22,7 +22,7 @@ const (
 	FaultPort    = "port"
 )
 
-// A Fault is a part of a bridge that differs from the state after Ensure and Forward.
+// A Fault is a part of a bridge that is not as Ensure and Forward configure it.
 type Fault struct {
 	Kind string
 	Name string // the name of the link, address, route or sysctl
@@ -97,8 +97,8 @@ func forwarding(addresses []netip.Prefix) (out []netns.Sysctl) {
 	return out
 }
 
-// missingRoutes returns the missing routes of the bridge's addresses: to the network through the
-// bridge, to the address itself, and to ::1 for IPv6.
+// missingRoutes returns the missing routes of the bridge's addresses. Each address needs a route to its network
+// through the bridge, and a local route to itself. An IPv6 address also needs the route to ::1.
 func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netlink.Route, err error) {
 	index := link.Attrs().Index
 	for _, p := range c.Addresses {
@@ -166,8 +166,7 @@ func restoreRoutes(h *netlink.Handle, link netlink.Link, c Config) error {
 	return nil
 }
 
-// Unplugged returns those of the given interfaces that are not working ports of the bridge:
-// interfaces that are missing or down, and ports of another bridge.
+// Unplugged returns the given interfaces that are missing, that are down, or that are not ports of the bridge.
 func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	if len(ends) == 0 {
 		return nil, nil

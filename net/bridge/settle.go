@@ -15,9 +15,9 @@ import (
 // a millisecond. After addressTime, the pod starts anyway.
 const addressTime = time.Second
 
-// A watch waits for IPv6 addresses to become usable. When an address is added, the kernel only
-// records it. Later, a worker of the kernel enables reception and neighbour discovery for the
-// address, and finally announces a local route.
+// A watch waits for IPv6 addresses to become usable. When an address is added, the kernel only records it. Later, a
+// worker of the kernel enables reception and neighbour discovery for the address. Finally it sends a netlink message
+// about a local route to the address.
 type watch struct{ socket *nl.NetlinkSocket }
 
 // watchFor returns a watch for the addresses. Call it before the addresses are added. If none of
@@ -95,9 +95,8 @@ func localRoute(data []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// evaluateCarriers makes the kernel process the carrier changes of a port and its bridge at once,
-// which starts forwarding. Otherwise the kernel does it up to a second later, and packets are lost
-// until then.
+// evaluateCarriers makes the kernel process the carrier changes of a port and its bridge at once, which starts
+// forwarding. Without it, the kernel processes them up to a second later, and packets are lost until then.
 func evaluateCarriers(port, bridge string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -14,7 +14,7 @@ type Interface struct {
 	Index     int
 	Kind      string // bridge, vxlan, dummy, veth ...
 	Addresses []netip.Prefix
-	Users     int // the interfaces that are its ports or whose parent it is
+	Users     int // its ports, and the interfaces that have it as their parent
 	Port      bool
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// attachment is the request with which a sandbox was added to a network.
+// attachment is the CNI request that added a sandbox to a network.
 type attachment struct {
 	ID           string            `json:"id"`
 	NetNS        string            `json:"netns"`
@@ -129,8 +129,8 @@ func (s attachments) read(id string) (*attachment, error) {
 	return a, nil
 }
 
-// write stores an attachment durably. After a power loss, the addresses that plugins assigned are
-// still on disk, and only the attachment describes how to release them.
+// write stores an attachment durably. After a power loss, the addresses that plugins assigned are still on disk, and
+// they can be released only with the attachment.
 func (s attachments) write(a *attachment) error {
 	data, err := json.Marshal(a)
 	if err == nil {

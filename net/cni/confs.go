@@ -27,14 +27,14 @@ const (
 	maxFiles   = 1 << 10 // entries of a directory
 )
 
-// confs finds the CNI configuration in a directory: the first file by name that ends in .conf,
-// .conflist or .json. Each check costs a listing and a stat; a file is read only after a change. A
-// valid configuration stays active while its file is missing or invalid, because add-ons replace
-// their files while pods start.
+// confs finds the CNI configuration in a directory: the first file by name that ends in .conf, .conflist or .json.
+// Each check lists the directory and calls stat for the file. The file is read only after a change. A valid
+// configuration stays active while its file is missing or invalid, because add-ons replace their files while pods
+// start.
 type confs struct {
 	dir   string
 	check func(*libcni.NetworkConfigList) error // checks that the plugins exist, unless it is nil
-	all   bool                                  // do not ignore configurations of other programs, see OfAnother
+	all   bool                                  // also use configurations of other programs, see OfAnother
 	skip  bool                                  // skip files that cannot be used, see Network.fallsBack
 
 	mu   sync.Mutex

@@ -5,11 +5,11 @@
 //	                 \-> conflist: libcni --> cni/plugin (built-in types in this process,
 //	                                          others executed), if the directory has one
 //
-// The built-in network is installed only when it is used: bridge, nftables table and sysctls are
-// created for the first pod. When a conflist appears and its plugins exist, that configuration
-// takes over permanently. Sandboxes on the built-in network are then stale, and the plan replaces
-// them. Until the last one is gone (or half a minute has passed), no pod starts on the new network,
-// because the new network's bridge may have the same addresses:
+// The built-in network is installed only when it is used: bridge, nftables table and sysctls are created for the first
+// pod. When a conflist appears and its plugins exist, the node uses that configuration from then on (it takes over).
+// Sandboxes on the built-in network are then stale, and the plan replaces them. No pod starts on the new network until
+// the last of these sandboxes is gone, or half a minute has passed. The new network's bridge may have the same
+// addresses:
 //
 //	not installed --first pod--> installed --conflist--> pods leave --last, or 30 s--> conflist
 //	   '----------------------conflist--------------------------------------------------^
@@ -50,10 +50,9 @@
 // Changes that a pod with CAP_NET_ADMIN makes in its own namespace are not repaired while its
 // interface exists.
 //
-// route_localnet of the bridge is on only while a host port is open at 127.0.0.1, which needs it.
-// The rule that keeps pods from the node's own 127.0.0.1 is added before route_localnet is set, and
-// removed after it is cleared (package portmap). While the table is damaged and its repair has to
-// wait, route_localnet is off.
+// route_localnet of the bridge is on only while a host port is open at 127.0.0.1, which needs it. A rule drops packets
+// from pods to the node's own 127.0.0.1. It is added before route_localnet is set, and removed after route_localnet is
+// cleared (package portmap). route_localnet is off while the table is damaged and its repair is postponed.
 //
 // # Firewalls
 //

@@ -12,20 +12,19 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// foundation records the last successful call of ensure: the bridge's index and the time.
+// foundation contains the bridge's index and the time of the last successful call of ensure.
 type foundation struct {
 	index int
 	at    time.Time
 }
 
-// ensureFresh is the minimum time between two calls of ensure while pods start. The checks of
-// ensure take longer the more pods there are.
+// ensureFresh is the minimum time between two calls of ensure while pods start. The duration of its checks grows with
+// the number of pods.
 const ensureFresh = 5 * time.Second
 
-// Ready returns nil, or the reason why pods cannot get a network. While the built-in network is not
-// installed, it only checks. Otherwise it compares the sysctls whose changes the kernel does not
-// report, and retries failed repairs. If the kernel's notices are not being received, it checks and
-// repairs everything.
+// Ready returns nil, or the reason why pods cannot get a network. While the built-in network is not installed, it
+// changes nothing. Otherwise it compares the sysctls whose changes the kernel does not report, and retries failed
+// repairs. If the kernel's notices are not being received, it checks and repairs everything.
 func (n *Network) Ready() error {
 	n.all.RLock()
 	list, err := n.checkDirectory()
@@ -53,8 +52,7 @@ func (n *Network) Ready() error {
 	return err
 }
 
-// hasUnusedAddress reports whether the bridge has an address of a former pod CIDR that no pod uses any
-// more.
+// hasUnusedAddress reports whether the bridge has the address of a former pod CIDR that no pod uses any more.
 func (n *Network) hasUnusedAddress() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

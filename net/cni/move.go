@@ -24,12 +24,12 @@ const (
 	CNIOnly     Mode = "cni"      // without a CNI configuration there is no network
 )
 
-// moveTime is how long pods may take to leave the built-in network. After moveTime, the built-in
-// network is removed even if pods still use it, because until then no pod can start on the new
-// network: its bridge may have the same addresses.
+// moveTime is the maximum time that pods may stay on the built-in network after another network has taken over. Then
+// the built-in network is removed even if pods still use it. Before its removal, no pod can start on the new network,
+// because both bridges may have the same addresses.
 const moveTime = 30 * time.Second
 
-// errNotInitialized has the text of containerd's error, which tools and people search for.
+// errNotInitialized has the text of containerd's error, because tools and people search for it.
 var errNotInitialized = errors.New("cni plugin not initialized")
 
 // activeList returns the list that is used for pods, or nil for the built-in network.
@@ -45,8 +45,8 @@ func (n *Network) activeList(list *libcni.NetworkConfigList, err error) (*libcni
 	return nil, err
 }
 
-// checkDirectory reads the CNI directory and records when its network takes over. It returns the active list,
-// and the reason why pods cannot get a network from it.
+// checkDirectory reads the CNI directory and records whether its network has taken over. It returns the active list,
+// and the reason why the list cannot be used for pods, or nil.
 func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
 	list, err := n.plugins.confs.current()
 	n.report(list, err)
@@ -113,8 +113,8 @@ func (n *Network) Stale(id string) bool {
 	return moved && addresses != nil && n.isBuiltIn(addresses, id)
 }
 
-// isBuiltIn reports whether a sandbox is on the built-in network. A lease alone does not prove it:
-// after a loss of the lease store, an address may be leased to a sandbox of another network.
+// isBuiltIn reports whether a sandbox is on the built-in network. A lease alone does not prove that: after a loss of
+// the lease store, an address may be leased to a sandbox that is on another network.
 func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	if !addresses.Has(id) {
 		return false
@@ -123,8 +123,8 @@ func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	return a == nil && err == nil
 }
 
-// Admit returns the reason why no pod may get a network now, or nil. It differs from Ready while
-// pods move from the built-in network.
+// Admit returns the reason why no pod may get a network now, or nil. Its result differs from Ready only while pods
+// move from the built-in network to another one.
 func (n *Network) Admit() error {
 	list, err := n.checkDirectory()
 	if err == nil && list != nil && n.currentPhase().moving() {
@@ -171,9 +171,9 @@ func (n *Network) finishMove(force bool) (gone bool) {
 	return !n.currentPhase().installed
 }
 
-// withdraw removes the built-in network and returns the number of sandboxes that were on it. If
-// there are any, it does nothing unless force is set. Their leases stay until the sandboxes are
-// torn down, so that they still count as stale.
+// withdraw removes the built-in network and returns the number of sandboxes that were on it. If there are such
+// sandboxes, it removes nothing unless force is set. Their leases stay until the sandboxes are torn down, so that they
+// still count as stale.
 func (n *Network) withdraw(force bool) (left int, err error) {
 	n.all.Lock()
 	defer n.all.Unlock()
@@ -196,8 +196,8 @@ func (n *Network) withdraw(force bool) (left int, err error) {
 	return left, nil
 }
 
-// remove removes all objects of the built-in network. It removes the bridge last, because as long
-// as the bridge exists, there may be further objects.
+// remove removes all objects of the built-in network. It removes the bridge last, because an existing bridge shows
+// that the removal is incomplete.
 func (n *Network) remove() error {
 	veths, err := bridge.Ports(n.cfg.Host, n.cfg.Bridge)
 	errs := []error{err}

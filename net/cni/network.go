@@ -38,7 +38,7 @@ type Config struct {
 	Alone    bool           // the node is in no cluster; in mode Auto, configurations that cannot be used are skipped
 	ConfDir  string         // directory of CNI configurations
 	BinDirs  []string       // directories of CNI plugins
-	PodCIDRs []netip.Prefix // at most one per family; the default is 10.42.0.0/24
+	PodCIDRs []netip.Prefix // at most one for each IP family; the default is 10.42.0.0/24
 	Bridge   string         // default islet0
 	Hairpin  bool           // a pod's frames may be sent back to it
 	DataDir  string         // directory of the host ports, the CNI cache and the links to plugins
@@ -48,11 +48,11 @@ type Config struct {
 	// Changed, if it is not nil, is called by Run when sandboxes may be stale, or when waiting pods
 	// may be able to get a network. It must not block.
 	Changed func()
-	// Tell is called with events about the node, and Repaired with the kind of each repaired item.
-	// Both must not block, and both may be nil.
+	// Tell is called for each event about the node. Repaired is called with the kind of each repaired item. They must
+	// not block, and they may be nil.
 	Tell func(warning bool, reason, message string)
-	// Hold disables the repair of sandboxes' ports. It is set while a new version of the agent is
-	// on trial: an agent that runs in a wrong network namespace would move the pods there.
+	// Hold disables the repair of sandboxes' ports. It is set while a new version of the agent is on trial, because an
+	// agent in a wrong network namespace would move the veths of pods there.
 	Hold     bool
 	Repaired func(kind string)
 	// Sandbox returns the network namespace and the pod's name of a sandbox that an earlier process
@@ -217,7 +217,7 @@ func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSan
 	if err := validID(id); err != nil {
 		return err
 	}
-	n.tracker.removeWire(id) // so that no repair of the port starts now
+	n.tracker.removeWire(id) // prevents a repair of the port from now on
 	n.busy.Lock(id)
 	defer n.busy.Unlock(id)
 	n.all.RLock()

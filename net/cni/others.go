@@ -14,10 +14,9 @@ import (
 // their own containers, and of files that configure only a loopback interface.
 var othersFiles = regexp.MustCompile(`^([0-9]+-podman([-.].*)?|[0-9]+-crio[-.].*|nerdctl-.*|[0-9]+-loopback)\.(conf|conflist|json)$`)
 
-// OfAnother returns the name of the program that uses a configuration file for its own containers,
-// or "". networkPlugin auto ignores such files. OfAnother decides by the file's name. podman and
-// nerdctl can also create networks with names that users choose, and OfAnother recognizes these by
-// their content.
+// OfAnother returns the name of the program that uses a configuration file for its own containers, or "".
+// networkPlugin auto ignores such files. OfAnother recognizes files by their names. podman and nerdctl can also create
+// networks with names that users choose. OfAnother recognizes the files of these by their content.
 func OfAnother(path string) string {
 	name := filepath.Base(path)
 	if m := othersFiles.FindString(name); m != "" {
@@ -59,7 +58,6 @@ func Broken(path string) error {
 	return err
 }
 
-// fallsBack reports whether the built-in network is used instead of configurations that fail with
-// err. In a cluster it returns false, because the control plane expects the node on the configured
-// network.
+// fallsBack reports whether the node uses the built-in network instead of a configuration that fails with err. In a
+// cluster it returns false, because the control plane expects the node on the configured network.
 func (n *Network) fallsBack(err error) bool { return n.plugins.confs.skip && err != nil }

@@ -55,8 +55,8 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	return nil
 }
 
-// restore repairs the built-in network if sandboxes are on it. If another network has taken over,
-// it removes what is left of the built-in network. The caller holds all.
+// restore repairs the built-in network if sandboxes are on it. If another network has taken over, it removes the
+// remaining objects of the built-in network. The caller holds all.
 func (n *Network) restore(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.isBuiltIn(addresses, id) {

@@ -37,9 +37,9 @@ type pass struct {
 	fixed []item
 }
 
-// repair checks the given parts and repairs them. It returns the time of the next call and the
-// parts for it, and the reason why the network does not work now. If retry is set, it retries
-// failed repairs without their pause. It does nothing while the built-in network is not installed.
+// repair checks the given parts and repairs them. It returns the time of the next call, the parts to pass to it, and
+// the reason why the network does not work now, or nil. If retry is set, it retries failed repairs without their
+// pause. It does nothing while the built-in network is not installed.
 func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSet, err error) {
 	k := n.tracker
 	k.passing.Lock()
@@ -106,8 +106,7 @@ func (p *pass) schedule(at time.Time, part partSet) {
 	}
 }
 
-// retryUnchecked schedules another check of a part whose check failed, because the kernel sends no
-// further notice for it.
+// retryUnchecked schedules another check of a part whose check failed, because the kernel does not repeat its notice.
 func (p *pass) retryUnchecked(part partSet) {
 	k := p.n.tracker
 	if k.errs[part] == nil || p.again&part != 0 {
@@ -235,7 +234,7 @@ func (p *pass) ports(partSet) error {
 	out, err := bridge.Unplugged(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))
 	n.all.RUnlock()
 	if err != nil {
-		if bridge.NotFound(err) { // the repair of the bridge failed or is postponed, and has reported that
+		if bridge.NotFound(err) { // the method bridge has reported that its repair failed or is postponed
 			p.schedule(p.now.Add(firstPause), partPorts)
 			return nil
 		}
@@ -261,8 +260,8 @@ func (p *pass) ports(partSet) error {
 // errNamespaceGone is the error for a sandbox whose network namespace does not exist.
 var errNamespaceGone = errors.New("the network namespace of the sandbox is gone")
 
-// replug connects a sandbox to the bridge again, with the same addresses. It does nothing and
-// returns done = false if the sandbox is being set up or torn down.
+// replug connects a sandbox to the bridge again, with the same addresses. While the sandbox is being set up or torn
+// down, it does nothing and returns done = false.
 func (n *Network) replug(w wire) (done bool, err error) {
 	n.busy.Lock(w.id)
 	defer n.busy.Unlock(w.id)

@@ -30,14 +30,14 @@ const (
 const (
 	// freeRepairs is the number of immediate repairs before an item counts as contested.
 	freeRepairs = 5
-	// firstPause and longestPause bound the pauses between repairs of a contested item.
+	// firstPause and longestPause are the minimum and the maximum pause between two repairs of a contested item.
 	firstPause, longestPause = time.Second, 5 * time.Minute
 	// quietTime is how long an item must stay undamaged before its repairs are forgotten.
 	quietTime = 15 * time.Minute
 )
 
-// contest decides when an item may be repaired. Its pauses prevent a busy loop
-// between islet and a program that removes the item again and again:
+// contest decides when an item may be repaired. If another program removes the item again and again, repairs are
+// delayed by growing pauses, which prevents a busy loop:
 //
 //	intact --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
 //	  ^-----------------15 min without damage-----------'

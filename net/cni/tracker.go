@@ -16,12 +16,11 @@ const (
 	// gather is the time between the first notice and the repair, because one command causes
 	// several notices.
 	gather = 20 * time.Millisecond
-	// between is the minimum time between two repairs. betweenLooks is the minimum time between two
-	// checks if no notice was about the network itself.
+	// between is the minimum time between two repairs. betweenLooks is the minimum time between two checks if all
+	// notices were about objects of other programs.
 	between, betweenLooks = 200 * time.Millisecond, time.Second
-	// share is the ratio of the pause after a check to the check's duration. The pause is at most
-	// betweenLooks. Listing the tables of other programs takes long if they have thousands of
-	// chains and change them all the time.
+	// share is the ratio of the pause after a check to the check's duration, up to a pause of betweenLooks. Listing
+	// the tables of other programs takes long if they have thousands of chains and change them all the time.
 	share = 20
 	// reopen is the pause after an error before listening to the kernel again.
 	reopen = time.Second
@@ -310,7 +309,7 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 	due.Stop()
 	again.Stop()
 	var last, at time.Time // the end of the last repair; the time of the next one, or zero if none is due
-	var took time.Duration // duration of the last repair
+	var took time.Duration // the duration of the last repair
 	var held partSet       // the parts that timer again will check; checks of other parts do not stop the timer
 	var until time.Time    // when timer again fires
 	for {

@@ -124,8 +124,8 @@ func (n *Network) followDir(ctx context.Context) error {
 	defer due.Stop()
 	defer cut.Stop()
 	cut.Stop()
-	last, lastWhy, why := n.currentPhase(), "", "" // why is the reason why there is no network
-	var late time.Time                             // when the directory is checked even if changes continue; zero without a change
+	last, lastWhy, why := n.currentPhase(), "", "" // why is the last logged reason for having no network
+	var late time.Time                             // the time at which the directory is checked even if changes continue; zero if there is no change
 	changed := func() {
 		now := time.Now()
 		if late.IsZero() {

@@ -96,7 +96,7 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	}
 	addrs := make([]netip.Addr, len(ranges))
 	errs := make([]error, len(ranges))
-	var wg sync.WaitGroup // concurrently, so that both families are in one group commit
+	var wg sync.WaitGroup // concurrently, so that the store writes both families in one group commit
 	for i, r := range ranges {
 		if at := slices.IndexFunc(existing, r.contains); at >= 0 {
 			addrs[i] = existing[at]
@@ -115,8 +115,8 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	return addrs, nil
 }
 
-// take leases the next free address of a range. It marks the address as taken first, so that it
-// need not hold the mutex while the store commits.
+// take leases the next free address of a range. It marks the address as taken before the store commits, so that it
+// need not hold the mutex during the commit.
 func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip.Addr, error) {
 	for {
 		a.mu.Lock()
@@ -137,7 +137,7 @@ func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip
 			return addr, nil
 		case errors.Is(err, fs.ErrExist):
 			a.mu.Lock()
-			a.owner[addr] = "" // another, unknown owner has it; it stays taken until the leases are loaded again
+			a.owner[addr] = "" // the store has another owner, which is not known here; the address stays taken until the leases are loaded again
 			a.mu.Unlock()
 		default:
 			return addr, fmt.Errorf("lease %s: %w", addr, err) // the address stays taken until Release(owner)

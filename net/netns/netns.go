@@ -61,14 +61,14 @@ func (n NS) Do(f func() error) error {
 	}()
 	<-done
 	if panicked != nil {
-		panic(panicked) // panic in the caller's goroutine, so that the caller can recover
+		panic(panicked) // panic in the goroutine of the caller, which may recover
 	}
 	return result
 }
 
-// onThread runs f on the current goroutine's thread in the target namespace. If the thread cannot
-// be moved back, it stays locked to the goroutine. Then the thread ends with the goroutine, and no
-// other goroutine runs on it.
+// onThread moves the current goroutine's thread to the target namespace, runs f, and moves the thread back. If the
+// thread cannot be moved back, it stays locked to the goroutine. Then the thread ends with the goroutine, and no other
+// goroutine runs on it.
 func onThread(target *os.File, f func() error) error {
 	runtime.LockOSThread()
 	back, err := os.Open(own)
@@ -121,8 +121,8 @@ func (n NS) Set(values ...Sysctl) error {
 	return err
 }
 
-// Swap does the same as Set and returns the changed sysctls with their previous values, so that the
-// caller can restore them. It returns them after an error as well.
+// Swap does the same as Set, and returns the changed sysctls with their previous values, so that the caller can
+// restore them. If there is an error, it returns the sysctls that were changed before.
 func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {

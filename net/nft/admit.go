@@ -23,10 +23,10 @@ const admitted = "islet pod network"
 // replies or were sent to a host port. Other packets to a pod's own address remain subject to the
 // firewall. Admit returns the chains that it changed.
 //
-// An accept in one table does not override a drop in another, so the rules have to be in the
-// firewall's own chain. The rules help only against a policy. For a chain that drops packets by a
-// rule (firewalld), the bridge has to be in a trusted zone. iptables-legacy is not a part of
-// nftables, so Admit does not change it.
+// An accept in one table does not override a drop in another, so the rules have to be in the firewall's own chain. The
+// rules have an effect only if the chain drops packets by policy. For a chain that drops packets by a rule
+// (firewalld), the bridge has to be in a trusted zone. iptables-legacy is not a part of nftables, so Admit does not
+// change it.
 func Admit(ns netns.NS, bridge string) ([]string, error) {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -126,8 +126,8 @@ func device(key expr.MetaKey, name string) []expr.Any {
 	}
 }
 
-// matchReplies matches packets of connections that are established, related, or to a host port.
-// Each of these connections has one of the tested status bits.
+// matchReplies matches packets of connections that are established, related, or to a host port. The conntrack status
+// of each such connection has one of the tested bits.
 func matchReplies() []expr.Any {
 	const ipsSeenReply, ipsExpected, ipsDstNAT = 1 << 1, 1 << 0, 1 << 5
 	bits := binaryutil.NativeEndian.PutUint32(ipsSeenReply | ipsExpected | ipsDstNAT)

@@ -76,7 +76,7 @@ func (b builder) sets() sets {
 		byPort: &nftables.Set{Name: "by_port", IsMap: true, KeyType: nftables.MustConcatSetType(proto, port), DataType: value},
 	}
 	for i, set := range s.all() {
-		// The library's own counter for IDs is not safe for concurrent batches. An ID has to be
+		// IDs are assigned here, because the library's own counter is not safe for concurrent batches. An ID has to be
 		// unique only within its batch.
 		set.Table, set.ID = b.table, uint32(i+1)+16*b.family.proto
 	}
@@ -89,7 +89,7 @@ func (s sets) all() []*nftables.Set {
 
 // rebuild replaces the table.
 func (b builder) rebuild(t Table) error {
-	b.conn.AddTable(b.table) // so that DelTable cannot fail
+	b.conn.AddTable(b.table) // DelTable fails if there is no table
 	b.conn.DelTable(b.table)
 	b.conn.AddTable(b.table)
 	s := b.sets()
@@ -134,7 +134,7 @@ func without(a, b []nftables.SetElement) []nftables.SetElement {
 	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return there[key(e)] })
 }
 
-// inChunks calls do with at most elementsPerMessage elements at a time.
+// inChunks passes the elements to do, at most elementsPerMessage at a time.
 func (b builder) inChunks(
 	set *nftables.Set, elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error,
 ) error {
@@ -193,8 +193,8 @@ func (b builder) rule(chain *nftables.Chain, exprs ...expr.Any) {
 	b.conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: exprs})
 }
 
-// prefixes returns the elements of a set of prefixes. The set must not have overlapping prefixes,
-// so of two that overlap only the larger network is kept. Load reads the comments of the elements.
+// prefixes returns the elements of a set of prefixes. Because the elements of a set must not overlap, it omits a
+// prefix that is contained in another one. Load reads the comments of the elements.
 func prefixes(sources []Source) []nftables.SetElement {
 	sorted := slices.Clone(sources)
 	for i, s := range sorted {

@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// A Print is a fingerprint of all tables with one name in the kernel: of their chains and rules. Two
-// prints are equal only if no rule or chain was added, replaced or removed between them, and no
-// table was made dormant. The zero value matches no table that has rules.
+// A Print is a fingerprint of the kernel's tables with one name: of their chains and rules. Two prints are equal only
+// if no rule or chain was added, replaced or removed in between, and no table was made dormant. The zero value matches
+// no table that has rules.
 type Print string
 
 // PrintOf returns the print of the tables. The kernel numbers rules in the order of their creation,

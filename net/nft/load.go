@@ -108,7 +108,7 @@ func parseComment(e nftables.SetElement) (netip.Prefix, string, bool) {
 	return p, owner, ok && err == nil && !e.IntervalEnd
 }
 
-// dropUnusedNetworks removes the local networks that contain no address of another entry.
+// dropUnusedNetworks removes the local networks that contain neither a source nor the address of a port's pod.
 func (t *Table) dropUnusedNetworks() {
 	t.Local = slices.DeleteFunc(t.Local, func(p netip.Prefix) bool {
 		return !slices.ContainsFunc(t.Masquerade, func(s Source) bool { return p.Contains(s.Prefix.Addr()) }) &&

@@ -26,7 +26,7 @@ type Source struct {
 	Prefix netip.Prefix
 }
 
-// Port forwards a port of the node to a pod.
+// A Port is a port of the node that is forwarded to a pod.
 type Port struct {
 	Owner    string
 	Protocol uint8      // IPPROTO_TCP, _UDP or _SCTP
@@ -65,8 +65,8 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 	return c, func() { f.Close() }, nil
 }
 
-// Replace replaces the content of the tables named t.Name by that of t, in one transaction.
-// If t is empty for a family, Replace removes the family's table.
+// Replace replaces the tables named t.Name with the content of t, in one transaction. If t is empty for a family,
+// Replace removes the family's table.
 func Replace(ns netns.NS, t Table) error {
 	err := write(ns, t.Name, func(b builder) error {
 		part := t.forFamily(b.family)
@@ -84,9 +84,9 @@ func Replace(ns netns.NS, t Table) error {
 	return nil
 }
 
-// Change replaces the content from of existing tables by the content to. It writes only the
-// difference, in one transaction, which is a hundred times faster than Replace. The chains and
-// rules do not depend on the content. If writing the difference fails, Change calls Replace.
+// Change changes existing tables from one content to another. from must be their present content. It writes only the
+// difference, in one transaction, which is a hundred times faster than Replace. The chains and rules do not depend on
+// the content. If writing the difference fails, Change calls Replace.
 func Change(ns netns.NS, from, to Table) error {
 	var differs bool
 	for _, f := range []family{ip4, ip6} {
@@ -133,7 +133,7 @@ func write(ns netns.NS, name string, f func(builder) error) error {
 // Remove deletes the tables.
 func Remove(ns netns.NS, name string) error { return Replace(ns, Table{Name: name}) }
 
-// Exists reports whether the tables that t needs exist. It does not check their content.
+// Exists reports whether the kernel has a table for each family that has content in t. It does not check the content.
 func Exists(ns netns.NS, t Table) (bool, error) {
 	c, done, err := conn(ns)
 	if err != nil {

@@ -90,8 +90,8 @@ func (l *Listener) Close() {
 	}
 }
 
-// Run calls tell for each notice until ctx ends, and then closes the listener. It calls tell from
-// more than one goroutine. tell must not block.
+// Run passes each notice to tell until ctx ends. Then it closes the listener. tell must be safe for concurrent use and
+// must not block.
 func (l *Listener) Run(ctx context.Context, tell func(Notice)) error {
 	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ForgetFlows deletes the connection tracking entries of UDP flows to ports that were opened or
-// closed. A UDP flow has no end, so packets of a peer that continues to send would reach the old
-// receiver forever. If the kernel does not support the deletion, the flows time out.
+// ForgetFlows deletes the connection tracking entries of UDP flows to ports that were opened or closed. A UDP flow has
+// no end. While a peer continues to send, its packets would reach the old receiver. If the kernel does not support the
+// deletion, the flows time out.
 func ForgetFlows(ns netns.NS, ports []nft.Port) error {
 	udp := udpPorts{}
 	families := map[netlink.InetFamily]bool{}

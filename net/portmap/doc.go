@@ -6,6 +6,6 @@
 // A port is open on every address of the node, including 127.0.0.1, or only on HostIP. Other hosts,
 // the node itself and all pods, including the pod that serves it, can connect to it.
 //
-// If another program removed the table while the agent was down, it is restored from the files.
-// They need no fsync, because no pod survives a power loss.
+// If another program removed the table while the agent was down, it is restored from the files. The files need no
+// fsync, because no pod survives a power loss.
 package portmap

@@ -35,7 +35,7 @@ type Table struct {
 	networks []netip.Prefix
 	ports    map[string][]nft.Port
 	changed  uint64                // number of the last change
-	before   map[string][]nft.Port // by owner that changed since the last Sync: the ports in the kernel
+	before   map[string][]nft.Port // the ports in the kernel, for each owner that changed since the last Sync
 	whole    bool                  // the next Sync writes the complete table
 
 	flush   sync.Mutex
@@ -43,8 +43,8 @@ type Table struct {
 	print   nft.Print // the print after the last complete write
 }
 
-// New returns a table whose files are in dir. through is the interface to the pods; the table sets
-// its route_localnet if the ports need it. New reads and writes nothing.
+// New returns a table whose files are in dir. through is the interface to the pods. If the ports need route_localnet,
+// the table sets it for that interface. New reads and writes nothing.
 func New(ns netns.NS, name, through, dir string) *Table {
 	return &Table{
 		ns: ns, name: name, through: through, dir: dir,
@@ -242,7 +242,7 @@ func (t *Table) sync() error {
 	t.mu.Lock()
 	local = t.needsLocalnet() && t.changed == number
 	t.mu.Unlock()
-	if local { // if there is a newer change, its Sync sets route_localnet
+	if local { // after a newer change, the Sync for that change sets route_localnet
 		return SetLocalnet(t.ns, t.through, true)
 	}
 	return nil
@@ -272,7 +272,7 @@ func (t *Table) hasNetworks(ports []nft.Port) bool {
 	})
 }
 
-// takeContent returns the complete table and marks it as written.
+// takeContent returns the complete table and marks all changes as written.
 func (t *Table) takeContent() (nft.Table, uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -306,7 +306,7 @@ func (t *Table) damage() (table, local bool, err error) {
 	content, changing := t.content(), t.changed != t.flushed
 	want := localnet(t.through, t.needsLocalnet())
 	t.mu.Unlock()
-	if changing { // a Sync is pending, which writes the missing parts, or another check follows it
+	if changing { // a pending Sync writes the missing parts or is followed by another check
 		return false, false, nil
 	}
 	is, err := nft.PrintOf(t.ns, t.name)
@@ -356,8 +356,8 @@ func (t *Table) Repair() error {
 	return ForgetFlows(t.ns, ports)
 }
 
-// DisableLocalnet clears route_localnet of the interface while the table stays damaged, because the
-// rule that protects it may be missing. The next Sync writes the complete table and sets it again.
+// DisableLocalnet clears route_localnet of the interface while the table stays damaged, because the rule that protects
+// it may be missing. The next Sync writes the complete table and sets route_localnet again.
 func (t *Table) DisableLocalnet() error {
 	t.flush.Lock()
 	defer t.flush.Unlock()

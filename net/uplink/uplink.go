@@ -49,8 +49,8 @@ func New(cfg Config) *Uplink {
 // Changed receives a value when the connection may have changed.
 func (u *Uplink) Changed() <-chan struct{} { return u.changed }
 
-// Run listens to the kernel until ctx ends. After an error, Run logs it and tries again. That
-// suffices, because the callers that wait for Changed also poll.
+// Run listens to the kernel until ctx ends. It logs an error and tries again. Changes may be missed in between, but
+// the callers that wait for Changed also poll.
 func (u *Uplink) Run(ctx context.Context) error {
 	pause, logged := firstPause, ""
 	for {
@@ -72,7 +72,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, longestPause)
-		u.signal() // because changes during the pause were missed
+		u.signal() // Run misses changes during the pause
 	}
 }
 
@@ -193,7 +193,7 @@ func (u *Uplink) linkChanged(m syscall.NetlinkMessage) bool {
 	return !now.pods && now.running != before.running
 }
 
-// routeChanged reports whether a message is about a route that is not a pod's.
+// routeChanged reports whether a message is about a route that is not a route to a pod.
 func (u *Uplink) routeChanged(m syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofRtMsg {
 		return false

@@ -36,9 +36,8 @@ func (f finding) String() string {
 		f.advisory, f.program, f.pkg, f.module, f.version, fixed, f.advisory)
 }
 
-// check fails if an advisory of the snapshot is for a package that a program links, if a part of
-// the OCI runtime was not reviewed, or if the snapshot is older than maxAge. If maxAge is 0, the
-// snapshot may have any age.
+// check fails if a program links a package that has an advisory in the snapshot, if a part of the OCI runtime was not
+// reviewed, or if the snapshot is older than maxAge. A maxAge of 0 allows any age.
 func (c checker) check(ctx context.Context, maxAge time.Duration, programs []string) error {
 	dir, err := os.MkdirTemp("", "advisories")
 	if err != nil {
@@ -107,7 +106,7 @@ func readReviewed(file string) (map[string]string, error) {
 	return reasons, err
 }
 
-// eachLine calls do for each line of a file that is neither empty nor a comment.
+// eachLine passes the lines of a file to do, without empty lines and comments.
 func eachLine(file string, do func(line string) error) error {
 	f, err := os.Open(file)
 	if err != nil {

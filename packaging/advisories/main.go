@@ -6,9 +6,8 @@
 //	reviewed.txt: advisories that are harmless --+
 //	oci.txt: the parts of the OCI runtime, reviewed by hand --> check
 //
-// The snapshot has the advisories for the modules that were in the build at its time. The check
-// fails for a linked module that is not in the snapshot's list, and for an advisory for a linked
-// package that is not in reviewed.txt.
+// The snapshot contains the advisories for the modules that were in the build when it was taken. The check fails if a
+// linked module is not in the snapshot's list, or if a linked package has an advisory that is not in reviewed.txt.
 //
 //	advisories snapshot VERSION DIR     take a snapshot of the OSV files in DIR, those of golang.org/x/vulndb at VERSION
 //	advisories check [-max-age DAYS] PACKAGE...   check the programs that these packages make

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// partsFile lists the advisories for the parts of the OCI runtime. No offline database has them, so
-// they are reviewed by hand, for one version of each part.
+// partsFile lists the advisories for the parts of the OCI runtime. There is no offline database of them, so they are
+// reviewed by hand, for one version of each part.
 const partsFile = "oci.txt"
 
-// checkParts returns the number of reviewed advisories. It fails if the list of source packages has
-// a version of a part that was not reviewed, or if a patch is missing.
+// checkParts returns the number of reviewed advisories. It fails if a source package has a version that was not
+// reviewed, or if a patch is missing.
 //
 //	version NAME VERSION DATE            this version of NAME was reviewed on this day
 //	ID NAME patched FILE                 a patch of ours fixes it

@@ -43,8 +43,7 @@ const (
 	standard = "stdlib" // the database's name of the standard library
 )
 
-// takeSnapshot writes go.jsonl from the OSV files in dir, which are those of the module
-// golang.org/x/vulndb at version.
+// takeSnapshot writes go.jsonl. dir contains the OSV files of the module golang.org/x/vulndb in the given version.
 func (c checker) takeSnapshot(ctx context.Context, version, dir string) error {
 	taken, err := dayOf(version)
 	if err != nil {

@@ -30,9 +30,9 @@ type text struct {
 	of      []string // names of the files, as module and file
 }
 
-// writeNotices writes the licences of the programs' modules and of Go's library, each text once
-// with the files that contain it. It reads them from the modules in the linked versions, and
-// returns an error if a module has no licence.
+// writeNotices writes the licences of the programs' modules and of Go's library. It writes each text once, with the
+// names of the files that contain it. It reads the linked versions of the modules, and returns an error if a module
+// has no licence.
 func writeNotices(out io.Writer, programs []string) error {
 	modules := map[string]*debug.Module{}
 	for _, program := range programs {
@@ -66,8 +66,8 @@ func writeNotices(out io.Writer, programs []string) error {
 	return nil
 }
 
-// directories returns the directories of the modules and of Go, by their names with versions. It
-// downloads missing modules and compares the checksums with the build's.
+// directories returns the directories of the modules and of Go, by name and version. It downloads missing modules, and
+// compares their checksums with those of the build.
 func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	root, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {

@@ -66,7 +66,7 @@ func run(ref, out, entrypoint, arch string, files []string) error {
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err
 	}
-	partial := out + ".partial" // an importer that watches the folder must not read an incomplete archive, so rename the complete one
+	partial := out + ".partial" // Rename the complete archive, so that an importer that watches the folder never reads an incomplete one.
 	if err := tarball.WriteToFile(partial, tag, img); err != nil {
 		return err
 	}

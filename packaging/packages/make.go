@@ -24,7 +24,7 @@ type build struct {
 	when                    time.Time
 }
 
-// A pack describes one package independently of its kind (deb or rpm).
+// A pack describes one package of either kind (deb or rpm).
 type pack struct {
 	name, summary, text string
 	depends             []string // the required packages of the same version
@@ -237,8 +237,8 @@ func docType(kind string) string {
 	return files.TypeFile
 }
 
-// namesProgram reports whether a file contains the path of the program, which has to be replaced in
-// packages.
+// namesProgram reports whether a file contains the path of the program. Packages install it at another path, which has
+// to be written to the file.
 func namesProgram(e Entry) bool {
 	return e.Type == "init" || strings.HasSuffix(e.Path, ".service") || strings.HasSuffix(e.Path, ".conf")
 }

@@ -15,8 +15,9 @@ import (
 //go:embed scripts lintian
 var scriptFiles embed.FS
 
-// moments are the conditions under which a script of a package manager has something to do. Each
-// kind has its own arguments: https://www.debian.org/doc/debian-policy/ch-maintainerscripts.html
+// moments contains, for each kind of package, the shell conditions with which a maintainer script recognizes an
+// installation, an upgrade or a removal. Each kind has its own arguments:
+// https://www.debian.org/doc/debian-policy/ch-maintainerscripts.html
 // https://docs.fedoraproject.org/en-US/packaging-guidelines/Scriptlets/
 var moments = map[string]map[string]string{
 	"deb": {
@@ -33,9 +34,9 @@ var moments = map[string]map[string]string{
 	},
 }
 
-// placed is the directory in a deb from which a script installs the settings. They are not
-// conffiles, because dpkg prompts for a conffile that already exists with another content, and
-// fails without an answer.
+// placed is the directory in a deb that contains the settings. A script copies them to /etc. The settings are not
+// conffiles, because dpkg prompts for a conffile that already exists with another content, and fails if nobody
+// answers.
 const placed = "/usr/share/islet"
 
 // settings returns a shell variable with the package's settings and the SHA-256 of the shipped
@@ -55,8 +56,8 @@ func (b build) settings(name, kind string, table []Entry) (string, error) {
 	return text + "'\n", nil
 }
 
-// scripts adds the maintainer scripts to a package. They are the same for deb and rpm, except for
-// the moments and the settings.
+// scripts adds the maintainer scripts to a package. The scripts for deb and rpm differ only in these conditions and in
+// the settings.
 func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) error {
 	settings, err := b.settings(name, kind, table)
 	if err != nil {
@@ -77,7 +78,7 @@ func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) e
 		}
 		*field = filepath.Join(dir, when)
 		text := "#!/bin/sh\nset -e\n\n" + strings.ReplaceAll(moments[kind][when], "NAME", name) + "\n\n"
-		if when != "before" { // no file of the package is installed before
+		if when != "before" { // no file of the package exists before the installation
 			text += settings + string(common) + "\n"
 		}
 		text += string(body)

@@ -30,7 +30,7 @@ func places(kind string) map[string]string {
 	return map[string]string{
 		"{bin}": "/usr/bin", "{lib}": "/usr/lib", "{share}": "/usr/share", "{zsh}": zsh,
 		"{units}": "/usr/lib/systemd/system", "{presets}": "/usr/lib/systemd/system-preset", "{sysctl}": "/usr/lib/sysctl.d",
-		"{init}": "/usr/share/islet/openrc", // a script moves it to its place on a system with OpenRC
+		"{init}": "/usr/share/islet/openrc", // on a system with OpenRC, a script moves it to /etc/init.d
 	}
 }
 

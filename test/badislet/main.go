@@ -49,7 +49,7 @@ func main() {
 	inTest, isTest := strings.CutPrefix(how, "test")
 	switch testing := len(os.Args) == 2 && os.Args[1] == "self-test"; {
 	case len(os.Args) == 2 && os.Args[1] == child:
-		time.Sleep(time.Hour) // longer than any test, because islet has to end it
+		time.Sleep(time.Hour) // longer than any test; islet has to end it
 	case testing && isTest && inTest == "other":
 		fmt.Println("islet 9.9.9 can run here")
 	case testing && !isTest:
@@ -60,7 +60,7 @@ func main() {
 }
 
 func fail(how, what string) {
-	n, _ := strconv.Atoi(what) // some faults have no number
+	n, _ := strconv.Atoi(what) // an error means that the fault has no number
 	switch how {
 	case "crash":
 		panic("this agent crashes")
@@ -102,10 +102,10 @@ func fail(how, what string) {
 	case "blind":
 		panic(syscall.Exec(what, append(os.Args, "--pod-manifest-path="), os.Environ()))
 	}
-	time.Sleep(time.Hour) // this is the fault; if the process waited for a channel, Go would end it as a deadlock
+	time.Sleep(time.Hour) // the fault is that the process hangs; if it waited for a channel, Go would end it because of the deadlock
 }
 
-// eat allocates the given MiB, or all memory without a number.
+// eat allocates the given number of MiB, or all memory if the number is 0.
 func eat(mib int) {
 	var kept [][]byte
 	for i := 0; mib == 0 || i < mib; i++ {

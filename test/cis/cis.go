@@ -25,7 +25,7 @@ type Node struct {
 	ConfigFile string // empty if there is none
 	Args       []string
 	Kubelet    Kubelet
-	// Ask requests a path of the kubelet API without credentials. It is nil if the API has no port.
+	// Ask sends a request without credentials to a path of the kubelet API. It is nil if the API has no port.
 	Ask func(path string) (status int, err error)
 	// Ciphers are the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
 	Ciphers []string
@@ -56,7 +56,7 @@ type Check struct {
 	Look     func(*Node) error
 }
 
-// proxy is the path of the kubeconfig of kubeadm's kube-proxy if it ran outside a pod.
+// proxy is the path of the kubeconfig that kube-proxy would use outside a pod.
 const proxy = "/var/lib/kube-proxy/kubeconfig"
 
 // strong lists the cipher suites that the benchmark recommends.
@@ -65,8 +65,8 @@ var strong = []string{
 	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
 }
 
-// Table returns the checks of the section. For a recommendation that a person has to judge, the
-// check tests the node's behaviour if the configuration alone does not answer it.
+// Table returns the checks of the section. The benchmark leaves some recommendations to a person's judgement. Their
+// checks inspect the configuration or, if it does not suffice, the node's behaviour.
 func Table() []Check {
 	return []Check{
 		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.files(0o600, n.Units...) }},
@@ -112,7 +112,7 @@ func Table() []Check {
 		{"4.2.9", "the kubelet API is served by TLS alone", (*Node).tls},
 		{"4.2.10", "the client's certificate is renewed", func(n *Node) error {
 			if n.Kubeconfig == "" {
-				return nil // it has none
+				return nil // it has no such file
 			}
 			return want("rotateCertificates", n.Kubelet.RotateCertificates, true)
 		}},
@@ -166,8 +166,8 @@ func (n *Node) existing(files ...string) (out []string) {
 	return out
 }
 
-// each calls look for each of the files, which must exist. It skips an empty name, which stands for
-// a file that this node does not need.
+// each passes the files, which must exist, to look. It skips an empty name, which means that this node does not need
+// the file.
 func (n *Node) each(look func(fs.FileInfo) error, files []string) error {
 	var errs []error
 	for _, f := range files {
@@ -218,8 +218,8 @@ func (n *Node) anonymous() error {
 	return nil
 }
 
-// clients checks the authority for client certificates. A node in no cluster has no authority and
-// accepts no client.
+// clients checks the authority for client certificates. A node without a cluster has no authority and accepts no
+// client.
 func (n *Node) clients() error {
 	if n.Kubeconfig == "" {
 		return n.anonymous()

@@ -42,8 +42,8 @@ func Install(t testing.TB, m *machine.Machine, args ...string) {
 	m.Run("env", append([]string{"DESTDIR=/", "sh", to + "/install.sh"}, args...)...)
 }
 
-// PidsLimit returns the lowest limit of processes that the node has set for a container's process:
-// the limit of its cgroup or of a parent cgroup below top. It returns 0 if there is none.
+// PidsLimit returns the lowest limit of processes for a container's process: the limit of its cgroup, or of a parent
+// cgroup below top. It returns 0 if there is none.
 func PidsLimit(t testing.TB, pid int, top string) (least int64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))

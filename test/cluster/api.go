@@ -64,8 +64,8 @@ func Name(t testing.TB) string {
 	return strings.Trim(name[:min(len(name), 50)], "-")
 }
 
-// Namespace creates a namespace for the test, and removes it when the test ends. Its pods run only
-// on the test's node.
+// Namespace creates a namespace for the test, and removes it when the test ends. The namespace's pods run only on the
+// test's node.
 func (c *Cluster) Namespace(t testing.TB) string {
 	t.Helper()
 	ctx, name := t.Context(), Name(t)
@@ -207,14 +207,14 @@ func (c *Cluster) ApproveServing(t testing.TB, node string) {
 	}
 }
 
-// BootstrapKubeconfig returns the kubeconfig with which a new node requests its credentials, from
-// the API server or through a proxy's address.
+// BootstrapKubeconfig returns the kubeconfig with which a new node requests its credentials. server is the address of
+// the API server or of a proxy.
 func (c *Cluster) BootstrapKubeconfig(server string) string {
 	return c.kubeconfig(server, "token: "+c.token)
 }
 
-// NodeKubeconfig returns the kubeconfig that an administrator writes for a node whose credentials
-// have become invalid: the present CA and a client certificate from Certificate.
+// NodeKubeconfig returns the kubeconfig that an administrator writes for a node whose credentials have become invalid.
+// It contains the present CA and a client certificate from Certificate.
 func (c *Cluster) NodeKubeconfig(certificate string) string {
 	pair := base64.StdEncoding.EncodeToString([]byte(certificate))
 	return c.kubeconfig(gateway+":6443", fmt.Sprintf("client-certificate-data: %[1]s, client-key-data: %[1]s", pair))

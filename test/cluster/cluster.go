@@ -34,7 +34,7 @@ type Cluster struct {
 	procs map[string]*machine.Process
 
 	mu    sync.Mutex // guards the following fields
-	cable int        // number of cables so far, so that no name of an interface is used twice
+	cable int        // number of cables so far; it makes the names of interfaces unique
 	hosts int        // number of addresses of machines so far
 	ports int        // number of ports of proxies so far
 }
@@ -52,7 +52,7 @@ func Main(m *testing.M) {
 	machine.Main()
 	code := m.Run()
 	if shared.Cluster != nil {
-		shared.host.Halt() // its namespaces and all its processes end with it
+		shared.host.Halt() // the control plane's namespaces and processes end with this process
 	}
 	os.Exit(code)
 }
@@ -119,7 +119,7 @@ func build() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// kubeadmConfig is a configuration with which kubeadm's phases need no access to the internet.
+// kubeadmConfig is kubeadm's configuration. With it, kubeadm's phases need no access to the internet.
 const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}

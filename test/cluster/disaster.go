@@ -10,8 +10,8 @@ import (
 // A Backup is a snapshot of etcd's data.
 type Backup struct{ dir string }
 
-// Backup copies etcd's data while etcd is stopped, which is too short for most nodes to notice. The
-// copy is removed when the test ends.
+// Backup stops etcd, copies its data and starts it again. Most nodes do not notice this, because it takes little time.
+// The copy is removed when the test ends.
 func (c *Cluster) Backup(t testing.TB) Backup {
 	t.Helper()
 	b := Backup{dir: dir + "/backup-" + Name(t)}
@@ -81,7 +81,7 @@ func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	if err != nil {
 		t.Fatalf("replace the CA: %v", err)
 	}
-	// It contains the former CA, and is created only if it does not exist.
+	// The file contains the former CA, and is created only if it does not exist.
 	c.Kubectl(t, "-n", "kube-public", "delete", "configmap", "cluster-info")
 	if err := c.allowJoin(); err != nil {
 		t.Fatalf("replace the CA: %v", err)

@@ -40,7 +40,7 @@ func (c *Cluster) ip(pid int, lines ...string) error {
 	if pid == 0 {
 		pid = c.host.Pid()
 	}
-	// It does not enter the host's PID namespace, because a pid in a line is one of this process's
+	// It does not enter the host's PID namespace, because the PIDs in the commands are those of this process's
 	// namespace.
 	cmd := exec.Command("nsenter", "-t", strconv.Itoa(pid), "-n", "ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n"))
@@ -57,7 +57,7 @@ type Link struct {
 
 	c      *Cluster
 	mac    string
-	port   string // this side's interface while the machine is on
+	port   string // the control plane's interface of the cable while the machine is on
 	cut    bool
 	silent bool
 }
@@ -73,9 +73,9 @@ func (c *Cluster) Plug(m *machine.Machine) *Link {
 	return l
 }
 
-// Wire connects two running machines by a cable and returns their addresses at its ends. It is
-// needed because the control plane's network forwards nothing between machines. The first machine
-// gets a new cable when it boots again.
+// Wire connects two running machines by a cable and returns their addresses at its ends. Without it, the machines
+// cannot communicate, because the control plane's network forwards nothing between them. The first machine gets a new
+// cable when it boots again.
 func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 	t.Helper()
 	addrA, addrB = "10.98.0.1", "10.98.0.2"
@@ -129,8 +129,7 @@ func (l *Link) Cut(t testing.TB) {
 	l.set(t, "down")
 }
 
-// Silence drops every packet in both directions without a signal to either side, so connections
-// stay half open.
+// Silence drops every packet in both directions. Neither side is notified, so connections stay half open.
 func (l *Link) Silence(t testing.TB) {
 	t.Helper()
 	l.silent = true

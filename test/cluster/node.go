@@ -20,15 +20,15 @@ type Node struct {
 	t testing.TB
 }
 
-// Node boots a machine with a cable and the test image, named after the test. Its files make islet
-// bootstrap at its start. server is the address of the API server or of a Proxy; if it is empty,
-// the node uses the API server's own address.
+// Node boots a machine with a cable and the test image, named after the test. The machine has a bootstrap kubeconfig,
+// so islet registers the node when it starts. server is the address of the API server or of a Proxy. If server is
+// empty, the node uses the API server's own address.
 func (c *Cluster) Node(t testing.TB, server string) *Node {
 	t.Helper()
 	if server == "" {
 		server = gateway + ":6443"
 	}
-	t.Cleanup(func() { c.forget(t, Name(t)) }) // after everything else, because a running agent would register again
+	t.Cleanup(func() { c.forget(t, Name(t)) }) // the last cleanup, because a running agent would register the Node again
 	m := machine.New(t, Name(t))
 	n := &Node{Machine: m, Link: c.Plug(m), c: c, t: t}
 	m.InstallImage()
@@ -59,9 +59,8 @@ rotateCertificates: true
 	return n
 }
 
-// Guest returns the pid of a process whose network contains the API server. It is for a test that
-// creates a machine itself, as the node with the test's name. The node is removed when the test
-// ends.
+// Guest is for a test that creates its machine itself, such as a virtual machine. It returns the PID of a process in
+// the network of the API server. When the test ends, the Node with the test's name is removed.
 func (c *Cluster) Guest(t testing.TB) (pid int) {
 	t.Helper()
 	t.Cleanup(func() { c.forget(t, Name(t)) })
@@ -82,7 +81,7 @@ func (n *Node) Flags() []string {
 		"--cert-dir=" + n.Disk + "/pki", "--node-ip=" + n.Addr}
 }
 
-// Start starts islet and waits until it answers, whether it is connected or not.
+// Start starts islet and waits until it answers. It does not wait for a connection to the API server.
 func (n *Node) Start(extra ...string) { n.t.Helper(); n.StartAgent(append(n.Flags(), extra...)...) }
 
 // Join starts islet and waits until its Node is ready.

@@ -25,7 +25,7 @@ func Former() bool { return os.Getenv("CONTROL_PLANE") == "1.36" }
 // startAPIServer starts the API server with the flags of kubeadm's manifest.
 func (c *Cluster) startAPIServer() error {
 	pki := dir + "/pki/"
-	var former []string // beta in 1.36, and off
+	var former []string // beta in 1.36, and off by default
 	if Former() {
 		former = []string{"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
 			"--runtime-config=certificates.k8s.io/v1beta1=true"}
@@ -99,8 +99,8 @@ func (c *Cluster) startControllers() error {
 		"--bind-address=127.0.0.1", "--leader-elect=false")
 }
 
-// StopAPIServer kills the API server. Connections end, and new ones are refused. When the test
-// ends, the API server is started again, unless the test has done it.
+// StopAPIServer kills the API server. Connections end, and new ones are refused. When the test ends, the API server is
+// started again if it is not running.
 func (c *Cluster) StopAPIServer(t testing.TB) {
 	t.Helper()
 	c.halt("kube-apiserver")

@@ -19,9 +19,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A Proxy forwards requests of nodes to the API server. It authenticates nodes by their client
-// certificates and sends their names to the API server as an aggregating front proxy does. So a
-// node sees no difference until a test makes the proxy fail.
+// A Proxy forwards requests of nodes to the API server. It authenticates nodes by their client certificates and sends
+// their names to the API server as an aggregating front proxy does. So for a node, the proxy behaves like the API
+// server until a test makes it fail.
 type Proxy struct {
 	Addr string // the address that nodes use instead of the API server's
 
@@ -91,8 +91,8 @@ func (c *Cluster) Proxy(t testing.TB) *Proxy {
 	return p
 }
 
-// speakFor adds the node's name, from its certificate, to the request. It does not change a request
-// with a token, which the API server authenticates.
+// speakFor adds the node's name, which is in its certificate, to the request. It does not change a request with a
+// token, because the API server authenticates the token.
 func speakFor(r *httputil.ProxyRequest) {
 	for name := range r.Out.Header {
 		if strings.HasPrefix(name, "X-Remote-") {
@@ -163,7 +163,7 @@ func (p *Proxy) date(r *http.Response) error {
 	return nil
 }
 
-// Ahead sets the server's clock ahead, so that the nodes' own clocks look slow to them.
+// Ahead sets the clock of the proxy's responses ahead, so that the nodes' own clocks seem to be slow.
 func (p *Proxy) Ahead(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,8 +184,7 @@ func (p *Proxy) Heal() {
 	p.status, p.retry, p.delay, p.ahead = 0, 0, 0, 0
 }
 
-// Requests returns the number of requests since the last call, by method, path and
-// the object that is selected, and their sum.
+// Requests returns the numbers of requests since the last call, by method, path and selected object, and their sum.
 func (p *Proxy) Requests() (by map[string]int, sum int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

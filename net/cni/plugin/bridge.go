@@ -178,8 +178,8 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 	return onBridge, nil
 }
 
-// ensure creates the bridge and adds its addresses. If the bridge has another address in the same
-// network, ensure returns an error, or removes the address if forceAddress is set.
+// ensure creates the bridge and adds its addresses. If the bridge has another address in the same network, ensure
+// removes that address if forceAddress is set, and otherwise returns an error.
 func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge.Link, err error) {
 	var conflict error
 	c := bridge.Config{Name: b.Bridge, Addresses: gateways, MTU: b.MTU, Promisc: b.Promisc}

@@ -27,6 +27,6 @@
 // [], {}). So a configuration is never applied only in part. Keys with a slash belong to other
 // programs and are ignored.
 //
-// The nftables rules of bridge and portmap are in the table islet_cni, with the owners in comments.
-// This state is in the kernel, so it is the same for every process.
+// The nftables rules of bridge and portmap are in the table islet_cni. The comments of its elements contain their
+// owners. This state is in the kernel, so all processes share it.
 package plugin

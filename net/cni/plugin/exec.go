@@ -23,7 +23,7 @@ const (
 	maxOutput = 1 << 20           // maximum size of a plugin's result in bytes
 	maxMemory = 4 << 20           // maximum memory for the decoded result in bytes
 	maxError  = 4 << 10           // maximum number of bytes of its stderr in an error message
-	patience  = 5 * time.Second   // how long to wait until its pipes are closed after the context has ended
+	patience  = 5 * time.Second   // the maximum time from the end of the context until its pipes are closed
 	builtin   = "islet-built-in:" // prefix of the paths that stand for built-in types
 )
 
@@ -61,7 +61,7 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 	env := map[string]string{}
 	for _, v := range environ {
 		key, value, _ := strings.Cut(v, "=")
-		env[key] = value // the last one counts
+		env[key] = value // the last value applies
 	}
 	if env["CNI_COMMAND"] == "VERSION" {
 		var out bytes.Buffer

@@ -20,17 +20,15 @@ import (
 const hostLocalDir = "/var/lib/cni/networks"
 
 func hostLocalActions() actions {
-	// An IPAM plugin receives the configuration of the calling plugin, so every field has to be
-	// allowed.
+	// An IPAM plugin receives the configuration of the plugin that calls it, so every field has to be allowed.
 	return actions{
 		fields: "*", add: hostLocalAdd, del: hostLocalDel,
 		check: hostLocalCheck, gc: hostLocalGC, status: hostLocalStatus,
 	}
 }
 
-// withLeases calls use with the lease directory of the call's network, and locks the directory
-// meanwhile. The directory has upstream's format: a file for each address, and one for each range
-// with the last assigned address.
+// withLeases locks the lease directory of the call's network and passes it to use. The directory has upstream's
+// format: a file for each address, and one for each range with the last assigned address.
 func withLeases(c *call, use func(p *pool, s *disk.Store) error) error {
 	p, err := c.pool()
 	if err != nil {

@@ -30,7 +30,7 @@ type Request struct {
 	Exec    invoke.Exec // runs the IPAM plugin
 }
 
-// actions implements a plugin type. A nil function means that the command has nothing to do.
+// actions implements a plugin type. If a function is nil, its command succeeds without doing anything.
 type actions struct {
 	fields string // the additional configuration fields of this type; * allows any
 	add    func(context.Context, *call) (*current.Result, error)
@@ -185,8 +185,8 @@ func (c *call) mine(l string) bool { return l == c.label() }
 
 func (c *call) label() string { return label(c.conf.Name, c.Args.ContainerID, c.Args.IfName) }
 
-// stale returns a function that reports whether GC has to remove the entries with a label: those of
-// this network whose attachment is not valid any more.
+// stale returns a function that reports whether GC has to remove the entries with a label. It has to if the label
+// belongs to this network and its attachment is not valid any more.
 func (c *call) stale() func(l string) bool {
 	valid := map[string]bool{}
 	for _, a := range c.conf.ValidAttachments {

@@ -87,7 +87,7 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	if err := errors.Join(err, taken); err != nil {
 		return nil, err
 	}
-	if err := localnet(c.Host, ports); err != nil { // only after the rule that protects it
+	if err := localnet(c.Host, ports); err != nil { // after the rule that protects it has been added
 		return nil, err
 	}
 	return previous, portmap.ForgetFlows(c.Host, ports)
@@ -108,8 +108,8 @@ func localnet(host netns.NS, ports []nft.Port) error {
 	return nil
 }
 
-// unlocalnet clears route_localnet on the interfaces to pods of the ports in gone, except
-// interfaces that the ports in stay still need.
+// unlocalnet clears route_localnet on the interfaces to the pods of the ports in gone. It skips interfaces that the
+// ports in stay need.
 func unlocalnet(host netns.NS, gone, stay []nft.Port) error {
 	names, err := interfaces(host, gone)
 	if err != nil || len(names) == 0 {
@@ -129,8 +129,7 @@ func unlocalnet(host netns.NS, gone, stay []nft.Port) error {
 	return nil
 }
 
-// interfaces returns the names of the node's interfaces to pods, for the ports that need
-// route_localnet.
+// interfaces returns the names of the node's interfaces to the pods of those ports that need route_localnet.
 func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -148,7 +147,7 @@ func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 		if err != nil || len(routes) == 0 {
 			return nil, fmt.Errorf("portmap: no route to %s: %w", a, err)
 		}
-		if routes[0].Gw != nil { // a route through a gateway: not an interface of a pod
+		if routes[0].Gw != nil { // the route leads through a gateway, so the interface is not that of a pod
 			continue
 		}
 		link, err := h.LinkByIndex(routes[0].LinkIndex)

@@ -53,7 +53,7 @@ func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 		var mu sync.Mutex
 		want := map[netip.Addr]string{}
 		for i := range 64 {
-			addr := netip.AddrFrom4([4]byte{10, 42, 0, byte(2 + i/2)}) // for each address there are two owners that try to get it
+			addr := netip.AddrFrom4([4]byte{10, 42, 0, byte(2 + i/2)}) // two owners try to get each address
 			wg.Go(func() {
 				owner := fmt.Sprint("pod", i)
 				switch err := s.AddLease(ctx, addr, owner); {
@@ -102,8 +102,8 @@ type Memory struct {
 	mu     sync.Mutex
 	leases map[netip.Addr]string
 
-	// Fail, if it is not nil, is called before each change, and its error is returned. If After is
-	// set, the change is made nevertheless, as if only the reply had been lost.
+	// Fail, if it is not nil, is called before each change, and its error is returned. If After is set, Memory makes
+	// the change nevertheless, as if only the reply had been lost.
 	Fail  func(op string) error
 	After bool
 }

@@ -68,11 +68,11 @@ func driverImages() map[string]image {
 	}
 }
 
-// htdocs is the folder in which the specs of web servers move files.
+// htdocs is the folder in which specs of web servers rename files.
 const htdocs = "/usr/local/apache2/htdocs"
 
-// nmeter replaces an applet that Debian's busybox does not have. It prints the time of day once,
-// with milliseconds, as the specs need it.
+// nmeter replaces an applet that Debian's busybox does not have. It prints the time of day once, with milliseconds,
+// which suffices for the specs.
 const nmeter = `#!/bin/bash
 t=$EPOCHREALTIME
 TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
@@ -82,8 +82,8 @@ TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 // busybox.
 var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
-// programsOf are the additional layers: for each path in the image, the program in
-// the folder of the suites.
+// programsOf contains the additional layers. A layer maps a path in the image to the name of a program in the folder
+// of the suites.
 var programsOf = map[string]map[string]string{
 	"servers": {"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"},
 	"devices": {"sampledeviceplugin": "sample-device-plugin"},
@@ -272,7 +272,7 @@ func pause(t testing.TB, busybox string) map[string][]byte {
 	return r.files()
 }
 
-// libraries returns the shared libraries of a program, and those that glibc loads for name lookups.
+// libraries returns the shared libraries of a program, and the libraries that glibc loads for name lookups.
 func libraries(t testing.TB, program string) (out []string) {
 	t.Helper()
 	said, err := exec.Command("ldd", program).Output()

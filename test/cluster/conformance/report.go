@@ -60,7 +60,7 @@ func (r results) add(run []report, problem func(name, text string)) (wanted, lef
 		for _, s := range part.SpecReports {
 			isSpec, name := s.LeafNodeType == "It", s.name()
 			if !isSpec {
-				name = s.LeafNodeType // nodes that run before or after all specs
+				name = s.LeafNodeType // setup and cleanup nodes are not specs
 			}
 			switch state := s.State; {
 			case s.Failure.Message == cutOff:

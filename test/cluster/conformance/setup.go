@@ -20,9 +20,9 @@ type named struct {
 
 func (n named) Name() string { return n.TB.Name() + n.suffix }
 
-// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods
-// of each node reach pods of the other node and the API server's host. join makes a node join the
-// cluster with its own flags.
+// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods of each node reach
+// pods of the other node and the API server's host. join starts islet on a node with the node's flags, and waits until
+// it has joined the cluster.
 func start(t *testing.T, dir string, set map[string]image, join func(*cluster.Node)) (*cluster.Cluster, []*cluster.Node) {
 	t.Helper()
 	c := cluster.Start(t)
