@@ -125,7 +125,7 @@ func (n *Network) followDir(ctx context.Context) error {
 	defer cut.Stop()
 	cut.Stop()
 	last, lastWhy, why := n.currentPhase(), "", "" // why is the last logged reason for having no network
-	var late time.Time                             // the time at which the directory is checked even if changes continue; zero if there is no change
+	var late time.Time                             // the latest time of the next check; zero if nothing has changed
 	changed := func() {
 		now := time.Now()
 		if late.IsZero() {

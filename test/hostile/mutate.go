@@ -15,7 +15,7 @@ var podsJSON []byte
 // are only slightly invalid.
 type Mutator struct {
 	pods   []any
-	donors map[string][]any // by the path of a field without indexes: the values that it has in some pod
+	donors map[string][]any // the values of each field in the pods, by the field's path without indexes
 	keys   map[string][]string
 }
 

@@ -42,7 +42,7 @@ type Machine struct {
 	agent *Agent
 
 	mu  sync.Mutex
-	ran map[string]bool // by ID of a container that Pods has returned: whether the power was cut since then
+	ran map[string]bool // whether the power was cut since Pods returned a container, by the container's ID
 }
 
 // New returns a machine that is off. The binary under test is $ISLET_BIN, or else bin/islet of this

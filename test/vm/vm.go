@@ -1,7 +1,6 @@
-// Package vm boots whole virtual machines for tests: systemd or OpenRC as init, pure
-// cgroup v2, a real kernel and file system on a block device, all in software
-// emulation. Killing the emulator is a power cut, after which the disk has lost
-// some of what was not flushed.
+// Package vm boots whole virtual machines for tests: systemd or OpenRC as init, pure cgroup v2, a real kernel and file
+// system on a block device, all in software emulation. Killing the emulator is a power cut: the disk loses some of the
+// data that was not flushed.
 //
 //	base.sh --> base image --copy--> disk <--NBD-- emulator <--commands-- VM
 //	New --> Boot --> Run(command) ... --> PowerCut or Reboot --> Boot ...

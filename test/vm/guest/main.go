@@ -24,7 +24,8 @@ const patience = 30 * time.Minute
 // pulse is the interval of the empty lines.
 const pulse = 5 * time.Second
 
-// most is the maximum size of the output in an Answer, which contains the end of longer output.
+// most is the maximum size of the output in an Answer. If the output of a command is longer, the Answer contains its
+// end.
 const most = 8 << 20
 
 const ports = "/dev/vport*p1" // ports of virtio-serial; the number depends on the kernel
