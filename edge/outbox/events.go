@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,9 +25,7 @@ import (
 const (
 	component = "kubelet" // source of the events; it is a kubelet's, so that the filters of users work
 
-	maxEvents    = 1024 // maximum number of events in memory: four for each of 250 pods; the oldest are dropped
-	perObject    = 25   // budget of each object for distinct or repeated events that are sent at once
-	refill       = 5 * time.Minute
+	maxEvents    = 1024             // maximum number of events in memory: four for each of 250 pods; the oldest are dropped
 	recentEvents = 20               // maximum number of events that Recent returns
 	repeatEvery  = 5 * time.Second  // minimum interval between updates of an event's count
 	similar      = 10 * time.Minute // window for events of an object that differ only in their message
@@ -64,10 +61,10 @@ type Events struct {
 	failing bool          // the last write has failed
 
 	mu       sync.Mutex
-	kept     []*record                   // oldest first
-	byObject map[types.UID][]*record     // the events in kept, by object
-	removed  []string                    // names of dropped events that the store still has
-	objects  map[types.UID]*rate.Limiter // budgets, by object
+	kept     []*record               // oldest first
+	byObject map[types.UID][]*record // the events in kept, by object
+	removed  []string                // names of dropped events that the store still has
+	budgets  map[budgetKey]*rate.Limiter
 	names    int64
 	seq      int64 // sequence number of the newest event
 	dropped  int
@@ -84,7 +81,7 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	}
 	e := &Events{
 		EventsConfig: c, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		byObject: map[types.UID][]*record{}, objects: map[types.UID]*rate.Limiter{},
+		byObject: map[types.UID][]*record{}, budgets: map[budgetKey]*rate.Limiter{},
 	}
 	if c.Store != nil {
 		if err := e.load(context.Background()); err != nil {
@@ -145,13 +142,14 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 		key.message = ""
 		message = combined + message
 	}
-	affordable := e.spendBudget(about.UID, now)
+	affordable := e.spendBudget(budgetKey{about.UID, eventType}, now)
 	same := e.byObject[key.uid]
 	if i := slices.IndexFunc(same, func(r *record) bool { return r.key == key }); i >= 0 {
 		r := same[i]
+		pending := r.told != r.count && !r.overBudget // a pending event is sent with its newest count
 		r.count++
 		r.lastSecond, r.message = second, message
-		r.last, r.overBudget = now, !affordable
+		r.last, r.overBudget = now, !affordable && !pending
 		e.seq++
 		r.seq = e.seq
 		e.remove(r)
@@ -207,19 +205,6 @@ func (e *Events) countSimilar(key eventKey, now time.Time) (n int) {
 		}
 	}
 	return n
-}
-
-// spendBudget takes one event from the budget of an object. It reports whether the budget was not empty.
-func (e *Events) spendBudget(uid types.UID, now time.Time) bool {
-	b, ok := e.objects[uid]
-	if !ok {
-		if len(e.objects) > maxEvents { // a full budget need not be kept
-			maps.DeleteFunc(e.objects, func(_ types.UID, b *rate.Limiter) bool { return b.TokensAt(now) >= perObject })
-		}
-		b = rate.NewLimiter(rate.Every(refill), perObject)
-		e.objects[uid] = b
-	}
-	return b.AllowN(now, 1)
 }
 
 // Recent returns the last events of an object, with the oldest first.

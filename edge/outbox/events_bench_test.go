@@ -31,6 +31,6 @@ func BenchmarkEventsOfMany(b *testing.B) {
 	for b.Loop() {
 		start(i)
 		i++
-		clear(e.objects)
+		clear(e.budgets)
 	}
 }

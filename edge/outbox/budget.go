@@ -1,0 +1,49 @@
+package outbox
+
+import (
+	"maps"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The values of client-go's event correlator, which a kubelet uses.
+const (
+	budgetBurst  = 25              // number of events that are sent at once for one budgetKey
+	budgetRefill = 5 * time.Minute // time after which a budget gets one more event
+
+	// maxBudgets is the number of budgets at which unused ones are removed. At most maxEvents budgets are in use.
+	maxBudgets = 2 * maxEvents
+)
+
+// A budgetKey identifies the budget of one object for one type of event. Normal events therefore do not use up
+// the budget of the object's warnings.
+type budgetKey struct {
+	uid  types.UID
+	kind string // v1.EventTypeNormal or v1.EventTypeWarning
+}
+
+// spendBudget takes one event from a budget. It reports whether the budget was not empty. The caller must hold mu.
+func (e *Events) spendBudget(key budgetKey, now time.Time) bool {
+	b, ok := e.budgets[key]
+	if !ok {
+		e.removeBudgets(now)
+		b = rate.NewLimiter(rate.Every(budgetRefill), budgetBurst)
+		e.budgets[key] = b
+	}
+	return b.AllowN(now, 1)
+}
+
+// removeBudgets removes full budgets and the budgets of objects without events in memory, if there are
+// maxBudgets. The caller must hold mu.
+func (e *Events) removeBudgets(now time.Time) {
+	if len(e.budgets) < maxBudgets {
+		return
+	}
+	used := map[budgetKey]bool{}
+	for _, r := range e.kept {
+		used[budgetKey{r.key.uid, r.key.kind}] = true
+	}
+	maps.DeleteFunc(e.budgets, func(key budgetKey, b *rate.Limiter) bool { return !used[key] || b.TokensAt(now) >= budgetBurst })
+}
