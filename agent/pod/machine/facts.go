@@ -100,7 +100,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	if swap := a.c.Machine.swap; swap > 0 {
 		f.Info.Swap = &v1.NodeSwapStatus{Capacity: &swap}
 	}
-	f.RuntimeHandlers, f.Images = rt.handlers, rt.images
+	f.RuntimeHandlers, f.Features, f.Images = rt.handlers, rt.features, rt.images
 	f.NotReady = a.c.NotReady(ctx)
 	pressures := a.c.Machine.Pressures()
 	f.MemoryPressure, f.DiskPressure, f.PIDPressure = slices.Contains(pressures, v1.NodeMemoryPressure),
@@ -121,6 +121,7 @@ const webSockets = "ExtendWebSocketsToKubelet"
 type engine struct {
 	version  string
 	handlers []v1.NodeRuntimeHandler
+	features *v1.NodeFeatures // nil if the runtime reports none
 	images   []v1.ContainerImage
 }
 
@@ -132,9 +133,11 @@ func (a *Reporter) runtime(ctx context.Context) engine {
 		return a.last
 	}
 	now := engine{version: v.RuntimeName + "://" + v.RuntimeVersion}
-	if now.handlers, err = a.runtimeHandlers(ctx); err != nil {
+	st, err := a.c.Runtime.Status(ctx, &cri.StatusRequest{})
+	if err != nil {
 		return a.last
 	}
+	now.handlers, now.features = runtimeHandlers(st), nodeFeatures(st)
 	if now.images, err = a.nodeImages(ctx); err != nil {
 		return a.last
 	}
@@ -144,18 +147,23 @@ func (a *Reporter) runtime(ctx context.Context) engine {
 
 // runtimeHandlers lists the handlers that a RuntimeClass can specify, with their features.
 // https://kubernetes.io/docs/reference/node/node-status/ and KEP-3857
-func (a *Reporter) runtimeHandlers(ctx context.Context) ([]v1.NodeRuntimeHandler, error) {
-	st, err := a.c.Runtime.Status(ctx, &cri.StatusRequest{})
-	if err != nil {
-		return nil, err
-	}
+func runtimeHandlers(st *cri.StatusResponse) []v1.NodeRuntimeHandler {
 	out := make([]v1.NodeRuntimeHandler, 0, len(st.RuntimeHandlers))
 	for _, h := range st.RuntimeHandlers {
 		out = append(out, v1.NodeRuntimeHandler{Name: h.Name, Features: &v1.NodeRuntimeHandlerFeatures{
 			RecursiveReadOnlyMounts: new(h.Features.GetRecursiveReadOnlyMounts()), UserNamespaces: new(h.Features.GetUserNamespaces()),
 		}})
 	}
-	return out, nil
+	return out
+}
+
+// nodeFeatures returns the features of the runtime that do not depend on a handler (KEP-3619), or nil if the runtime
+// reports none.
+func nodeFeatures(st *cri.StatusResponse) *v1.NodeFeatures {
+	if st.GetFeatures() == nil {
+		return nil
+	}
+	return &v1.NodeFeatures{SupplementalGroupsPolicy: new(st.GetFeatures().GetSupplementalGroupsPolicy())}
 }
 
 // reportedIPs returns the addresses that the Node reports. With an external cloud provider and without --node-ip it

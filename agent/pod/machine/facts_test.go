@@ -95,3 +95,16 @@ func TestThrottles(t *testing.T) {
 		t.Errorf("found %v", got)
 	}
 }
+
+// TestNodeFeatures checks that the Node reports supplementalGroupsPolicy if the runtime reports features.
+func TestNodeFeatures(t *testing.T) {
+	if f := nodeFeatures(&cri.StatusResponse{}); f != nil {
+		t.Errorf("%+v", f)
+	}
+	for _, can := range []bool{true, false} {
+		f := nodeFeatures(&cri.StatusResponse{Features: &cri.RuntimeFeatures{SupplementalGroupsPolicy: can}})
+		if f == nil || f.SupplementalGroupsPolicy == nil || *f.SupplementalGroupsPolicy != can {
+			t.Errorf("%t: %+v", can, f)
+		}
+	}
+}
