@@ -78,6 +78,7 @@ type Network struct {
 	phase
 	found   foundation
 	tracker *tracker
+	missing *missingFiles
 }
 
 // New validates the configuration. It changes nothing on the node.
@@ -117,6 +118,7 @@ func New(cfg Config) (*Network, error) {
 		poked:   make(chan struct{}, 1),
 		cidrs:   cfg.PodCIDRs,
 		tracker: newTracker(),
+		missing: newMissingFiles(),
 		ports:   portmap.New(cfg.Host, tableName, cfg.Bridge, filepath.Join(cfg.DataDir, "ports")),
 		plugins: newPlugins(cfg),
 	}, nil
@@ -167,7 +169,11 @@ func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	if err := n.Admit(); err != nil {
 		return nil, err
 	}
-	return n.plugins.setup(ctx, list, id, path, cfg)
+	addrs, err := n.plugins.setup(ctx, list, id, path, cfg)
+	if err != nil {
+		n.missing.note(err)
+	}
+	return addrs, err
 }
 
 func (n *Network) setupBuiltIn(

@@ -101,16 +101,26 @@ func (w *dirWatch) close() {
 	}
 }
 
-// Run watches the CNI directory, moves the node from the built-in network to a network that is
-// configured there, and repairs the built-in network. It returns when ctx ends.
+// Run watches the CNI directory and the files that plugins miss, moves the node from the built-in network to a
+// network that is configured in the directory, and repairs the built-in network. It returns when ctx ends.
 func (n *Network) Run(ctx context.Context) error {
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
 		n.repairLoop(ctx)
 	}()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		n.missing.run(ctx, func() {
+			if n.cfg.Changed != nil {
+				n.cfg.Changed()
+			}
+		}, n.cfg.Log)
+	}()
 	err := n.followDir(ctx)
 	<-kept
+	<-watched
 	return err
 }
 

@@ -15,6 +15,9 @@ const (
 	retryMin = time.Second // after a failed operation other than a pull
 	retryMax = time.Minute
 
+	// sandboxRetryMax is the largest wait after the runtime could not run a sandbox, such as without a network.
+	sandboxRetryMax = 10 * time.Second
+
 	sandboxPause = time.Second // prevents a pod whose sandbox fails at once from using the whole CPU
 
 	// PullFirst is the maximum delay after the first failed pull, as in a kubelet. The actual delay is a random part
@@ -42,6 +45,10 @@ func CrashDelay(streak uint32, most time.Duration) time.Duration {
 
 // RetryDelay returns the delay after n consecutive failures of an operation other than a pull.
 func RetryDelay(n int) time.Duration { return doubling(retryMin, retryMax, n) }
+
+// SandboxRetryDelay returns how long to wait after n consecutive failures of the runtime to run a sandbox. The cause
+// is usually a network that another pod of the node brings up, so the wait is short.
+func SandboxRetryDelay(n int) time.Duration { return doubling(retryMin, sandboxRetryMax, n) }
 
 func doubling(first, most time.Duration, n int) time.Duration {
 	return min(first<<min(max(n-1, 0), 6), most)

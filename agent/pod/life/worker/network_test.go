@@ -84,3 +84,22 @@ func TestNetworkIsAnotherOne(t *testing.T) {
 		}
 	})
 }
+
+// TestSandboxRetry checks that a pod whose sandbox cannot be run is retried after at most 10 s, and at once when the
+// network may be back. Other failures of the step keep the longer back-off.
+func TestSandboxRetry(t *testing.T) {
+	for reason, most := range map[string]time.Duration{
+		plan.FailedCreatePodSandBox: 10 * time.Second, plan.NetworkNotReady: 10 * time.Second, plan.FailedMount: time.Minute,
+	} {
+		f := failure(20, plan.Action{Op: plan.RunSandbox}, problem(reason, "why"))
+		if wait := f.Retry.Sub(f.At); wait != most {
+			t.Errorf("%s: %v", reason, wait)
+		}
+		w := worker{life: newLife()}
+		w.life.failed[plan.Key{Op: plan.RunSandbox}] = f
+		w.forgetMended()
+		if len(w.life.failed) != 0 {
+			t.Errorf("%s: waits although the network may be back", reason)
+		}
+	}
+}

@@ -79,6 +79,9 @@ func failure(n int, a plan.Action, err error) plan.Failure {
 	}
 	if p, ok := errors.AsType[*Problem](err); ok {
 		f.Reason = p.Reason
+		if a.Op == plan.RunSandbox && (p.Reason == plan.FailedCreatePodSandBox || p.Reason == plan.NetworkNotReady) {
+			f.Retry = f.At.Add(plan.SandboxRetryDelay(n))
+		}
 		if !p.Retry.IsZero() {
 			f.Retry = p.Retry
 		}
@@ -105,7 +108,7 @@ func (w *worker) forgetExternal() {
 	maps.DeleteFunc(w.life.failed, func(_ plan.Key, f plan.Failure) bool {
 		switch f.Reason {
 		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady,
-			plan.CreateContainerConfigError:
+			plan.FailedCreatePodSandBox, plan.CreateContainerConfigError:
 			return true
 		}
 		return false

@@ -1,0 +1,161 @@
+package cni
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	maxMissing    = 16              // maximum number of missing files; further ones replace the oldest
+	maxPathLength = 1 << 10         // maximum length of the path of a missing file, in bytes
+	maxErrorText  = 16 << 10        // the rest of a longer error text of a plugin is ignored, in bytes
+	missingTime   = 2 * time.Minute // time until a file that no plugin names again is forgotten
+)
+
+// missingPattern matches the error text of a plugin that needs a file which another program writes, such as flannel's
+// "open /run/flannel/subnet.env: no such file or directory".
+var missingPattern = regexp.MustCompile(`(/[^\s:"'` + "`" + `]+): (?:connect: )?no such file or directory`)
+
+// missingFiles waits by inotify for files that CNI plugins name as missing. Without such a file it uses no inotify
+// instance and no timer.
+//
+//	Setup fails --note(error)--> paths --run--> inotify on the nearest directory --file exists--> appeared
+type missingFiles struct {
+	noted chan struct{} // capacity 1
+
+	mu    sync.Mutex
+	paths []missingFile // oldest first
+}
+
+type missingFile struct {
+	path  string
+	until time.Time
+}
+
+func newMissingFiles() *missingFiles { return &missingFiles{noted: make(chan struct{}, 1)} }
+
+// note adds the file that the error of a plugin names as missing, if there is one.
+func (m *missingFiles) note(err error) {
+	text := err.Error()
+	found := missingPattern.FindStringSubmatch(text[:min(len(text), maxErrorText)])
+	if found == nil {
+		return
+	}
+	path := filepath.Clean(found[1])
+	if len(path) > maxPathLength || strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/") {
+		return // inotify reports no files that the kernel makes
+	}
+	m.mu.Lock()
+	m.paths = slices.DeleteFunc(m.paths, func(f missingFile) bool { return f.path == path })
+	m.paths = append(m.paths, missingFile{path, time.Now().Add(missingTime)})
+	m.paths = m.paths[max(0, len(m.paths)-maxMissing):]
+	m.mu.Unlock()
+	select {
+	case m.noted <- struct{}{}:
+	default:
+	}
+}
+
+// take removes the files that exist and those whose time is over. It returns the number of files that exist, and the
+// files that are still missing.
+func (m *missingFiles) take() (appeared int, waiting []missingFile) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	m.paths = slices.DeleteFunc(m.paths, func(f missingFile) bool {
+		_, err := os.Lstat(f.path)
+		if err == nil {
+			appeared++
+		}
+		return err == nil || !now.Before(f.until)
+	})
+	return appeared, slices.Clone(m.paths)
+}
+
+// run calls appeared when a missing file exists. It returns when ctx ends.
+func (m *missingFiles) run(ctx context.Context, appeared func(), log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.noted:
+		}
+		if err := m.await(ctx, appeared); err != nil {
+			log.Warn("cannot watch for a file that a CNI plugin needs; pods that wait for it are retried later", "error", err)
+		}
+	}
+}
+
+// await watches until no file is missing any more. Its checks are settleTime apart, so that a directory with much
+// traffic costs little.
+func (m *missingFiles) await(ctx context.Context, appeared func()) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	check, pending := time.NewTimer(settleTime), true
+	defer check.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.noted:
+		case e := <-watcher.Events:
+			if e.Op == fsnotify.Chmod {
+				continue
+			}
+		case <-watcher.Errors: // events were lost
+		case <-check.C:
+			pending = false
+			n, waiting := m.take()
+			if n > 0 {
+				appeared()
+			}
+			if len(waiting) == 0 {
+				return nil
+			}
+			if changed, err := watchNearest(watcher, waiting); err != nil {
+				return err
+			} else if !changed {
+				check.Reset(max(time.Until(waiting[0].until), settleTime))
+				continue
+			}
+		}
+		if !pending { // after a new watch too: the file may have been made just before it
+			check.Reset(settleTime)
+			pending = true
+		}
+	}
+}
+
+// watchNearest makes the watcher watch the nearest existing directory of each file, and no other one. It reports
+// whether it added a watch.
+func watchNearest(watcher *fsnotify.Watcher, files []missingFile) (changed bool, err error) {
+	dirs := map[string]bool{}
+	for _, f := range files {
+		dirs[nearest(filepath.Dir(f.path))] = true
+	}
+	for _, old := range watcher.WatchList() {
+		if !dirs[old] {
+			_ = watcher.Remove(old) // fails if the directory is gone, together with its watch
+		}
+		delete(dirs, old)
+	}
+	for dir := range dirs {
+		if err := watcher.Add(dir); err != nil && !os.IsNotExist(err) {
+			return false, err
+		}
+		changed = true
+	}
+	return changed, nil
+}

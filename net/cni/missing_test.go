@@ -1,0 +1,82 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMissingFileAppears checks that a file that a plugin names as missing is noticed as soon as it exists, also if
+// its directories are made later, and that nothing is watched afterwards.
+func TestMissingFileAppears(t *testing.T) {
+	for name, sub := range map[string]string{"in a directory": "subnet.env", "in new directories": "flannel/net/subnet.env"} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), sub)
+			m, appeared := newMissingFiles(), make(chan struct{}, 8)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				m.run(ctx, func() { appeared <- struct{}{} }, slog.New(slog.DiscardHandler))
+			}()
+			m.note(fmt.Errorf(`plugin type="flannel" failed (add): loadFlannelSubnetEnv failed: open %s: no such file or directory`, path))
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte("FLANNEL_MTU=1450"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-appeared:
+			case <-time.After(missingTime / 2):
+				t.Fatal("the file was not noticed")
+			}
+			if _, waiting := m.take(); len(waiting) != 0 {
+				t.Error(waiting)
+			}
+			cancel()
+			<-ended
+		})
+	}
+}
+
+// TestMissingFiles checks which paths are read from errors of plugins, and that their number and length are bounded.
+func TestMissingFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"open /run/flannel/subnet.env: no such file or directory. Check the pod":    "/run/flannel/subnet.env",
+		"stat /var/lib/calico/nodename: no such file or directory: check that":      "/var/lib/calico/nodename",
+		"dial unix /var/run/cilium/cilium.sock: connect: no such file or directory": "/var/run/cilium/cilium.sock",
+		`"/run/../run/x/y": no such file or directory`:                              "",
+		"open /run/a/../b: no such file or directory":                               "/run/b",
+		"open /proc/1/ns/net: no such file or directory":                            "",
+		"open /sys/class/net/eth9: no such file or directory":                       "",
+		"open relative: no such file or directory":                                  "",
+		"permission denied": "",
+		"open /" + strings.Repeat("x", 2*maxPathLength) + ": no such file or directory": "",
+		strings.Repeat("x", maxErrorText) + " /run/late: no such file or directory":     "",
+	} {
+		m := newMissingFiles()
+		m.note(errors.New(text))
+		got := ""
+		for _, f := range m.paths {
+			got += f.path
+		}
+		if got != want {
+			t.Errorf("%.80s: %q, not %q", text, got, want)
+		}
+	}
+	m := newMissingFiles()
+	for i := range 10 * maxMissing {
+		m.note(fmt.Errorf("open /missing/%d: no such file or directory", i))
+		m.note(errors.New("open /missing/again: no such file or directory"))
+	}
+	if len(m.paths) != maxMissing {
+		t.Errorf("%d paths", len(m.paths))
+	}
+}
