@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -185,5 +186,16 @@ func ociError(bundle string, err error) string {
 	if msg == "" {
 		return err.Error()
 	}
-	return errors.Join(errors.New(strings.TrimSpace(msg))).Error()
+	return runcPhrase(strings.TrimSpace(msg))
+}
+
+// notInPath matches crun's error about a command that is in no directory of $PATH.
+var notInPath = regexp.MustCompile("executable file `([^`]*)` not found in \\$PATH(?:: No such file or directory)?")
+
+// runcPhrase replaces crun's error about a missing command by that of runc. Programs look for runc's phrase
+// "executable file not found in $PATH" in the statuses of containers.
+func runcPhrase(msg string) string {
+	return notInPath.ReplaceAllStringFunc(msg, func(found string) string {
+		return fmt.Sprintf("exec: %q: executable file not found in $PATH", notInPath.FindStringSubmatch(found)[1])
+	})
 }

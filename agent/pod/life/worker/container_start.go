@@ -65,12 +65,12 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 		PodSandboxId: sb.ID, Config: cfg, SandboxConfig: sandbox,
 	})
 	if err != nil {
-		return problem(plan.CreateContainerError, "create container %s: %w", ctr.Name, err)
+		return problem(plan.CreateContainerError, "%w", err) // the runtime names the container
 	}
 	tell := teller{e.cfg.Events, in.Want, ctr.Name}
 	tell.normal(eventCreated, "Container created")
 	if _, err := e.cfg.Runtime.StartContainer(ctx, &api.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
-		return problem(plan.RunContainerError, "start container %s: %w", ctr.Name, err)
+		return problem(plan.RunContainerError, "%w", err)
 	}
 	tell.normal(eventStarted, "Container started")
 	if err := e.cfg.Links.Link(pod, ctr.Name, made.ContainerId, filepath.Join(sandbox.LogDirectory, cfg.LogPath)); err != nil {

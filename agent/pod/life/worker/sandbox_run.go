@@ -53,7 +53,7 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 		return problem(plan.FailedCreatePodSandBox, "%w", err)
 	}
 	if _, err := e.cfg.Runtime.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler}); err != nil {
-		return problem(plan.FailedCreatePodSandBox, "run the sandbox: %w", err)
+		return problem(plan.FailedCreatePodSandBox, "%w", err) // an event adds a kubelet's words
 	}
 	return nil
 }
