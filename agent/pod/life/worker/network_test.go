@@ -97,7 +97,7 @@ func TestSandboxRetry(t *testing.T) {
 		}
 		w := worker{life: newLife()}
 		w.life.failed[plan.Key{Op: plan.RunSandbox}] = f
-		w.forgetMended()
+		w.forgetExternal()
 		if len(w.life.failed) != 0 {
 			t.Errorf("%s: waits although the network may be back", reason)
 		}
