@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -142,7 +141,7 @@ func LoadWith(args []string, readSent func(Dirs) (*Sent, error)) (*Config, []Not
 	if err != nil {
 		return nil, nil, err
 	}
-	edge, err := loadEdge(own, first.Flags.EdgeConfig, received)
+	edge, edgeDoc, err := loadEdge(own, first.Flags.EdgeConfig, received)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,8 +158,8 @@ func LoadWith(args []string, readSent func(Dirs) (*Sent, error)) (*Config, []Not
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
 	}
 	small := suit(&c.Kubelet, memory("/proc/meminfo"), func(field string) bool { return given(field, fs, docs) })
-	if err := errors.Join(append(errs, validate(&s)...)...); err != nil {
-		return nil, nil, err
+	if errs = append(errs, validate(&s)...); len(errs) > 0 {
+		return nil, nil, nameFiles(errs, fs, docs, edgeDoc)
 	}
 	s.KubeletConfiguration = c.Kubelet
 	c.flags, c.files = fs.values(), own
@@ -180,25 +179,27 @@ func given(path string, fs flagSet, docs []document) bool {
 	return found
 }
 
-func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, error) {
+// loadEdge returns the EdgeConfiguration, and the document that it comes from, which is empty without one.
+func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, document, error) {
 	var e EdgeConfiguration
 	var doc document
 	if file != "" {
 		var err error
 		if doc, err = readDocument(own, file, EdgeAPIVersion, EdgeKind, &e); err != nil {
-			return e, err
+			return e, doc, err
 		}
 		absolute(e.paths(), filepath.Dir(doc.file))
 	}
 	if sent != nil && len(sent.Edge) > 0 {
 		ours := e
 		e = EdgeConfiguration{}
-		if _, err := sent.decodeOver(sent.Edge, EdgeAPIVersion, EdgeKind, ours, &e, "edge."); err != nil {
-			return e, err
+		var err error
+		if doc, err = sent.decodeOver(sent.Edge, EdgeAPIVersion, EdgeKind, ours, &e, "edge."); err != nil {
+			return e, doc, err
 		}
 	}
 	setEdgeDefaults(&e)
-	return e, nil
+	return e, doc, nil
 }
 
 // mergeGates adds the feature gates in the files to those of the flags. A gate that a flag sets

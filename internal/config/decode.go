@@ -37,6 +37,7 @@ func (e *FileError) Error() string {
 type document struct {
 	file string // absolute
 	json []byte
+	text []byte // the source, YAML or JSON
 }
 
 // readDocument reads a YAML or JSON file and decodes it strictly into v. A duplicate or unknown
@@ -52,7 +53,7 @@ func readDocument(own *ownFiles, file, apiVersion, kind string, v any) (document
 		return document{}, fmt.Errorf("read configuration: %w", err)
 	}
 	doc, err := decode(file, data, apiVersion, kind, v)
-	return document{file: file, json: doc}, err
+	return document{file, doc, data}, err
 }
 
 func decode(file string, data []byte, apiVersion, kind string, v any) ([]byte, error) {

@@ -120,7 +120,7 @@ func FuzzKubeletConfiguration(f *testing.F) {
 		}
 		c, errs := derive(&s)
 		_ = append(errs, validate(&s)...)
-		notices(c, newFlagSet(&s), []document{{"f", doc}})
+		notices(c, newFlagSet(&s), []document{{file: "f", json: doc}})
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/configuration.md")
+var update = flag.Bool("update", false, "write docs/configuration.md and the table in SECURITY.md")
 
 const referenceFile = "../../docs/configuration.md"
 

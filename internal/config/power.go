@@ -17,7 +17,8 @@ const (
 )
 
 // Binding is the version of the list of fields that belong to the node. A configuration that was
-// accepted under an earlier version keeps its meaning: see Sent.Binding.
+// accepted under an earlier version keeps its meaning: see Sent.Binding. Increase Binding if a field that existed before
+// is added to the list. A new field does not need it, because no earlier configuration contains the field.
 const Binding = 1
 
 // powers returns the fields that belong to the node because they give power over it. A change back

@@ -40,7 +40,7 @@ func TestEveryFieldIsSorted(t *testing.T) {
 			at = at[:i]
 		}
 		if found != 1 {
-			t.Errorf("%s is sorted %d times: name it in powers or local if whoever sets it gains anything, else in Free with why", leaf, found)
+			t.Errorf("%s is sorted %d times: name it in powers() if it gives power over the node, in local() if it differs per machine, else in Free() with the reason", leaf, found)
 		}
 	}
 	for f := range sorted {

@@ -104,7 +104,7 @@ func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, pref
 		return out, err
 	}
 	reflect.ValueOf(v).Elem().SetZero()
-	return document{name, doc}, json.Unmarshal(merged, v)
+	return document{name, doc, data}, json.Unmarshal(merged, v)
 }
 
 // relative returns an error for each relative path, because a sent document has no directory.

@@ -67,7 +67,7 @@ func oneOf[T ~string](c *checker, path string, value T, valid ...T) {
 	}
 }
 
-// inRange checks that a value is in an inclusive range.
+// between checks that a value is in an inclusive range.
 func between[T cmp.Ordered](c *checker, path string, value, low, high T) {
 	if value < low || value > high {
 		c.invalid(field.NewPath(path), value, "must be between %v and %v, inclusive", low, high)
