@@ -41,6 +41,7 @@ type Details struct {
 	SwapLimited              bool
 	LimitHits                uint64 // number of times that the memory limit was reached
 	OOMKills                 uint64
+	Reclaim                  Reclaim
 	MaxPIDs                  uint64 // 0 means no limit
 	Processes                uint64 // number of processes in this cgroup, without its children
 	First                    int    // PID of one of these processes; 0 if there is none
@@ -151,13 +152,18 @@ func (d *Details) readV2(dir *dir, last *Details) {
 			d.Kernel = n
 		case "active_file":
 			d.ActiveFile = n
+		default:
+			d.Reclaim.stat(k, n)
 		}
 	})
+	d.Reclaim.Counted = true
 	d.OwnFaults, d.OwnMajor = d.PageFaults, d.MajorFault
 	d.count(dir.text("cgroup.procs"))
 	d.sizesV2(dir, d.InactiveFile, !known)
 	dir.pairs("memory.events", func(k string, n uint64) {
 		switch k {
+		case "high":
+			d.Reclaim.Throttles = n
 		case "max":
 			d.LimitHits = n
 		case "oom_kill":

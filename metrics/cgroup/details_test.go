@@ -31,14 +31,18 @@ func TestReadDetails(t *testing.T) {
 			"blkio/a/blkio.throttle.io_service_bytes": "8:16 Read 5\n8:0 Read 1\n8:0 Write 2\n8:0 Total 3\nTotal 3\n", "blkio/a/blkio.throttle.io_serviced": "8:0 Read 3\n8:0 Write 4\n",
 		})},
 		"v2": {v2: true, root: tree(t, map[string]string{
-			"a/memory.stat":   "file 11\nfile_mapped 12\nkernel 13\nactive_file 14\ninactive_file 15\n",
-			"a/memory.events": "max 6\noom_kill 2\n", "a/memory.peak": "4000\n", "a/cgroup.procs": "10\n11\n", "a/pids.max": "100\n",
+			"a/memory.stat":   "file 11\nfile_mapped 12\nkernel 13\nactive_file 14\ninactive_file 15\npgscan 21\npgsteal 22\nworkingset_refault_anon 23\nworkingset_refault_file 24\nfile_dirty 25\nfile_writeback 26\n",
+			"a/memory.events": "high 8\nmax 6\noom_kill 2\n", "a/memory.peak": "4000\n", "a/cgroup.procs": "10\n11\n", "a/pids.max": "100\n",
 			"a/cpu.stat": "user_usec 300000\nsystem_usec 200000\nnr_periods 9\nnr_throttled 4\nthrottled_usec 5\nnr_bursts 3\nburst_usec 7\n", "a/cpu.max": "5000 100000\n",
 			"a/memory.low": "30\n", "a/memory.min": "0\n", "a/memory.max": "50\n", "a/memory.swap.max": "20\n",
 			"a/io.stat": "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0\n8:16 rbytes=5\n\n8:32\n",
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
+			want := want
+			if r.v2 {
+				want.Reclaim = Reclaim{Counted: true, Throttles: 8, Scanned: 21, Stolen: 22, RefaultedAnon: 23, RefaultedFile: 24, Dirty: 25, Writeback: 26}
+			}
 			got, err := r.ReadDetails("/a")
 			if got.Created.IsZero() || got.At.IsZero() {
 				t.Error("without times")

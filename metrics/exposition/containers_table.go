@@ -28,6 +28,15 @@ func withOpenFiles(write func(*emitter)) func(*emitter) {
 	}
 }
 
+// reclaim writes a metric that only cgroup v2 has.
+func reclaim(get func(*cgroup.Details) uint64) func(*emitter) {
+	return func(e *emitter) {
+		if e.s.Reclaim.Counted {
+			e.add(float64(get(e.s.Details)))
+		}
+	}
+}
+
 // transfers writes the I/O of each device. For the machine it uses the counters of the devices themselves.
 func transfers(get func(cgroup.IO) uint64, all func(disk.Device) uint64) func(*emitter) {
 	return func(e *emitter) {
@@ -81,6 +90,8 @@ var containerFamilies = []family{
 		}
 		e.add(float64(t.Unix()))
 	}},
+	{"container_creation_time_seconds", "creation time of the cgroup, in seconds since 1970", Gauge, true, nil,
+		plain(func(s *Subject) uint64 { return uint64(s.Created.Unix()) })},
 	{"container_last_seen", "time of the last reading, in seconds since 1970", Gauge, false, nil,
 		plain(func(s *Subject) uint64 { return uint64(s.At.Unix()) })},
 	{"container_spec_cpu_period", "period of the CPU limit, in microseconds", Gauge, true, nil, func(e *emitter) {
@@ -143,6 +154,23 @@ var containerFamilies = []family{
 	}},
 	{"container_oom_events_total", "processes that the kernel killed at the memory limit", Counter, false, nil,
 		plain(func(s *Subject) uint64 { return s.OOMKills })},
+
+	{"container_memory_events_high_total", "how often processes were throttled at memory.high", Counter, false, nil,
+		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Throttles })},
+	{"container_memory_events_max_total", "how often the memory limit was reached", Counter, false, nil,
+		reclaim(func(d *cgroup.Details) uint64 { return d.LimitHits })},
+	{"container_memory_file_dirty_bytes", "modified page cache that is not written yet", Gauge, false, nil,
+		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Dirty })},
+	{"container_memory_file_writeback_bytes", "page cache that is being written", Gauge, false, nil,
+		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Writeback })},
+	{"container_memory_pgscan_total", "pages that were inspected to reclaim memory", Counter, false, nil,
+		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Scanned })},
+	{"container_memory_pgsteal_total", "pages that were reclaimed", Counter, false, nil,
+		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Stolen })},
+	{"container_memory_workingset_refault_anon_total", "reclaimed anonymous pages that were needed again", Counter, false, nil,
+		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.RefaultedAnon })},
+	{"container_memory_workingset_refault_file_total", "reclaimed pages of files that were needed again", Counter, false, nil,
+		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.RefaultedFile })},
 
 	{"container_fs_usage_bytes", "bytes in its own files", Gauge, false, onDevice, disks(func(d Disk) uint64 { return d.Used })},
 	{"container_fs_limit_bytes", "size of the file system in bytes", Gauge, false, onDevice, disks(func(d Disk) uint64 { return d.Limit })},

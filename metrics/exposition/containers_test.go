@@ -26,7 +26,7 @@ import (
 func full(id string) Subject {
 	d := cgroup.Details{Figures: cgroup.Figures{At: time.Unix(1000, 5e8), CPU: 1500 * time.Millisecond, Memory: 4096, WorkingSet: 2048, Limit: 1 << 20, PageFaults: 3, PIDs: 2},
 		Created: time.Unix(900, 0), Quota: 50000, Period: 100000, Shares: 102, Periods: 9, Throttled: 4, ThrottledTime: 2500 * time.Millisecond,
-		IO: []cgroup.IO{{Device: "254:0", ReadBytes: 5, WriteBytes: 6, Reads: 7, Writes: 8}}, Processes: 1,
+		IO: []cgroup.IO{{Device: "254:0", ReadBytes: 5, WriteBytes: 6, Reads: 7, Writes: 8}}, Processes: 1, Reclaim: cgroup.Reclaim{Counted: true},
 		Pressure: cgroup.Pressures{CPU: &cgroup.Pressure{Some: cgroup.Stall{Total: time.Second}}, Memory: &cgroup.Pressure{}, IO: &cgroup.Pressure{}}}
 	return Subject{Group: &sample.Group{Path: "/kubepods/poda/" + id, Kind: sample.Container, Reading: cgroup.Reading{Details: &d, At: d.At}, Open: process.Files{Descriptors: 3, Sockets: 1, Known: true}, OpenLimit: 1024,
 		Network: []process.Interface{{Name: "eth0", Received: 100, Sent: 200}}}, Container: "main", Pod: "web", Namespace: "default", Image: `in"side\`, Name: id,

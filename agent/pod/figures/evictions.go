@@ -6,6 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// evictionSignals are the usual causes of evictions. Their counters exist from the first scrape on, so that a rate
+// also shows the first eviction.
+var evictionSignals = []string{"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
+	"pid.available"}
+
 // Evictions counts the pods that were evicted.
 type Evictions struct {
 	evicted *prometheus.CounterVec
@@ -14,12 +19,16 @@ type Evictions struct {
 
 func newEvictions() *Evictions {
 	signal := []string{"eviction_signal"}
-	return &Evictions{
+	e := &Evictions{
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_evictions",
 			Help: "number of evicted pods by eviction signal or exceeded limit"}, signal),
 		age: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_eviction_stats_age_seconds",
 			Help: "age in seconds of the usage data for which a pod was evicted", Buckets: prometheus.DefBuckets}, signal),
 	}
+	for _, s := range evictionSignals {
+		e.evicted.WithLabelValues(s)
+	}
+	return e
 }
 
 func (e *Evictions) collectors() []prometheus.Collector {

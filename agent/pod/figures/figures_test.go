@@ -33,6 +33,22 @@ func (slow) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageSta
 	return &api.ImageStatusResponse{}, nil
 }
 
+// TestEvictionsFromTheStart checks that kubelet_evictions exists before the first eviction.
+func TestEvictionsFromTheStart(t *testing.T) {
+	r := prometheus.NewRegistry()
+	r.MustRegister(newEvictions().collectors()...)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "kubelet_evictions" && len(f.Metric) == len(evictionSignals) {
+			return
+		}
+	}
+	t.Errorf("kubelet_evictions has no series before the first eviction: %v", families)
+}
+
 func TestPodStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := operations.New()
@@ -109,7 +125,7 @@ func TestWatches(t *testing.T) {
 	f.Cgroup("create", time.Millisecond)
 	f.Asked(func() string { return "api:6443" })("GET", time.Second)
 	registry := prometheus.NewRegistry()
-	for _, c := range f.Collectors(func() (map[string]int, int) { return nil, 0 }) {
+	for _, c := range f.Collectors(func() (map[[2]string]int, int) { return nil, 0 }) {
 		registry.MustRegister(c)
 	}
 	families, err := registry.Gather()

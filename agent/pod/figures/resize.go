@@ -14,8 +14,8 @@ type Resizes struct {
 	took                            *prometheus.HistogramVec
 }
 
-// Resizing returns the number of pods with a pending resize, by reason, and with a resize in progress.
-type Resizing func() (pending map[string]int, inProgress int)
+// Resizing returns the number of pods with a pending resize, by reason and priority bucket, and with a resize in progress.
+type Resizing func() (pending map[[2]string]int, inProgress int)
 
 func newResizes() *Resizes {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -54,7 +54,7 @@ func (r *Resizes) collectors(now Resizing) []prometheus.Collector {
 }
 
 var (
-	pendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes", "number of pods with a pending resize", []string{"reason"}, nil)
+	pendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes", "number of pods with a pending resize", []string{"reason", "priority_bucket"}, nil)
 	movingResizes  = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "number of pods that are being resized", nil, nil)
 )
 
@@ -64,8 +64,8 @@ func (Resizing) Describe(out chan<- *prometheus.Desc) { out <- pendingResizes; o
 // Collect implements prometheus.Collector.
 func (r Resizing) Collect(out chan<- prometheus.Metric) {
 	pending, moving := r()
-	for reason, n := range pending {
-		out <- prometheus.MustNewConstMetric(pendingResizes, prometheus.GaugeValue, float64(n), strings.ToLower(reason))
+	for labels, n := range pending {
+		out <- prometheus.MustNewConstMetric(pendingResizes, prometheus.GaugeValue, float64(n), strings.ToLower(labels[0]), labels[1])
 	}
 	out <- prometheus.MustNewConstMetric(movingResizes, prometheus.GaugeValue, float64(moving))
 }

@@ -45,22 +45,6 @@ func line(page, name, kind, stability string, labels []string) string {
 	return fmt.Sprintf("%s %s %s %s %s", page, name, strings.ToLower(kind), stability, strings.Join(labels, ","))
 }
 
-// kubelet returns the recorded metrics of the kubelet itself. Kubernetes' module listed them until
-// 1.36; since 1.37 the list is not in the module any more, and changes are made by hand.
-func kubelet(t *testing.T) (out []string) {
-	t.Helper()
-	text, err := os.ReadFile(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "/metrics/cadvisor ") {
-			out = append(out, strings.TrimSuffix(line, "\n"))
-		}
-	}
-	return out
-}
-
 // measured is what cAdvisor would have measured: one of everything.
 type measured struct{ t *testing.T }
 

@@ -336,14 +336,15 @@ func (a *allocation) resume(wanted *v1.Pod, s *v1.PodStatus) {
 	a.moving, a.least = true, demand.Requests(&had)
 }
 
-// Resizing returns the number of pods with a pending resize by reason, and the number of pods that are being resized.
-func (p *Pods) Resizing() (pending map[string]int, inProgress int) {
+// Resizing returns the number of pods with a pending resize by reason and priority bucket, and the number of pods that
+// are being resized.
+func (p *Pods) Resizing() (pending map[[2]string]int, inProgress int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	pending = map[string]int{}
-	for _, s := range p.states {
+	pending = map[[2]string]int{}
+	for uid, s := range p.states {
 		if c, ok := resizeCondition(&s.status, v1.PodResizePending); ok {
-			pending[c.Reason]++
+			pending[[2]string{c.Reason, priorityBucket(p.verdicts[uid].alloc.spec())}]++
 		}
 		if _, ok := resizeCondition(&s.status, v1.PodResizeInProgress); ok {
 			inProgress++

@@ -118,7 +118,7 @@ func TestResizeIsAllocated(t *testing.T) {
 		c.Message != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" {
 		t.Errorf("it shows %+v", c)
 	}
-	if pending, moving := w.Resizing(); pending["Deferred"] != 1 || moving != 0 {
+	if pending, moving := w.Resizing(); pending[[2]string{"Deferred", "normal"}] != 1 || moving != 0 {
 		t.Errorf("%v pending, %d in progress", pending, moving)
 	}
 	w.restart(t, "a", "b")
