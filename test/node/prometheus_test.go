@@ -17,7 +17,6 @@ var noData = map[string]string{
 	"kubelet: requests to the API server":   "the same",
 	"KubeletServerCertificateExpiration":    "the node's own certificate is none that a cluster signed",
 	"KubeletServerCertificateRenewalErrors": "the same",
-	"KubeNodeEviction":                      "nothing was evicted: a kubelet too has the series from the first eviction on",
 	"kubelet: errors of operations":         "no operation failed: the same",
 	"KubePersistentVolumeFillingUp":         "a claim of a node by itself is a directory, without a size of its own",
 	"KubePersistentVolumeInodesFillingUp":   "the same",
