@@ -97,9 +97,6 @@ func TestArchiveBombs(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if (name == "long names" || name == "long comments") && os.Getenv("ISLET_TEST_LONG") == "" {
-				t.Skip("as long links, and as comments of directories in TestLayerBombs: ISLET_TEST_LONG=1")
-			}
 			data := packed(t, bomb.write)
 			s := newService(t, nil)
 			wantHeap(t, func() {
