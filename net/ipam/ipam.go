@@ -137,7 +137,8 @@ func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip
 			return addr, nil
 		case errors.Is(err, fs.ErrExist):
 			a.mu.Lock()
-			a.owner[addr] = "" // the store has another owner, which is not known here; the address stays taken until the leases are loaded again
+			// The store has another owner, which is not known here. The address stays taken until the leases are loaded again.
+			a.owner[addr] = ""
 			a.mu.Unlock()
 		default:
 			return addr, fmt.Errorf("lease %s: %w", addr, err) // the address stays taken until Release(owner)

@@ -43,7 +43,8 @@ func testStop(t *testing.T, b *bench) {
 		log     string
 	}{
 		{"wait", "waiting", nil, 20, 0, "signal terminated"},
-		{"wait", "waiting", func(c *api.ContainerConfig) { c.StopSignal = api.Signal_SIGNAL_SIGUSR1 }, 20, 0, "signal user defined signal 1"},
+		{"wait", "waiting", func(c *api.ContainerConfig) { c.StopSignal = api.Signal_SIGNAL_SIGUSR1 }, 20, 0,
+			"signal user defined signal 1"},
 		{"ignore", "ignoring", nil, 1, 137, "ignoring"},
 		{"wait", "waiting", nil, 0, 137, ""},
 	} {

@@ -23,8 +23,7 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }
 
-// short returns the names of the tests that a subject runs without ISLET_TEST_LONG: those whose
-// code differs from the code for TestContract, which always runs all tests.
+// short returns the names of the tests that a subject runs without ISLET_TEST_LONG. TestContract always runs all tests.
 func short(names ...string) []string {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return nil
@@ -41,8 +40,8 @@ func TestContractUsers(t *testing.T) {
 			"HostProcesses", "Files", "Exec", "Terminal", "Stats")})
 }
 
-// TestContractOverSocket runs the same tests through a CRI socket. Without ISLET_TEST_LONG each call
-// of the CRI is in one of them.
+// TestContractOverSocket runs the same tests through a CRI socket. Without ISLET_TEST_LONG these
+// are the tests of sandboxes, filters, errors, events and streams.
 func TestContractOverSocket(t *testing.T) {
 	n := newNode(t, 16)
 	socket := filepath.Join(n.run, "cri.sock")

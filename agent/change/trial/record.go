@@ -154,6 +154,7 @@ type Failure struct {
 	At  time.Time `json:"at"`
 }
 
+// An Outcome is the result of a trial.
 type Outcome struct {
 	ID   string    `json:"id"`
 	From string    `json:"from"`

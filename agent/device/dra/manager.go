@@ -31,6 +31,7 @@ type Objects interface {
 	Renew(ctx context.Context, pod *v1.Pod) error
 }
 
+// Config is the input of New.
 type Config struct {
 	Store   Store
 	Objects Objects // nil on a node without an API server, which has no claims

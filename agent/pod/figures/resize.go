@@ -54,8 +54,9 @@ func (r *Resizes) collectors(now Resizing) []prometheus.Collector {
 }
 
 var (
-	pendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes", "number of pods with a pending resize", []string{"reason", "priority_bucket"}, nil)
-	movingResizes  = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "number of pods that are being resized", nil, nil)
+	pendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes", "number of pods with a pending resize",
+		[]string{"reason", "priority_bucket"}, nil)
+	movingResizes = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "number of pods that are being resized", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -19,6 +19,7 @@ func newCallSeconds() *prometheus.HistogramVec {
 		[]string{"driver_name", "method_name", "grpc_status_code", "migrated"})
 }
 
+// Collectors returns the metrics of the drivers.
 func (d *Drivers) Collectors() []prometheus.Collector { return []prometheus.Collector{d.callSeconds} }
 
 // countedConn is a connection to a driver that measures the duration of each call.
