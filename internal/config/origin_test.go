@@ -21,7 +21,8 @@ func TestErrorsNameFiles(t *testing.T) {
 		}
 		return path
 	}
-	const kube, edge = "apiVersion: " + kubeletAPIVersion + "\nkind: " + kubeletKind + "\n", "apiVersion: " + EdgeAPIVersion + "\nkind: " + EdgeKind + "\n"
+	const kube = "apiVersion: " + kubeletAPIVersion + "\nkind: " + kubeletKind + "\n"
+	const edge = "apiVersion: " + EdgeAPIVersion + "\nkind: " + EdgeKind + "\n"
 	good := write("good.yaml", kube)
 	bad := write("bad.yaml", kube+"serializeImagePulls: false\nmaxPods: -1\n")
 	drop := write("drop/1.conf", kube+"\nmaxPods: -2\n")

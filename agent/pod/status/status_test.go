@@ -200,7 +200,8 @@ func TestTrouble(t *testing.T) {
 	if w := st.ContainerStatuses[0].State.Waiting; w.Reason != plan.ContainerCreating || w.Message != "FailedMount: no space left on device" {
 		t.Errorf("%+v", w)
 	}
-	if c := st.Conditions[0]; c.Type != v1.PodReadyToStartContainers || c.Reason != "PodSandboxNotReady" || c.Message != "no pod sandbox exists" {
+	if c := st.Conditions[0]; c.Type != v1.PodReadyToStartContainers || c.Reason != "PodSandboxNotReady" ||
+		c.Message != "no pod sandbox exists" {
 		t.Errorf("%+v", c)
 	}
 	st = Make(plan.Input{Want: wanted("Always"), Now: t0, Deleting: true, Failed: trouble(plan.RemoveSandbox)}, v1.PodStatus{}, Host{})

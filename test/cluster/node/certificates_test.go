@@ -64,7 +64,8 @@ func served() string {
 
 // signing returns the calls for the requests of a namespace, in the version that is served.
 func signing(c *cluster.Cluster, ns string) (
-	watches func(context.Context, metav1.ListOptions) (watch.Interface, error), update func(context.Context, *certificates.PodCertificateRequest) error,
+	watches func(context.Context, metav1.ListOptions) (watch.Interface, error),
+	update func(context.Context, *certificates.PodCertificateRequest) error,
 ) {
 	if !cluster.Former() {
 		api := c.Admin().CertificatesV1().PodCertificateRequests(ns)
