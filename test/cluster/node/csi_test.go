@@ -268,7 +268,10 @@ func csiGrows(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, claim, pod 
 		`{"status": {"allocatedResources": {"storage": "32Mi"}, "allocatedResourceStatuses": {"storage": "NodeResizePending"}, "conditions": [{"type": "FileSystemResizePending", "status": "True"}]}}`)
 	c.AwaitAny(t, "persistentvolumeclaims", ns, claim, &corev1.PersistentVolumeClaim{}, "to have grown", func(o runtime.Object) bool {
 		s := o.(*corev1.PersistentVolumeClaim).Status
-		return s.Capacity.Storage().String() == "32Mi" && len(s.Conditions) == 0 && len(s.AllocatedResourceStatuses) == 0
+		pending := slices.ContainsFunc(s.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+			return c.Type == corev1.PersistentVolumeClaimFileSystemResizePending
+		})
+		return s.Capacity.Storage().String() == "32Mi" && !pending && len(s.AllocatedResourceStatuses) == 0
 	})
 	describes(t, c, n, []string{"FileSystemResizeSuccessful"}, "-n", ns, "pod", pod)
 }
