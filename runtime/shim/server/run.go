@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -189,13 +188,14 @@ func ociError(bundle string, err error) string {
 	return runcPhrase(strings.TrimSpace(msg))
 }
 
-// notInPath matches crun's error about a command that is in no directory of $PATH.
-var notInPath = regexp.MustCompile("executable file `([^`]*)` not found in \\$PATH(?:: No such file or directory)?")
-
-// runcPhrase replaces crun's error about a missing command by that of runc. Programs look for runc's phrase
-// "executable file not found in $PATH" in the statuses of containers.
+// runcPhrase replaces crun's error about a command that is in no directory of $PATH by that of runc. Programs look
+// for runc's phrase "executable file not found in $PATH" in the statuses of containers.
 func runcPhrase(msg string) string {
-	return notInPath.ReplaceAllStringFunc(msg, func(found string) string {
-		return fmt.Sprintf("exec: %q: executable file not found in $PATH", notInPath.FindStringSubmatch(found)[1])
-	})
+	before, found, ok := strings.Cut(msg, "executable file `")
+	name, after, named := strings.Cut(found, "` not found in $PATH")
+	if !ok || !named {
+		return msg
+	}
+	return before + fmt.Sprintf("exec: %q: executable file not found in $PATH", name) +
+		strings.TrimPrefix(after, ": No such file or directory")
 }
