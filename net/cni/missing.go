@@ -19,6 +19,7 @@ const (
 	maxPathLength = 1 << 10         // maximum length of the path of a missing file, in bytes
 	maxErrorText  = 16 << 10        // the rest of a longer error text of a plugin is ignored, in bytes
 	missingTime   = 2 * time.Minute // time until a file that no plugin names again is forgotten
+	wakePause     = time.Second     // minimum time between two calls of appeared, if files come and go
 )
 
 // missingPattern matches the error text of a plugin that needs a file which another program writes, such as flannel's
@@ -43,7 +44,9 @@ type missingFile struct {
 
 func newMissingFiles() *missingFiles { return &missingFiles{noted: make(chan struct{}, 1)} }
 
-// note adds the file that the error of a plugin names as missing, if there is one.
+// note adds the file that the error of a plugin names as missing, if there is one. A file that exists is not missing:
+// the kernel also reports "no such file" for a program without its interpreter, and a plugin may see other directories.
+// To wait for such a file would retry the pod at once, again and again.
 func (m *missingFiles) note(err error) {
 	text := err.Error()
 	found := missingPattern.FindStringSubmatch(text[:min(len(text), maxErrorText)])
@@ -53,6 +56,9 @@ func (m *missingFiles) note(err error) {
 	path := filepath.Clean(found[1])
 	if len(path) > maxPathLength || strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/") {
 		return // inotify reports no files that the kernel makes
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		return
 	}
 	m.mu.Lock()
 	m.paths = slices.DeleteFunc(m.paths, func(f missingFile) bool { return f.path == path })
@@ -69,16 +75,19 @@ func (m *missingFiles) note(err error) {
 // files that are still missing.
 func (m *missingFiles) take() (appeared int, waiting []missingFile) {
 	m.mu.Lock()
+	paths := slices.Clone(m.paths)
+	m.mu.Unlock()
+	exists := map[string]bool{}
+	for _, f := range paths { // without the lock, because a file system may hang
+		if _, err := os.Lstat(f.path); err == nil {
+			exists[f.path] = true
+		}
+	}
+	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.paths = slices.DeleteFunc(m.paths, func(f missingFile) bool {
-		_, err := os.Lstat(f.path)
-		if err == nil {
-			appeared++
-		}
-		return err == nil || !now.Before(f.until)
-	})
-	return appeared, slices.Clone(m.paths)
+	m.paths = slices.DeleteFunc(m.paths, func(f missingFile) bool { return exists[f.path] || !now.Before(f.until) })
+	return len(exists), slices.Clone(m.paths)
 }
 
 // run calls appeared when a missing file exists. It returns when ctx ends.
@@ -92,6 +101,11 @@ func (m *missingFiles) run(ctx context.Context, appeared func(), log *slog.Logge
 		if err := m.await(ctx, appeared); err != nil {
 			log.Warn("cannot watch for a file that a CNI plugin needs; pods that wait for it are retried later", "error", err)
 		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wakePause):
+		}
 	}
 }
 
@@ -103,7 +117,7 @@ func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 		return err
 	}
 	defer watcher.Close()
-	check, pending := time.NewTimer(settleTime), true
+	check, pending, wait := time.NewTimer(settleTime), true, settleTime
 	defer check.Stop()
 	for {
 		select {
@@ -116,10 +130,11 @@ func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 			}
 		case <-watcher.Errors: // events were lost
 		case <-check.C:
-			pending = false
+			pending, wait = false, settleTime
 			n, waiting := m.take()
 			if n > 0 {
 				appeared()
+				wait = wakePause
 			}
 			if len(waiting) == 0 {
 				return nil
@@ -127,12 +142,12 @@ func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 			if changed, err := watchNearest(watcher, waiting); err != nil {
 				return err
 			} else if !changed {
-				check.Reset(max(time.Until(waiting[0].until), settleTime))
+				check.Reset(max(time.Until(waiting[0].until), wait))
 				continue
 			}
 		}
 		if !pending { // after a new watch too: the file may have been made just before it
-			check.Reset(settleTime)
+			check.Reset(wait)
 			pending = true
 		}
 	}

@@ -46,7 +46,8 @@ func TestMissingFileAppears(t *testing.T) {
 	}
 }
 
-// TestMissingFiles checks which paths are read from errors of plugins, and that their number and length are bounded.
+// TestMissingFiles checks which paths are read from errors of plugins, that their number and length are bounded, and
+// that a file that exists is not waited for: its pod would be retried without a pause.
 func TestMissingFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"open /run/flannel/subnet.env: no such file or directory. Check the pod":    "/run/flannel/subnet.env",
@@ -72,6 +73,10 @@ func TestMissingFiles(t *testing.T) {
 		}
 	}
 	m := newMissingFiles()
+	m.note(fmt.Errorf("fork/exec %s: no such file or directory", t.TempDir()))
+	if len(m.paths) != 0 {
+		t.Error("waits for a file that exists")
+	}
 	for i := range 10 * maxMissing {
 		m.note(fmt.Errorf("open /missing/%d: no such file or directory", i))
 		m.note(errors.New("open /missing/again: no such file or directory"))
