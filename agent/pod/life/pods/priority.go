@@ -1,9 +1,10 @@
 package pods
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
 
-// systemCritical is the priority of the class system-cluster-critical. system-node-critical has a higher one.
-const systemCritical = 2_000_000_000
+	"github.com/islet-edge/islet/internal/demand"
+)
 
 // priorityBucket returns the value that a pod has in the label priority_bucket of metrics. It is "unknown" if spec is
 // nil.
@@ -16,7 +17,7 @@ func priorityBucket(spec *v1.PodSpec) string {
 		priority = *spec.Priority
 	}
 	switch {
-	case priority >= systemCritical:
+	case priority >= demand.SystemCritical:
 		return "system-critical"
 	case priority >= 100_000:
 		return "high"
