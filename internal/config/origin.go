@@ -12,10 +12,17 @@ import (
 )
 
 // nameFiles joins the errors of a validation. The error of a field that a file sets begins with "file:line: ". For a
-// field that several files set, this is the last one. An error of a field that a flag sets is not changed.
+// field that several files set, this is the last one. An error of a field that a flag sets is not changed. After
+// maxMistakes errors, the others are only counted, because finding their lines takes time and a sent configuration may
+// have any number of them.
 func nameFiles(errs []error, fs flagSet, kube []document, edge document) error {
 	var flags []string
 	fs.Visit(func(f *pflag.Flag) { flags = append(flags, fs.rows[f.Name].field) })
+	if more := len(errs) - maxMistakes; more > 0 {
+		errs = append(errs[:maxMistakes:maxMistakes], fmt.Errorf("and %d more mistakes", more))
+	}
+	edges := topFields([]document{edge})
+	kubes := topFields(kube)
 	out := make([]error, len(errs))
 	for i, err := range errs {
 		out[i] = err
@@ -23,10 +30,10 @@ func nameFiles(errs []error, fs flagSet, kube []document, edge document) error {
 		if !errors.As(err, &e) {
 			continue
 		}
-		docs, prefix := kube, ""
+		docs, prefix := kubes, ""
 		path, isEdge := strings.CutPrefix(e.Field, EdgeKind+".")
 		if isEdge {
-			docs, prefix = []document{edge}, "edge."
+			docs, prefix = edges, "edge."
 		}
 		top := path[:len(path)-len(strings.TrimLeftFunc(path, func(r rune) bool { return r != '.' && r != '[' }))]
 		if slices.Contains(flags, prefix+top) {
@@ -39,12 +46,26 @@ func nameFiles(errs []error, fs flagSet, kube []document, edge document) error {
 	return errors.Join(out...)
 }
 
+// documentFields is a document with the names of its top-level fields.
+type documentFields struct {
+	document
+	names map[string]json.RawMessage
+}
+
+func topFields(docs []document) []documentFields {
+	out := make([]documentFields, len(docs))
+	for i, doc := range docs {
+		out[i].document = doc
+		_ = json.Unmarshal(doc.json, &out[i].names) // fails only for the empty document, which has no fields
+	}
+	return out
+}
+
 // position returns "file:line" for the last document that has the top-level field, with the line of the path. It
 // returns "" if no document has the field.
-func position(docs []document, top, path string) string {
+func position(docs []documentFields, top, path string) string {
 	for _, doc := range slices.Backward(docs) {
-		var fields map[string]json.RawMessage
-		if json.Unmarshal(doc.json, &fields) != nil || fields[top] == nil {
+		if doc.names[top] == nil {
 			continue
 		}
 		if line := lineOf(doc.text, path); line > 0 {

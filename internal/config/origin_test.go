@@ -47,3 +47,18 @@ func TestErrorsNameFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestManyMistakes checks that a sent configuration with many wrong values gets a bounded number of errors.
+func TestManyMistakes(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("apiVersion: " + kubeletAPIVersion + "\nkind: " + kubeletKind + "\nregisterWithTaints:\n")
+	for range 1_000 {
+		b.WriteString("- {key: '', effect: x}\n")
+	}
+	_, _, err := LoadWith([]string{"--hostname-override=n", "--state-dir=" + t.TempDir()}, func(Dirs) (*Sent, error) {
+		return &Sent{Name: "ConfigMap x", Kubelet: []byte(b.String()), Consent: []string{"registerWithTaints"}, Binding: Binding}, nil
+	})
+	if err == nil || strings.Count(err.Error(), "\n") != maxMistakes || !strings.Contains(err.Error(), " more mistakes") {
+		t.Errorf("%.300v", err)
+	}
+}
