@@ -98,6 +98,10 @@ func TestSandboxRetry(t *testing.T) {
 		w := worker{life: newLife()}
 		w.life.failed[plan.Key{Op: plan.RunSandbox}] = f
 		w.forgetExternal()
+		if kept := len(w.life.failed) == 1; kept != (reason == plan.FailedCreatePodSandBox) {
+			t.Errorf("%s: after a change of an object the back-off is kept: %v", reason, kept)
+		}
+		w.forgetSandbox()
 		if len(w.life.failed) != 0 {
 			t.Errorf("%s: waits although the network may be back", reason)
 		}

@@ -108,11 +108,16 @@ func (w *worker) forgetExternal() {
 	maps.DeleteFunc(w.life.failed, func(_ plan.Key, f plan.Failure) bool {
 		switch f.Reason {
 		case plan.ErrImagePull, plan.ErrImageNeverPull, plan.FailedMount, plan.FailedPrepareDynamicResources, plan.NetworkNotReady,
-			plan.FailedCreatePodSandBox, plan.CreateContainerConfigError:
+			plan.CreateContainerConfigError:
 			return true
 		}
 		return false
 	})
+}
+
+// forgetSandbox deletes the failure of a sandbox that the runtime could not run.
+func (w *worker) forgetSandbox() {
+	maps.DeleteFunc(w.life.failed, func(_ plan.Key, f plan.Failure) bool { return f.Reason == plan.FailedCreatePodSandBox })
 }
 
 // forgetChanged deletes the failed starts of containers whose definition has changed since. For example, a new image is

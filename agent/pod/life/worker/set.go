@@ -179,12 +179,14 @@ func (s *Set) PokeAll() {
 func (s *Set) Retry() {
 	for _, w := range s.all() {
 		w.retry.Store(true)
+		w.sandbox.Store(true)
 		w.poke()
 	}
 }
 
-// RetryPod is like Retry for one pod. It is called when an object that the pod uses has changed. If the pod has no worker,
-// Run starts one.
+// RetryPod is like Retry for one pod. It is called when an object that the pod uses has changed. It does not retry a
+// sandbox that the runtime could not run: no object is the cause, and whoever may change an object must not be able to
+// run CNI plugins without a pause. If the pod has no worker, Run starts one.
 func (s *Set) RetryPod(uid types.UID) {
 	s.mu.Lock()
 	if w := s.workers[uid]; w != nil {

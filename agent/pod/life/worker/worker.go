@@ -30,6 +30,7 @@ type worker struct {
 	wake      chan struct{} // capacity 1: pokes during a round cause one more round
 	ended     chan result
 	retry     atomic.Bool                // end the back-offs whose cause may have been removed
+	sandbox   atomic.Bool                // also end the back-off of a sandbox that the runtime could not run
 	published atomic.Pointer[plan.Input] // the input of the last round; nil before the first round
 	requests  requests
 
@@ -102,6 +103,9 @@ func (w *worker) run(ctx context.Context) bool {
 	for {
 		if w.retry.Swap(false) {
 			w.forgetExternal()
+		}
+		if w.sandbox.Swap(false) {
+			w.forgetSandbox()
 		}
 		in := w.gather()
 		w.update(&in)
