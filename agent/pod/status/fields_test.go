@@ -99,7 +99,7 @@ var statusTypes = []fieldtest.Table{
 	}},
 }
 
-const statusHead = "# What a pod's status says\n\nThis page lists every field of a pod's status, in the order of the API (k8s.io/api), and whether this node sets it, as a kubelet 1.36 does. It is generated from the code; a test\n" +
+const statusHead = "# What a pod's status says\n\nThis page lists every field of a pod's status, in the order of the API (k8s.io/api), and whether this node sets it, as a kubelet 1.37 does. It is generated from the code; a test\n" +
 	"fails if the API has a field that is not in the list, or if a field marked *filled* is empty in all pods of the tests.\n"
 
 // TestEveryFieldOfAStatus: no field of the API is forgotten, and what is said to be filled

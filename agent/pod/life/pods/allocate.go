@@ -28,7 +28,7 @@ const (
 	nodeChanged   = "node_changed" // a kubelet does not have this value
 )
 
-// Resizes counts resizes. *figures.Figures implements it.
+// Resizes records the resizes of running pods for metrics. *figures.Figures implements it.
 type Resizes interface {
 	Requested(resource, requirement, operation string)
 	Infeasible(detail string)
