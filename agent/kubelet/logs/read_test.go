@@ -276,9 +276,9 @@ func TestFollow(t *testing.T) {
 			w.rotate(rand.IntN(2) == 0)
 		}
 	}
-	ended.Store(true)
 	w.write("end")
 	w.f.Close()
+	ended.Store(true) // only now, because an ended container writes nothing more
 	readers.Wait()
 	for i := range results {
 		got := strings.Split(strings.TrimSuffix(results[i].String(), "\n"), "\n")
