@@ -142,12 +142,13 @@ var seldom = map[string]string{
 	`kubelet_node_config_.*|islet_configuration_trials|islet_update_trials`:                                                               "a configuration or a version that it was sent",
 	`kubelet_container_aligned_.*|kubelet_cpu_manager_.*|kubelet_memory_manager_.*|kubelet_topology_manager_.*`:                           "a policy other than none",
 	`kubelet_pod_.*resize.*|kubelet_container_requested_resizes_total`:                                                                    "a resize",
-	`kubelet_eviction.*|kubelet_preemptions|kubelet_image_garbage_collected_total|islet_network_repairs_total`:                            "the first of what is counted by its reason",
+	`kubelet_eviction_.*|kubelet_preemptions|kubelet_image_garbage_collected_total|islet_network_repairs_total`:                           "the first of what is counted by its reason",
 	`kubelet_http_.*`:                     "requests at its port",
 	`kubelet_image_pull_duration_seconds`: "a registry",
-	`kubelet_runtime_operations_errors_total|kubelet_started_containers_errors_total`: "an error",
-	`kubelet_volume_stats_.*|storage_operation_duration_seconds`:                      "volumes of claims",
-	`container_blkio_.*|container_fs_(reads|writes)_.*|container_pressure_.*`:         "I/O by a container; cgroup v2 and its pressures",
+	`kubelet_runtime_operations_errors_total|kubelet_started_containers_errors_total`:                                                        "an error",
+	`kubelet_volume_stats_.*|storage_operation_duration_seconds`:                                                                             "volumes of claims",
+	`container_memory_(events_(high|max)|pgscan|pgsteal|workingset_refault_(anon|file))_total|container_memory_file_(dirty|writeback)_bytes`: "cgroup v2",
+	`container_blkio_.*|container_fs_(reads|writes)_.*|container_pressure_.*`:                                                                "I/O by a container; cgroup v2 and its pressures",
 	`prober_.*`: "probes",
 }
 

@@ -30,6 +30,7 @@ var notDone = map[string]string{
 
 // onSomeHosts are those that only some hosts have.
 var onSomeHosts = map[string]string{
+	`container_memory_(events_(high|max)|pgscan|pgsteal|workingset_refault_(anon|file))_total|container_memory_file_(dirty|writeback)_bytes`: "cgroup v2",
 	`container_pressure_.*`:                             "cgroup v2 and the kernel's pressure",
 	`container_blkio_.*|container_fs_(reads|writes)_.*`: "containers whose I/O the kernel counts",
 }
