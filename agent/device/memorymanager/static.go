@@ -9,75 +9,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/device/topology"
 	"github.com/islet-edge/islet/internal/demand"
 	"github.com/islet-edge/islet/internal/podspec"
 )
-
-// A Block is memory of one kind that is assigned to a container.
-type Block struct {
-	Kind  v1.ResourceName `json:"kind"` // memory, or huge pages of one size
-	Nodes topology.Mask   `json:"nodes"`
-	Size  uint64          `json:"size"` // bytes
-	// Held is the part of Size that the container does not reuse from an init container of its pod. An init container
-	// ends before the next container starts.
-	Held uint64 `json:"held"`
-}
-
-// A row contains the blocks of one container.
-type row struct {
-	uid       types.UID
-	container string
-	init      bool // an init container ends before the next container starts
-	blocks    []Block
-}
-
-// Assignments contains the memory of containers, in the order of the assignments.
-type Assignments struct{ rows []row }
-
-// Clone returns a copy of the list.
-func (g *Assignments) Clone() *Assignments { return &Assignments{slices.Clone(g.rows)} }
-
-// Put adds the memory of a container.
-func (g *Assignments) Put(uid types.UID, container string, init bool, blocks []Block) {
-	g.rows = append(g.rows, row{uid, container, init, blocks})
-}
-
-// Blocks returns the memory of a container. It returns false if the container has none.
-func (g *Assignments) Blocks(uid types.UID, container string) ([]Block, bool) {
-	for _, r := range g.rows {
-		if r.uid == uid && r.container == container {
-			return r.blocks, true
-		}
-	}
-	return nil, false
-}
-
-// Remove removes the memory of a pod. It reports whether the pod had memory.
-func (g *Assignments) Remove(uid types.UID) bool {
-	before := len(g.rows)
-	g.rows = slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return r.uid == uid })
-	return len(g.rows) != before
-}
-
-// reusable returns the bytes that a container can reuse from init containers of its pod on exactly the nodes in at.
-func (g *Assignments) reusable(uid types.UID, kind v1.ResourceName, at topology.Mask) (n uint64) {
-	for _, r := range g.rows {
-		for _, b := range r.blocks {
-			if r.uid != uid || b.Kind != kind || b.Nodes != at {
-				continue
-			}
-			if r.init {
-				n = max(n, b.Size)
-			} else {
-				n -= min(n, b.Size)
-			}
-		}
-	}
-	return n
-}
 
 // A cell is the state of a NUMA node.
 type cell struct {
@@ -254,75 +190,6 @@ func podWants(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	return main
 }
 
-// Hints returns the sets of NUMA nodes that can provide a container's memory. It returns nil if the container does
-// not get memory from particular NUMA nodes.
-func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g *Assignments) topology.Hints {
-	want := Wants(pod, ctr)
-	if len(want) == 0 {
-		return nil
-	}
-	if blocks, has := g.Blocks(pod.UID, ctr.Name); has {
-		return keptHints(blocks)
-	}
-	return s.hints(pod.UID, want, g)
-}
-
-// PodHints returns the hints for all containers of a pod together.
-func (s *Static) PodHints(pod *v1.Pod, g *Assignments) topology.Hints {
-	want := podWants(pod)
-	if len(want) == 0 {
-		return nil
-	}
-	for _, ctr := range podspec.Containers(&pod.Spec) {
-		if blocks, has := g.Blocks(pod.UID, ctr.Name); has {
-			return keptHints(blocks)
-		}
-	}
-	return s.hints(pod.UID, want, g)
-}
-
-func keptHints(blocks []Block) topology.Hints {
-	out := topology.Hints{}
-	for _, b := range blocks {
-		out[string(b.Kind)] = []topology.Hint{{Nodes: b.Nodes, Preferred: true}}
-	}
-	return out
-}
-
-func (s *Static) hints(uid types.UID, want map[v1.ResourceName]uint64, g *Assignments) topology.Hints {
-	cells := s.cells(g)
-	minNodes := len(s.ids)
-	var fit []topology.Hint
-	topology.EachMask(s.ids, func(m topology.Mask) {
-		for kind, n := range want {
-			if sum(cells, m, kind, func(c *cell) map[v1.ResourceName]uint64 { return c.total }) < n {
-				return
-			}
-		}
-		minNodes = min(minNodes, m.Count())
-		if m.Count() == 1 && cells[m.IDs()[0]].group.Count() > 1 || mixesGroups(cells, m) {
-			return
-		}
-		for kind, n := range want {
-			if s.free(cells, m, kind)+g.reusable(uid, kind, m) < n {
-				return
-			}
-		}
-		fit = append(fit, topology.Hint{Nodes: m})
-	})
-	for i := range fit {
-		fit[i].Preferred = fit[i].Nodes.Count() == minNodes
-	}
-	out := topology.Hints{}
-	for kind := range want {
-		out[string(kind)] = fit
-		if fit == nil {
-			out[string(kind)] = []topology.Hint{}
-		}
-	}
-	return out
-}
-
 func sum(cells map[int]*cell, m topology.Mask, kind v1.ResourceName, of func(*cell) map[v1.ResourceName]uint64) (n uint64) {
 	for _, id := range m.IDs() {
 		if c := cells[id]; c != nil {
@@ -334,14 +201,6 @@ func sum(cells map[int]*cell, m topology.Mask, kind v1.ResourceName, of func(*ce
 
 func (s *Static) free(cells map[int]*cell, m topology.Mask, kind v1.ResourceName) uint64 {
 	return sum(cells, m, kind, func(c *cell) map[v1.ResourceName]uint64 { return c.free })
-}
-
-// mixesGroups reports whether a node of m already belongs to a group that has other nodes than m.
-func mixesGroups(cells map[int]*cell, m topology.Mask) bool {
-	if m.Count() == 1 {
-		return false
-	}
-	return slices.ContainsFunc(m.IDs(), func(id int) bool { c := cells[id]; return c != nil && c.users > 0 && c.group != m })
 }
 
 // Take assigns memory to a container and records it in g. It uses the nodes of h, and adds nodes if these have too
@@ -387,20 +246,4 @@ func (s *Static) Take(pod *v1.Pod, ctr *v1.Container, h topology.Hint, g *Assign
 	kind, _ := podspec.Find(&pod.Spec, ctr.Name)
 	g.Put(pod.UID, ctr.Name, kind == podspec.Init, blocks)
 	return nil
-}
-
-// bestHint returns the best hint whose nodes include the nodes of with.
-func bestHint(hints topology.Hints, with topology.Mask) (out topology.Hint, ok bool) {
-	for _, row := range hints { // all kinds have the same hints
-		for _, h := range row {
-			if h.Nodes&with != with {
-				continue
-			}
-			if !ok || h.Preferred && !out.Preferred || h.Preferred == out.Preferred && h.Nodes.Narrower(out.Nodes) {
-				out, ok = h, true
-			}
-		}
-		break
-	}
-	return out, ok
 }

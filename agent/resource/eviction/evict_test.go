@@ -80,7 +80,7 @@ func TestNobodyForDisk(t *testing.T) {
 		w.wake <- struct{}{}
 		time.Sleep(wakeGap)
 		synctest.Wait()
-		if !regexp.MustCompile("pod is evicted.*own.* signal=memory.available by=kernel").Match(w.lines.Bytes()) {
+		if !regexp.MustCompile(`uid=own.* signal=memory\.available by=kernel`).Match(w.lines.Bytes()) {
 			t.Errorf("the log: %s", &w.lines)
 		}
 	})

@@ -78,7 +78,7 @@ func TestGrows(t *testing.T) {
 		time.Sleep(time.Second)
 		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"age of memory.available", "evict fast 1s true", "fast: Evicted memory", "count memory.available")
-		if !regexp.MustCompile("pod is evicted.* by=kernel").Match(w.lines.Bytes()) {
+		if !regexp.MustCompile("uid=fast.* by=kernel").Match(w.lines.Bytes()) {
 			t.Errorf("the log does not say that the kernel told: %s", &w.lines)
 		}
 	})
@@ -388,7 +388,7 @@ func TestSlowDisk(t *testing.T) {
 			[]string{"evict eater 1s true", "eater: Evicted memory", "count memory.available"})...)
 		time.Sleep(5*time.Minute - 3*time.Second/2)
 		w.told(t, slices.Concat(ages, []string{"evict writer 1s true", "writer: Evicted ephemeral-storage", "count nodefs.available"})...)
-		if !regexp.MustCompile("eater.* by=kernel(.|\n)*writer.* by=timer").Match(w.lines.Bytes()) {
+		if !regexp.MustCompile("uid=eater.* by=kernel(.|\n)*uid=writer.* by=timer").Match(w.lines.Bytes()) {
 			t.Errorf("the log: %s", &w.lines)
 		}
 	})

@@ -24,3 +24,46 @@ func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Acti
 	}
 	return nil
 }
+
+// preStop runs the preStop hook of a container that is about to be stopped. It returns when the grace period is over, even
+// if the hook has not returned. If the hook fails, the container is stopped nevertheless.
+func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) error {
+	pod, ctr := e.hookTarget(in, a)
+	tell := teller{e.cfg.Events, in.Want, a.Container}
+	tell.normal(eventKilling, "%s", killing(in, a))
+	if ctr.Lifecycle == nil || ctr.Lifecycle.PreStop == nil {
+		return nil
+	}
+	last := a.Grace
+	if ctr.Lifecycle.PreStop.Exec != nil {
+		last += lingering
+	}
+	bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), last)
+	cut := context.AfterFunc(ctx, stop)
+	ended := make(chan error, 1)
+	go func() {
+		defer stop()
+		err := e.cfg.Hooking.Run(bounded, pod, ctr, a.ID, ctr.Lifecycle.PreStop)
+		if bounded.Err() != nil { // the hook was cancelled, it did not fail
+			err = nil
+		}
+		ended <- err
+	}()
+	over := time.NewTimer(a.Grace)
+	defer over.Stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			tell.warning(eventFailedPreStopHook, "PreStopHook failed") // without the output, which may contain secrets
+			e.cfg.Log.Warn("preStop hook failed", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
+		}
+	case <-ctx.Done():
+	case <-over.C:
+		cut() // from here on, the end of ctx does not cancel the hook; see lingering
+	}
+	return nil
+}
+
+// lingering is how long the command of a preStop hook may continue after the grace period. The container gets its stop
+// signal when the grace period is over, and the command ends with the container. A kubelet does the same.
+const lingering = 10 * time.Second

@@ -1,0 +1,147 @@
+package guard
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// variable is the environment variable that contains the role of this process. The role's other child processes do
+// not inherit it.
+const variable = "ISLET_GUARD"
+
+// notify is the environment variable that contains the address of systemd's notification socket. Only the main process
+// may use the socket.
+const notify = "NOTIFY_SOCKET"
+
+// A Kind is the kind of a process.
+type Kind string
+
+// The kinds.
+const (
+	Agent Kind = ""      // an ordinary agent
+	Guard Kind = "guard" // supervises an agent on trial
+	Trial Kind = "trial" // an agent on trial
+)
+
+// A Role is the role of this process. Its methods except Report must be called on the main goroutine, which main
+// locks to the main thread. A child is killed when the thread that started it ends. exec keeps the namespaces of the
+// calling thread.
+type Role struct {
+	Kind     Kind          `json:"kind,omitempty"`
+	Deadline time.Duration `json:"deadline,omitempty"` // for a Guard: the trial fails after this time
+	// Program is the program of the agent on trial. Installed is the program that this process becomes if the trial
+	// succeeds. Both are empty if a configuration is on trial.
+	Program   string   `json:"program,omitempty"`
+	Installed string   `json:"installed,omitempty"`
+	Why       string   `json:"why,omitempty"`    // for an Agent: why the preceding trial failed
+	Outage    bool     `json:"outage,omitempty"` // for an Agent: the trial failed only because of an outage
+	Pods      []string `json:"pods,omitempty"`   // for an Agent: the pods and pressures that were the only reason for the failure
+	After     bool     `json:"after,omitempty"`  // for an Agent: this process had another role before
+	// An Agent skips good configurations with which it cannot run on this host. Passed is the number of skipped
+	// configurations, UnfitReason is the error of the newest one, and Fallbacks counts how often in a row the agent
+	// has skipped one.
+	Passed      int    `json:"passed,omitempty"`
+	UnfitReason string `json:"unfit,omitempty"`
+	Fallbacks   int    `json:"falls,omitempty"`
+
+	notify  string         // path of systemd's socket, for the next role
+	reports *os.File       // for a Trial
+	signals chan os.Signal // for a Guard: signals that request its end
+}
+
+// TakeRole reads the role of this process from its environment. It is called once, before anything
+// else is started.
+func TakeRole() Role {
+	r := Role{}
+	text := os.Getenv(variable)
+	os.Unsetenv(variable)
+	if text != "" && json.Unmarshal([]byte(text), &r) != nil {
+		r = Role{}
+	}
+	r.notify = os.Getenv(notify)
+	if r.Kind == Trial {
+		syscall.CloseOnExec(pipe)
+		r.reports = os.NewFile(pipe, "guard")
+	}
+	return r
+}
+
+// ReportWait reports to the guard the condition for which the trial waits. It becomes the reason of the failure if no
+// other is reported. outage means that the configuration or program on trial may not be the cause.
+func (r *Role) ReportWait(why string, outage bool) {
+	if r.reports == nil {
+		return
+	}
+	kind := "waits: "
+	if outage {
+		kind = "outage: "
+	}
+	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
+}
+
+// ReportBlamed reports to the guard that only these pods, and pressures that pods cause, keep the trial from succeeding. An
+// empty list means that there are other reasons. Each call replaces the list of the previous one. The guard of an
+// older version ignores it.
+func (r *Role) ReportBlamed(pods []string) {
+	if r.reports != nil {
+		io.WriteString(r.reports, blame+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
+	}
+}
+
+const (
+	blame     = "pods: "
+	maxBlamed = 500
+)
+
+// pipe is the file descriptor through which a child reports.
+const pipe = 3
+
+// ReportResult reports the result of the trial to the guard. An empty why means that the trial has succeeded and that the
+// success is stored. Report does nothing in a process that is not on trial.
+func (r *Role) ReportResult(why string) {
+	if r.reports == nil {
+		return
+	}
+	line := "good\n"
+	if why != "" {
+		line = "bad: " + strings.Join(strings.Fields(why), " ") + "\n"
+	}
+	io.WriteString(r.reports, line) // this fails only if the guard has ended, and then this process is killed
+}
+
+// Become replaces this process with one that has another role, but the same PID and arguments. It returns only if
+// that fails.
+func (r *Role) Become(next Role) error { return r.become(program, next) }
+
+func (r *Role) become(program string, next Role) error {
+	next.After = true
+	text, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	env := append(os.Environ(), variable+"="+string(text))
+	if r.notify != "" {
+		env = append(withoutVariable(env, notify), notify+"="+r.notify)
+	}
+	if err := syscall.Exec(program, os.Args, env); err != nil {
+		return fmt.Errorf("replace the process: %w", err)
+	}
+	return nil
+}
+
+// program returns the path of this process's program. It also works after the file was replaced.
+const program = "/proc/self/exe"
+
+func withoutVariable(env []string, name string) (out []string) {
+	for _, e := range env {
+		if !strings.HasPrefix(e, name+"=") {
+			out = append(out, e)
+		}
+	}
+	return out
+}

@@ -1,0 +1,38 @@
+package guard
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+)
+
+// rollBack replaces the guard by an agent. The agent runs the guard's own program, or the program on trial if that was
+// installed. rollBack returns an exit code if that fails.
+func (r *Role) rollBack(log *slog.Logger, why string) int {
+	next := Role{Why: why, Outage: r.Outage, Pods: r.Pods}
+	if r.stopped(log) {
+		return 0 // the result is lost, so the trial counts as interrupted
+	}
+	if why != "" && r.replaced() {
+		log.Warn("the agent on trial failed after its program was installed; the program stays installed", "error", why)
+		log.Error("the new program cannot be started; the previous one continues", "error", r.become(r.Installed, next))
+	}
+	if why != "" {
+		log.Error("the trial has failed; the agent starts with the previous configuration and program", "error", why)
+	}
+	if err := r.Become(next); err != nil {
+		log.Error("the agent cannot be started", "error", err)
+	}
+	return 1
+}
+
+// replaced reports whether the program on trial no longer exists at its path, because it was
+// renamed to Installed.
+func (r *Role) replaced() bool {
+	if r.Program == "" || r.Installed == "" {
+		return false
+	}
+	_, err := os.Lstat(r.Program)
+	return errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,91 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Times to wait for a child after SIGTERM.
+const (
+	endGood    = 20 * time.Second
+	endBad     = 5 * time.Second
+	endStopped = 12 * time.Second // shorter than a service manager's timeout, longer than an agent needs
+)
+
+// Supervise is the main function of a guard. It starts an agent on trial, and replaces itself by an agent after the
+// trial. It returns an exit code if it received a signal or has failed. The service manager then starts an agent.
+func (r *Role) Supervise(log *slog.Logger) int {
+	runtime.LockOSThread() // main has locked it already
+	r.signals = make(chan os.Signal, 4)
+	signal.Notify(r.signals, syscall.SIGTERM, os.Interrupt)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	reap(ctx)
+	c, err := start(cmp.Or(r.Program, program))
+	if err != nil {
+		return r.rollBack(log, fmt.Sprintf("the agent on trial could not be started: %v", err))
+	}
+	log.Info("an agent is on trial", "pid", c.cmd.Process.Pid, "deadline", r.Deadline, "program", r.Program)
+	late := time.NewTimer(r.Deadline)
+	defer late.Stop()
+	select {
+	case s := <-r.signals:
+		log.Info("the guard ends the agent on trial because of a signal", "signal", s)
+		c.end(endStopped)
+		return max(0, c.cmd.ProcessState.ExitCode())
+	case said, ok := <-c.said:
+		if !ok {
+			return r.rollBack(log, fmt.Sprintf("the agent ended: %v; its log says more", c.cmd.ProcessState))
+		}
+		return r.handleVerdict(log, c, said)
+	case <-late.C:
+		c.end(endBad)
+		if said, ok := <-c.said; ok { // a report that was sent just before the end
+			return r.handleVerdict(log, c, said)
+		}
+		why := fmt.Sprintf("the node was not as healthy as before within %s", r.Deadline)
+		waits, outage := c.waits()
+		if waits != "" {
+			why += ": " + waits
+		}
+		r.Outage, r.Pods = outage, c.blamed()
+		return r.rollBack(log, why)
+	}
+}
+
+// handleVerdict handles the child's verdict.
+func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
+	if why, bad := strings.CutPrefix(said, "bad: "); bad {
+		c.end(endBad)
+		r.Pods = c.blamed()
+		return r.rollBack(log, why)
+	}
+	c.end(endGood)
+	log.Info("the trial has succeeded")
+	if r.stopped(log) {
+		return 0
+	}
+	if r.Installed != "" {
+		log.Error("the new program cannot be started; the previous one continues", "error", r.become(r.Installed, Role{}))
+	}
+	return r.rollBack(log, "")
+}
+
+// stopped reports whether the guard received a signal while it was ending the child.
+func (r *Role) stopped(log *slog.Logger) bool {
+	select {
+	case s := <-r.signals:
+		log.Info("the guard ends because of a signal", "signal", s)
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,30 @@
+package probe
+
+// A verdict is the result of a check, with the thresholds of its probe taken into account.
+type verdict uint8
+
+const (
+	none verdict = iota // nothing yet
+	passed
+	failed
+)
+
+// threshold returns how many consecutive results v are needed to change the verdict to v.
+func (c *check) threshold(v verdict) int32 {
+	if v == failed {
+		return c.spec().FailureThreshold
+	}
+	return c.spec().SuccessThreshold
+}
+
+// count counts a result and returns the new verdict.
+func (c *check) count(v verdict) verdict {
+	if c.lastResult != v {
+		c.lastResult, c.inRow = v, 0
+	}
+	c.inRow++
+	if c.inRow < c.threshold(v) {
+		return c.verdict
+	}
+	return v
+}

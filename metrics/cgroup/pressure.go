@@ -1,0 +1,83 @@
+package cgroup
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+
+	"github.com/islet-edge/islet/metrics/kernfile"
+)
+
+// Pressures contains the pressure stall information of a cgroup. A field is nil if the kernel does not
+// provide it. See https://docs.kernel.org/accounting/psi.html.
+type Pressures struct{ CPU, Memory, IO *Pressure }
+
+// A Pressure contains the times for which processes waited for a resource.
+type Pressure struct{ Some, Full Stall }
+
+// A Stall is the time for which some or all processes waited: the total time, and percentages of the last
+// 10, 60 and 300 seconds.
+type Stall struct {
+	Total                time.Duration
+	Avg10, Avg60, Avg300 float64
+}
+
+// pressure parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same with full. It returns nil
+// if the file does not exist or if accounting is off. If the values are equal to last, it returns last itself.
+func (d *dir) pressure(file string, last *Pressure) *Pressure {
+	return pressureFrom(last, d.text(file))
+}
+
+func pressureFrom(last *Pressure, text []byte) *Pressure {
+	now, ok := parsePressure(text)
+	switch {
+	case !ok:
+		return nil
+	case last != nil && *last == now:
+		return last
+	}
+	p := now
+	return &p
+}
+
+// ReadPressures reads the pressures of the machine from a directory, normally /proc/pressure.
+func ReadPressures(dir string) Pressures {
+	b := kernfile.Get()
+	defer b.Put()
+	read := func(name string) *Pressure {
+		text, _ := b.File(maxFile, dir, "/", name) // the kernel may not have the file, or accounting may be off
+		return pressureFrom(nil, text)
+	}
+	return Pressures{read("cpu"), read("memory"), read("io")}
+}
+
+// parsePressure parses a pressure file. found reports whether the file contains a pressure.
+func parsePressure(text []byte) (p Pressure, found bool) {
+	for line := range bytes.Lines(text) {
+		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		s := &p.Some
+		switch string(kind) {
+		case "some":
+		case "full":
+			s = &p.Full
+		default:
+			continue
+		}
+		found = true
+		for kv := range bytes.FieldsSeq(rest) {
+			k, v, _ := bytes.Cut(kv, []byte("="))
+			switch string(k) {
+			case "total":
+				n, _ := strconv.ParseUint(kernfile.View(v), 10, 64)
+				s.Total = micros(n)
+			case "avg10":
+				s.Avg10, _ = strconv.ParseFloat(kernfile.View(v), 64)
+			case "avg60":
+				s.Avg60, _ = strconv.ParseFloat(kernfile.View(v), 64)
+			case "avg300":
+				s.Avg300, _ = strconv.ParseFloat(kernfile.View(v), 64)
+			}
+		}
+	}
+	return p, found
+}
