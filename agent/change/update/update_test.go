@@ -14,9 +14,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,44 +26,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain also implements the program in an archive. The last bytes of the program say what it does.
-func TestMain(m *testing.M) {
-	if len(os.Args) < 2 || os.Args[1] != SelfTest {
-		os.Exit(m.Run())
-	}
-	self, err := os.ReadFile("/proc/self/exe")
+// programText returns the compiled program in testdata. It is small, since each archive contains it.
+var programText = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "islet-update-")
 	if err != nil {
-		panic(err)
+		return "", err
 	}
-	switch how := self[bytes.LastIndexByte(self, '\n')+1:]; string(how) {
-	case "good":
-		fmt.Println(Passed("0.2.0"))
-	case "crash":
-		panic("it does not run here")
-	case "other":
-		fmt.Println(Passed("0.3.0"))
-	case "spam":
-		for range 10_000 {
-			fmt.Println(strings.Repeat("spam", 100))
-		}
-	case "eat":
-		b := make([]byte, 8<<30)
-		fmt.Println(len(b))
-	case "secrets":
-		fmt.Println(Passed("0.2.0"))
-		if os.Getenv("SECRET") != "" {
-			os.Exit(1)
-		}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "program")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", file, "./testdata/program")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
 	}
-}
+	text, err := os.ReadFile(file)
+	return string(text), err
+})
 
 // program returns a program with the given behaviour in its self-test.
 func program(t testing.TB, how string) string {
-	self, err := os.ReadFile("/proc/self/exe")
+	t.Helper()
+	text, err := programText()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(self) + "\n" + how
+	switch how {
+	case "good":
+		how = "print " + Passed("0.2.0")
+	case "other":
+		how = "print " + Passed("0.3.0")
+	case "secrets":
+		how += " " + Passed("0.2.0")
+	}
+	return text + "\n" + how
 }
 
 // archive writes an archive and its release to dir.

@@ -1,0 +1,36 @@
+// Program is the program of the archives in the tests. The text after its last line feed says what its self-test does: a
+// word, and for some words a space and the text to print.
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+)
+
+func main() {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		panic(err)
+	}
+	how, text, _ := strings.Cut(string(self[bytes.LastIndexByte(self, '\n')+1:]), " ")
+	switch how {
+	case "print":
+		fmt.Println(text)
+	case "crash":
+		panic("it does not run here")
+	case "spam":
+		for range 10_000 {
+			fmt.Println(strings.Repeat("spam", 100))
+		}
+	case "eat":
+		b := make([]byte, 8<<30)
+		fmt.Println(len(b))
+	case "secrets":
+		fmt.Println(text)
+		if os.Getenv("SECRET") != "" {
+			os.Exit(1)
+		}
+	}
+}
