@@ -27,7 +27,7 @@ func (r *Runtime) containerDir(id string) string { return filepath.Join(r.dirs.c
 func (r *Runtime) bundle(id string) string { return filepath.Join(r.dirs.bundles, id) }
 
 // CreateContainer prepares a container's root file system and specification. If a container with
-// the same identity exists, it returns its ID.
+// the same identity exists, CreateContainer returns the ID of that container.
 func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	cfg := req.GetConfig()
 	s, err := r.sandbox(req.GetPodSandboxId())
@@ -81,7 +81,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	return &api.CreateContainerResponse{ContainerId: id}, nil
 }
 
-// createContainer creates c's directories and adds c to r.containers. If it fails, it removes
+// createContainer creates c's directories and adds c to r.containers. On failure it removes
 // everything that it created.
 func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container, img image.Resolved) (err error) {
 	dir, bundle := r.containerDir(c.rec.ID), r.bundle(c.rec.ID)
@@ -103,7 +103,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err != nil {
 		return err
 	}
-	defer users.Close() // users may be nil
+	defer users.Close() // users may be nil, which Close accepts
 	labels, err := r.selinux.Labels(c.config.GetLinux().GetSecurityContext(), s.rec.Level)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err := createRecord(filepath.Join(dir, recordFile), c.rec); err != nil {
 		return err
 	}
-	c.config = withoutSecrets(c.config) // otherwise fields that only the specification needs would remain in memory
+	c.config = withoutSecrets(c.config) // release the fields that only the specification needs
 	r.mu.Lock()
 	if old := r.containers[c.rec.ID]; old != nil {
 		r.podContainers.drop(old.config.GetLabels(), c.rec.ID)
@@ -154,8 +154,8 @@ func (r *Runtime) removeBundle(id string) error {
 	return mounts.RemoveAll(b)
 }
 
-// specOf returns the OCI specification of a container. own are the volumes for the VOLUMEs of its
-// image.
+// specOf returns the OCI specification of a container. own are the volumes for the VOLUME
+// instructions of its image.
 func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, own []ocispec.Volume) (*specs.Spec, error) {
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	if err := checkRootfs(root); err != nil {
@@ -218,8 +218,8 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	return spec, err
 }
 
-// makeHostPaths creates a directory for each missing source of a bind mount, as every CRI runtime
-// does.
+// makeHostPaths creates a directory for each bind mount whose source is missing, as every CRI
+// runtime does.
 func makeHostPaths(mounts []*api.Mount) error {
 	for _, m := range mounts {
 		if _, err := os.Stat(m.GetHostPath()); errors.Is(err, os.ErrNotExist) {

@@ -8,8 +8,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ReopenContainerLog makes the shim reopen the log file. It is called after another process has
-// rotated the file.
+// ReopenContainerLog makes the shim reopen the log file. Programs call it after they have rotated
+// the file.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, req *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error) {
 	c, client, err := r.running(ctx, req.GetContainerId())
 	if err != nil {

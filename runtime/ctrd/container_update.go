@@ -21,9 +21,10 @@ import (
 )
 
 // UpdateContainerResources changes the limits of a container that has not ended. A field of the
-// request that is zero leaves its limit unchanged. If it fails, it restores the old limits. It
-// rejects a memory limit below the container's usage, because on cgroup v2 the kernel would kill
-// the container. A kubelet checks the same before it resizes a pod (KEP-1287).
+// request that is zero leaves its limit unchanged. If the OCI runtime rejects the new limits, the
+// old limits are restored. A memory limit below the container's usage is an error, because on
+// cgroup v2 the kernel would kill the container. A kubelet makes the same check before it resizes a
+// pod (KEP-1287).
 func (r *Runtime) UpdateContainerResources(
 	ctx context.Context, req *api.UpdateContainerResourcesRequest,
 ) (*api.UpdateContainerResourcesResponse, error) {
@@ -104,8 +105,9 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	return nil
 }
 
-// mergeResources returns a copy of old in which the fields that change sets are replaced. The swap
-// limit includes memory. If it would be below the new memory limit, it is raised to that.
+// mergeResources returns a copy of old with the fields that change sets. The CRI's swap limit is
+// the sum of memory and swap. If change does not set it, it is raised to at least the new memory
+// limit.
 func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
 	out := &api.LinuxContainerResources{}
 	if old != nil {
@@ -166,8 +168,8 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 	return nil
 }
 
-// belowUsage returns an error if limit is below the container's working set. Page cache that the
-// kernel can drop at once does not count, because the kernel drops it when the limit is set.
+// belowUsage returns an error if limit is below the container's working set. The working set
+// excludes page cache that the kernel can drop at once when the limit is set.
 func belowUsage(limit int64, f cgroup.Figures) error {
 	if f.WorkingSet >= uint64(limit) {
 		return fmt.Errorf("attempting to set the memory limit (%d) below current usage (%d): %w",
@@ -198,7 +200,7 @@ func (r *Runtime) ociUpdate(ctx context.Context, s *sandbox, id string, l *api.L
 	return nil
 }
 
-// setHugepages sets the huge page limits, because the update command of some OCI runtimes does not.
+// setHugepages sets the huge page limits. The update command of some OCI runtimes ignores them.
 func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResources) error {
 	previous := map[string]uint64{}
 	for _, h := range old.GetHugepageLimits() {
@@ -236,8 +238,8 @@ func (r *Runtime) setOOMScore(place string, score int64) error {
 	return nil
 }
 
-// updateSpec updates the specification file. A created container starts with this file, and the OOM
-// score of an executed command is read from it.
+// updateSpec writes new resources to the container's config.json. A container that is not yet
+// running will be started with this file, and exec reads the OOM score from it.
 func (r *Runtime) updateSpec(id string, l, change *api.LinuxContainerResources) error {
 	path := filepath.Join(r.bundle(id), "config.json")
 	b, err := os.ReadFile(path)

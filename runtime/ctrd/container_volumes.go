@@ -39,11 +39,11 @@ func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 		case mappingFault(s, m) != "":
 			why = mappingFault(s, m)
 		case m.GetRecursiveReadOnly() && !m.GetReadonly():
-			why = "is to be recursively read-only, but not read-only"
+			why = "is recursively read-only, but not read-only"
 		case m.GetRecursiveReadOnly() && m.GetPropagation() != api.MountPropagation_PROPAGATION_PRIVATE:
-			why = "is to be recursively read-only, and so cannot have a propagation"
+			why = "is recursively read-only, so it must not have a propagation"
 		case m.GetRecursiveReadOnly() && !r.abilities.Get(s.oci.Path).ReadOnlyTrees:
-			why = "is to be recursively read-only, which needs Linux 5.12 and runc 1.1 or crun 1.4"
+			why = "is recursively read-only, which needs Linux 5.12 and runc 1.1 or crun 1.4"
 		}
 		if why != "" {
 			return fmt.Errorf("mount %s %s: %w", m.GetContainerPath(), why, errdefs.ErrInvalidArgument)
@@ -52,9 +52,9 @@ func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 	return nil
 }
 
-// mountVolumes mounts the image volumes of a container (KEP-4639) in its bundle. It returns the
-// configuration with the paths of these mounts. A running container has its own copies of these
-// mounts, so unmountVolumes removes them from the host after the start.
+// mountVolumes mounts the image volumes of a container (KEP-4639) in its bundle. It returns a copy
+// of the configuration with the host paths of these mounts. A running container has its own copies
+// of the mounts, so unmountVolumes removes them from the host after the start.
 func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string, users *os.File) (*api.ContainerConfig, error) {
 	cfg := c.config
 	for i, m := range c.config.GetMounts() {
@@ -126,8 +126,8 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, u
 	return mount.All([]mount.Mount{m}, target)
 }
 
-// subPath returns the path of a directory of an image below the image's mount. It resolves symlinks
-// inside the image. The mount is read-only, so the result stays valid.
+// subPath returns the path of a directory of an image below the image's mount. Symlinks are
+// resolved inside the image. The result stays valid, because the mount is read-only.
 func subPath(root, sub string) (string, error) {
 	f, err := untrusted.OpenDirInRoot(root, sub)
 	if err != nil {

@@ -9,24 +9,24 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A disk can fail partially. Then a file or a directory can neither be read (see readonly.Fault)
-// nor be removed. Entries that cannot be read are logged and skipped. The container of such an
-// entry is killed and its pod is started again, as after any loss. All other containers are taken
-// over.
+// A disk can fail partially: a file or a directory can then neither be read (see readonly.Fault)
+// nor be removed. Entries that cannot be read are logged and skipped. A container whose record
+// cannot be read is killed, and its pod is started again, as after any other loss of a record. All
+// other containers are taken over.
 
 // readablePart returns the entries that could be read from a directory. It logs an error of the
 // disk and returns any other error.
 func (r *Runtime) readablePart(entries []fs.DirEntry, err error) ([]fs.DirEntry, error) {
 	if readonly.Fault(err) {
-		r.log.Error("a directory could be read from the disk only in part: the missing entries are not taken over",
+		r.log.Error("only a part of a directory could be read from the disk: the missing entries are not taken over",
 			"read", len(entries), "error", err)
 		return entries, nil
 	}
 	return entries, err
 }
 
-// sweepContainers removes the directories of unknown containers and kills their processes. Without
-// a record, nothing else would end these processes.
+// sweepContainers removes the directories of containers without a readable record and kills their
+// processes. Nothing else would end these processes.
 func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adoptedContainer) {
 	entries, err := os.ReadDir(r.dirs.containers)
 	if err != nil {
@@ -50,8 +50,8 @@ func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adoptedCo
 	}
 }
 
-// freeID returns id, or a replacement if the disk can neither read nor remove the record of a
-// former sandbox or container with that ID. The replacement is the same after a restart.
+// freeID returns id. If the disk can neither read nor remove the record of an earlier sandbox or
+// container with that ID, it returns a replacement, which is the same after a restart.
 func (r *Runtime) freeID(id string) string {
 	for r.occupied[id] {
 		id = hash("instead of", id)

@@ -23,7 +23,8 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change. end stops this; no call happens after it has returned.
+// Subscribe calls handle for each change until end is called. handle is not called any more when
+// end has returned.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()
@@ -41,7 +42,7 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	}
 }
 
-// notify sends an event about a sandbox, or about a container in it, to the subscribers.
+// notify sends an event about a sandbox, or about one of its containers, to the subscribers.
 func (r *Runtime) notify(sandbox, id string, what api.ContainerEventType) {
 	r.mu.Lock()
 	s := r.sandboxes[sandbox]
@@ -49,7 +50,7 @@ func (r *Runtime) notify(sandbox, id string, what api.ContainerEventType) {
 	r.notifySandbox(s, id, what)
 }
 
-// notifySandbox is like notify, for a sandbox that may already be removed from r.sandboxes.
+// notifySandbox is like notify, for a sandbox that may no longer be in r.sandboxes.
 func (r *Runtime) notifySandbox(s *sandbox, id string, what api.ContainerEventType) {
 	r.watch.mu.Lock()
 	defer r.watch.mu.Unlock()

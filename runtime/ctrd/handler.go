@@ -45,7 +45,7 @@ type sandboxProgram struct {
 }
 
 // handler returns the program of a handler. An unknown name is an error with containerd's wording.
-// No other program is used instead, because it would lack the isolation that the pod requests.
+// There is no fallback, because another program would lack the isolation that the pod requests.
 func (r *Runtime) handler(name string) (sandboxProgram, error) {
 	if name == "" {
 		return sandboxProgram{oci: r.oci, program: r.oci.Path}, nil
@@ -104,7 +104,7 @@ func (r *Runtime) handlers() []*api.RuntimeHandler {
 	return out
 }
 
-// runsBy returns the OCI runtime that determines the features of a handler. It returns "" for a
+// runsBy returns the OCI runtime whose features are those of a handler. It returns "" for a
 // containerd shim that does not call runc.
 func (r *Runtime) runsBy(program string, tasks bool) string {
 	switch {
@@ -116,8 +116,8 @@ func (r *Runtime) runsBy(program string, tasks bool) string {
 	return ""
 }
 
-// features returns the features of an OCI runtime. tasks reports whether a containerd shim calls
-// it, and not islet's own shim.
+// features returns the features of an OCI runtime. tasks is true if a containerd shim calls the OCI
+// runtime, and false if islet's own shim does.
 func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
 	a := r.abilities.Get(program)
 	return &api.RuntimeHandlerFeatures{

@@ -61,8 +61,8 @@ func countsHugePages(root string, v2 bool) bool {
 
 func hostDevices() ([]specs.LinuxDevice, error) { return oci.HostDevices() }
 
-// overlayOptions returns mount options that reduce writes to flash memory. The files of a container
-// are not synced, because a container does not survive a power cut.
+// overlayOptions returns mount options that reduce writes to flash memory. Overlay mounts skip
+// syncs, because a container does not survive a power cut.
 func overlayOptions() []string {
 	if abilities.Kernel(5, 10) {
 		return []string{"volatile"}

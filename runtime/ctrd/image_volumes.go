@@ -25,7 +25,7 @@ import (
 
 // imageVolumes is the subdirectory of a container's directory that has one numbered directory for
 // each VOLUME of its image. The directories are on the disk, not in an overlay. They count as part
-// of the container's writable layer and are removed with it.
+// of the container's writable layer and are removed with the container.
 const imageVolumes = "volumes"
 
 // Limits of an image's VOLUMEs. Each volume is an additional mount of every container of the image.
@@ -44,9 +44,9 @@ var reservedPaths = []string{"/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostna
 // of the image at that path into it. The container's root file system must be mounted, and no
 // process may have run in it.
 //
-// No volume is made at or below a mount of the pod, since that has the pod's data, nor at a path that
-// the runtime mounts. Paths in an image may contain symlinks. They are resolved here, so that no
-// path leads into /proc when the volume is mounted.
+// A volume is skipped if its path is at or below a mount of the pod, which has the pod's data, or
+// at or below a path in reservedPaths. Paths in an image may contain symlinks. They are resolved
+// here, so that no path leads into /proc when the volume is mounted.
 func (r *Runtime) makeImageVolumes(
 	ctx context.Context, s *sandbox, c *container, declared map[string]struct{},
 ) ([]ocispec.Volume, error) {
@@ -117,7 +117,7 @@ func volumePaths(declared map[string]struct{}) ([]string, error) {
 }
 
 // makeImageVolume creates the directory to for the volume at path p. If skip returns true for the
-// resolved path, the result has an empty Path.
+// resolved path, makeImageVolume creates nothing and the result has an empty Path.
 func (r *Runtime) makeImageVolume(
 	ctx context.Context, s *sandbox, root, p, to string, skip func(at string) bool, room *tree.Room,
 ) (v ocispec.Volume, err error) {
@@ -150,7 +150,7 @@ func (r *Runtime) makeImageVolume(
 func below(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
 // placeInRoot resolves all symlinks of the path p in a root file system and opens the directory.
-// dir is nil if the directory does not exist yet. It also resolves dangling symlinks, because the
+// dir is nil if the directory does not exist yet. Dangling symlinks are resolved too, because their
 // target may exist once the runtime has mounted something.
 func placeInRoot(root, p string, links int) (at string, dir *os.File, err error) {
 	if p = path.Join("/", p); p == "/" || links > maxVolumeLinks || len(p) > maxVolumePath || strings.Count(p, "/") > maxVolumeDepth {

@@ -23,8 +23,8 @@ import (
 // is the ID of the container or sandbox.
 var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
-// A metric describes one metric. read returns its values in a sample: a single value, or one for
-// each value of its own labels.
+// A metric describes one metric. read returns the metric's values in a sample: a single value, or
+// one for each combination of its own labels.
 type metric struct {
 	name, help string
 	kind       api.MetricType
@@ -89,7 +89,8 @@ func interfaces(get func(process.Interface) uint64) func(*sample) []value {
 	}
 }
 
-// limit reads a limit. It is zero if the configuration has none, and negative if it is "no limit".
+// limit returns a function that reads a limit of the container. The value is zero if the limit is
+// missing or negative, which means unlimited.
 func limit(get func(*api.LinuxContainerResources) int64) func(*sample) []value {
 	return one(func(s *sample) uint64 { return uint64(max(get(s.c.GetResources().GetLinux()), 0)) })
 }
@@ -105,23 +106,23 @@ var containerMetrics = []metric{
 		one(func(s *sample) uint64 { return s.Periods })},
 	{"container_cpu_cfs_throttled_periods_total", "periods in which a CPU limit was used up", counter, nil,
 		one(func(s *sample) uint64 { return s.Throttled })},
-	{"container_cpu_cfs_throttled_seconds_total", "time for which a CPU limit held processes back", counter, nil,
+	{"container_cpu_cfs_throttled_seconds_total", "time for which processes were throttled by a CPU limit", counter, nil,
 		seconds(func(s *sample) time.Duration { return s.ThrottledTime })},
 
 	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, nil, one(func(s *sample) uint64 { return s.Memory })},
-	{"container_memory_working_set_bytes", "memory that cannot be dropped", gauge, nil,
+	{"container_memory_working_set_bytes", "memory in use, inactive page cache excluded", gauge, nil,
 		one(func(s *sample) uint64 { return s.WorkingSet })},
-	{"container_memory_max_usage_bytes", "the most memory that was in use", gauge, nil, one(func(s *sample) uint64 { return s.Peak })},
+	{"container_memory_max_usage_bytes", "maximum memory in use so far", gauge, nil, one(func(s *sample) uint64 { return s.Peak })},
 	{"container_memory_rss", "anonymous memory", gauge, nil, one(func(s *sample) uint64 { return s.RSS })},
 	{"container_memory_cache", "page cache", gauge, nil, one(func(s *sample) uint64 { return s.Cache })},
 	{"container_memory_mapped_file", "page cache that is mapped", gauge, nil, one(func(s *sample) uint64 { return s.Mapped })},
-	{"container_memory_kernel_usage", "memory that the kernel uses for it", gauge, nil, one(func(s *sample) uint64 { return s.Kernel })},
+	{"container_memory_kernel_usage", "kernel memory", gauge, nil, one(func(s *sample) uint64 { return s.Kernel })},
 	{"container_memory_swap", "memory that is swapped out", gauge, nil, one(func(s *sample) uint64 { return s.Swap })},
-	{"container_memory_total_active_file_bytes", "page cache that was used lately", gauge, nil,
+	{"container_memory_total_active_file_bytes", "page cache that was used recently", gauge, nil,
 		one(func(s *sample) uint64 { return s.ActiveFile })},
-	{"container_memory_total_inactive_file_bytes", "page cache that was not used lately", gauge, nil,
+	{"container_memory_total_inactive_file_bytes", "page cache that was not used recently", gauge, nil,
 		one(func(s *sample) uint64 { return s.InactiveFile })},
-	{"container_memory_failcnt", "how often the memory limit was met", counter, nil, one(func(s *sample) uint64 { return s.LimitHits })},
+	{"container_memory_failcnt", "how often the memory limit was reached", counter, nil, one(func(s *sample) uint64 { return s.LimitHits })},
 	{"container_memory_failures_total", "page faults", counter, []string{"failure_type", "scope"}, func(s *sample) []value {
 		return []value{{[]string{"pgfault", "container"}, s.OwnFaults}, {[]string{"pgmajfault", "container"}, s.OwnMajor},
 			{[]string{"pgfault", "hierarchy"}, s.PageFaults}, {[]string{"pgmajfault", "hierarchy"}, s.MajorFault}}
@@ -129,12 +130,12 @@ var containerMetrics = []metric{
 	{"container_oom_events_total", "processes that the kernel killed at the memory limit", counter, nil,
 		one(func(s *sample) uint64 { return s.OOMKills })},
 
-	{"container_fs_usage_bytes", "the container's own files", gauge, nil,
+	{"container_fs_usage_bytes", "size of the container's writable layer", gauge, nil,
 		one(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
-	{"container_fs_limit_bytes", "the file system of its own files", gauge, nil,
+	{"container_fs_limit_bytes", "size of the file system that has the writable layer", gauge, nil,
 		one(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
 	{"container_fs_inodes_total", "inodes of that file system", gauge, nil, one(func(s *sample) uint64 { return s.free.Files })},
-	{"container_fs_inodes_free", "inodes that are free there", gauge, nil, one(func(s *sample) uint64 { return s.free.Ffree })},
+	{"container_fs_inodes_free", "free inodes of that file system", gauge, nil, one(func(s *sample) uint64 { return s.free.Ffree })},
 	{"container_fs_reads_bytes_total", "bytes read from a device", counter, []string{"device"},
 		devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
 	{"container_fs_writes_bytes_total", "bytes written to a device", counter, []string{"device"},
@@ -144,19 +145,19 @@ var containerMetrics = []metric{
 
 	{"container_processes", "processes", gauge, nil, one(func(s *sample) uint64 { return s.Processes })},
 	{"container_threads", "threads", gauge, nil, one(func(s *sample) uint64 { return s.PIDs })},
-	{"container_threads_max", "how many threads there may be; 0: any number", gauge, nil, one(func(s *sample) uint64 { return s.MaxPIDs })},
+	{"container_threads_max", "maximum number of threads; 0: unlimited", gauge, nil, one(func(s *sample) uint64 { return s.MaxPIDs })},
 
-	{"container_last_seen", "when these figures were read, in seconds since 1970", gauge, nil,
+	{"container_last_seen", "time of this reading, in seconds since 1970", gauge, nil,
 		one(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
-	{"container_start_time_seconds", "when the container was started, in seconds since 1970", gauge, nil,
+	{"container_start_time_seconds", "start time of the container, in seconds since 1970", gauge, nil,
 		one(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
-	{"container_spec_cpu_period", "the period of its CPU limit, in microseconds", gauge, nil,
+	{"container_spec_cpu_period", "period of the CPU limit, in microseconds", gauge, nil,
 		limit((*api.LinuxContainerResources).GetCpuPeriod)},
-	{"container_spec_cpu_shares", "its weight in the distribution of CPU time", gauge, nil,
+	{"container_spec_cpu_shares", "CPU shares (relative weight)", gauge, nil,
 		limit((*api.LinuxContainerResources).GetCpuShares)},
-	{"container_spec_memory_limit_bytes", "its memory limit; 0: none", gauge, nil,
+	{"container_spec_memory_limit_bytes", "memory limit; 0: unlimited", gauge, nil,
 		limit((*api.LinuxContainerResources).GetMemoryLimitInBytes)},
-	{"container_spec_memory_swap_limit_bytes", "its limit of memory and swap; 0: none", gauge, nil,
+	{"container_spec_memory_swap_limit_bytes", "limit of memory and swap; 0: unlimited", gauge, nil,
 		limit((*api.LinuxContainerResources).GetMemorySwapLimitInBytes)},
 }
 

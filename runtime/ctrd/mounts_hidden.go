@@ -20,12 +20,13 @@ import (
 // hidden directory.
 const borrowed = "m"
 
-// hideMounts turns the directories that contain pods' mounts into mount points. A shim can then
-// unmount them in its own namespace; see server.Host. It returns these directories. It returns none
-// if shims must see all mounts. This is so if the host's root mount is not shared, because later
-// mounts would not propagate to a shim. It is also so if the kernel is older than 5.6, because it
-// cannot move a mount to another namespace, or if something is already mounted below the
-// directories, for example by an earlier version.
+// hideMounts turns the directories that contain the mounts of pods into mount points, and returns
+// them. A shim can then unmount them in its own mount namespace; see server.Host. The result is
+// empty, and shims see all mounts, in these cases:
+//
+//   - The host's root mount is not shared. Later mounts would not propagate to a shim.
+//   - The kernel is older than 5.6. It cannot move a mount to another namespace.
+//   - There are already mounts below the directories, for example from an earlier version of islet.
 func (r *Runtime) hideMounts() ([]string, error) {
 	if !canLend() {
 		return nil, nil
@@ -44,8 +45,8 @@ func (r *Runtime) hideMounts() ([]string, error) {
 		if m.Mountpoint == "/" {
 			shared = strings.Contains(m.Optional, "shared:")
 		}
-		// A tmpfs that was mounted on the run directory hides mounts below it, so check those. Do
-		// not check others, because access to a volume whose server is down would block.
+		// A tmpfs on the run directory hides older mounts below it, so check that the mounts there
+		// are visible. Do not check other mounts, because access to a volume whose server is down would block.
 		covers[m.Mountpoint] = !strings.HasPrefix(m.Mountpoint, r.c.RunDir+"/") || isMounted(m.Mountpoint)
 	}
 	if !shared {
@@ -118,8 +119,8 @@ func canLend() bool {
 	return true
 }
 
-// withoutLinks resolves the symlinks in path, like filepath.EvalSymlinks. If the path has no
-// symlinks, which is usual, it needs only one system call.
+// withoutLinks resolves the symlinks in path, like filepath.EvalSymlinks. A path without symlinks,
+// which is the usual case, costs only one system call.
 func withoutLinks(path string) (string, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
@@ -129,11 +130,11 @@ func withoutLinks(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// lend changes the bind mounts in the specification whose source is below a hidden directory: the
-// source becomes a link in the bundle. It returns the mounts that the shim must attach there. It
-// returns nil if the container must start in the host's mount namespace. This is so if it mounts a
-// hidden directory or a parent of one, or if mounts must propagate between the container and the
-// host.
+// lend prepares a container for a shim that does not see the mounts below hidden directories. In
+// spec it replaces the source of each bind mount below a hidden directory by a link in the bundle.
+// It returns the mounts that the shim must attach at these links. The result is nil if the
+// container must start in the host's mount namespace: it mounts a hidden directory or a parent of
+// one, or mounts must propagate between the container and the host.
 func (r *Runtime) lend(c *container, spec *specs.Spec, pins string) (*wire.Mounts, error) {
 	bundle := r.bundle(c.rec.ID)
 	m := &wire.Mounts{Pins: pins, Borrow: map[string]string{rootfs: filepath.Join(bundle, rootfs)}}

@@ -8,8 +8,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// readProfiles sets the security profiles that an older client named in the deprecated CRI fields.
-// If it ignored those fields, the container would run unconfined.
+// readProfiles converts the deprecated CRI fields for security profiles, which older clients still
+// use, to the current ones. If it ignored them, the container would run unconfined.
 func readProfiles(c *api.ContainerConfig) error {
 	sec := c.GetLinux().GetSecurityContext()
 	if sec == nil {

@@ -41,8 +41,8 @@ func (r *Runtime) recover(ctx context.Context) error {
 	return r.sweep(ctx, held)
 }
 
-// loadSandboxes reads the sandboxes' records. A record that cannot be decoded was torn by a power
-// cut, which also ended its sandbox.
+// loadSandboxes reads the sandboxes' records. It removes a record that cannot be decoded: only a
+// power cut leaves such a record, and it also ended the sandbox.
 func (r *Runtime) loadSandboxes() error {
 	entries, err := r.readablePart(os.ReadDir(r.dirs.sandboxes))
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *Runtime) loadContainers() error {
 			err = errors.New("its sandbox is unknown")
 		}
 		if readonly.Fault(err) {
-			r.log.Error("a container's record cannot be read from the disk: the container is ended", "container", e.Name(), "error", err)
+			r.log.Error("a container's record cannot be read from the disk: the container is killed", "container", e.Name(), "error", err)
 		}
 		if err != nil || c.rec.ID != e.Name() {
 			continue // sweep will remove its directory and bundle
@@ -138,7 +138,7 @@ type adoptedContainer struct {
 	client runner
 }
 
-// listTimeout is how long a running shim may take to list its containers.
+// listTimeout limits the time for a running shim to list its containers.
 const listTimeout = 30 * time.Second
 
 // adoptShims connects to the running shims and lists their containers. A shim that does not respond
@@ -236,8 +236,8 @@ func (r *Runtime) adoptSandboxes(held map[string]adoptedContainer) {
 		if s.rec.Stopped {
 			continue
 		}
-		// An earlier version ran it with the default OCI runtime, even if the pod requests a
-		// handler.
+		// If a handler's sandbox has no program, an earlier version ran it with the default OCI
+		// runtime.
 		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.hasFiles(s)
 		if s.hasInit() {
 			if h, ok := held[id]; ok && h.Exit == nil && !s.initEnded {
@@ -259,7 +259,7 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adoptedContainer) e
 		if err == nil {
 			err = h.client.DeleteEnded(ctx, id)
 		}
-		if err := ignoreNotFound(err); err != nil { // the previous agent may have requested its end
+		if err := ignoreNotFound(err); err != nil { // not found: the previous agent has already deleted it
 			return err
 		}
 	}

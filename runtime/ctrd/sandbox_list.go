@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ListPodSandbox lists the sandboxes that match a filter. The newest comes first.
+// ListPodSandbox lists the sandboxes that match a filter, the newest first.
 func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
 	f := req.GetFilter()
 	out := &api.ListPodSandboxResponse{}

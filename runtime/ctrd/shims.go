@@ -15,7 +15,7 @@ import (
 )
 
 // shims are the shim processes and their sandboxes. A sandbox keeps its shim until it is removed.
-// The process is started for the first container, and again after it has died. A shim without
+// The shim process is started for the first container, and again after it has died. A shim without
 // sandboxes is shut down.
 type shims struct {
 	r *Runtime
@@ -52,7 +52,7 @@ func (s *shims) join(sandbox string, streams bool) string {
 	if name, ok := s.groupOf[sandbox]; ok {
 		return name
 	}
-	for i := 1; ; i++ { // the lowest numbers first, so that a few shims are full instead of many half empty
+	for i := 1; ; i++ { // prefer low numbers, so that a few shims are full instead of many half empty
 		name := strconv.Itoa(i)
 		if streams {
 			name = "t" + name
@@ -110,7 +110,7 @@ func (s *shims) end(name string, client *shim.Client) {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
 		if err := client.Shutdown(ctx); err != nil {
-			// Its pods have ended, and the process could not be found again without its socket.
+			// Its pods have ended. Without its socket, which is removed below, the process could not be found again.
 			s.r.log.Warn("an unused shim did not shut down and is killed", "shim", name, "error", err)
 			client.Abandon()
 		} else {

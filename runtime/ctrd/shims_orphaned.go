@@ -96,9 +96,9 @@ func listensAt(proc string, lost map[string]string, name string) bool {
 	})
 }
 
-// seesOwnState reports whether a process sees this node's state directory at its path. If several
-// nodes run in containers on the host's network, a shim of another node may have a socket of the
-// same name.
+// seesOwnState reports whether a process sees this node's state directory at the same path. If
+// several nodes run in containers on the host's network, a shim of another node may have a socket
+// of the same name.
 func (r *Runtime) seesOwnState(proc string) bool {
 	own, err := os.Stat(r.dirs.containers)
 	if err != nil {

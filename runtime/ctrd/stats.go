@@ -79,8 +79,8 @@ func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.C
 	return out, nil
 }
 
-// logOmitted logs that a container is omitted from a list. It returns err if the caller has stopped
-// waiting.
+// logOmitted logs that a container is omitted from a list. If ctx has ended, it returns err
+// instead.
 func (r *Runtime) logOmitted(ctx context.Context, c *container, err error) error {
 	if ctx.Err() != nil {
 		return err
