@@ -51,6 +51,7 @@ func bootName(runDir, id string) (string, error) {
 	if err == nil && len(stored) == len(name) && (boot == "" || boot == id) {
 		name = stored
 		if boot == id {
+			return name, nil
 		}
 	}
 	if err := os.WriteFile(path, []byte(name+" "+id), 0o600); err != nil {

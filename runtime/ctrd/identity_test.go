@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestBootName: a boot keeps its name, even over an update of islet, and the next boot has another,
@@ -21,8 +22,15 @@ func TestBootName(t *testing.T) {
 		return n
 	}
 	first := name("a")
+	old := time.Unix(1e9, 0)
+	if err := os.Chtimes(file, old, old); err != nil {
+		t.Fatal(err)
+	}
 	if got := name("a"); got != first {
 		t.Errorf("the same boot is %s, not %s", got, first)
+	}
+	if st, err := os.Stat(file); err != nil || !st.ModTime().Equal(old) {
+		t.Errorf("the name of the boot did not change, but its file was written again: %v", err)
 	}
 	second := name("b")
 	if second == first {
