@@ -157,7 +157,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 		}
 	}
 	if err := r.closeBundles(); err != nil {
-		return nil, fmt.Errorf("close bundles: %w", err)
+		return nil, fmt.Errorf("restrict the access to bundles: %w", err)
 	}
 	if r.bootID = bootid.Read(); r.bootID == "" {
 		r.log.Warn("the kernel's boot ID could not be read")

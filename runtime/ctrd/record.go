@@ -24,7 +24,7 @@ const (
 )
 
 // errNewer is the error of a record with a newer format.
-var errNewer = errors.New("written by a newer version of islet: install that version again, or end its pods with that version's islet cleanup")
+var errNewer = errors.New("written by a newer version of islet: install that version again, or end the pods with its islet cleanup")
 
 // A sandboxRecord is the persistent state of a sandbox. Changes of Stopped and Resized are appended
 // to the file.

@@ -193,8 +193,9 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 	if err := r.adoptTasks(ctx, held); err != nil {
 		return nil, err
 	}
+	// Stop serving the streams of containers that no containerd shim runs any more.
 	for id, client := range streams {
-		if _, ok := held[id]; !ok { // or its container was just found to have ended
+		if _, ok := held[id]; !ok {
 			client.LetGo(ctx, id)
 		}
 	}

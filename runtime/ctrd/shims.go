@@ -44,8 +44,9 @@ func newShims(r *Runtime) *shims {
 
 func (s *shims) socket(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
 
-// join assigns a sandbox to a shim that has room, unless it already has a shim. It returns the
-// shim's name. Shims that only serve streams for containerd shims have names of their own.
+// join returns the name of a sandbox's shim. If the sandbox has none yet, join assigns it to a shim
+// that has room. If streams is set, a containerd shim runs the containers and the shim only serves
+// their streams. Such shims are separate: their names begin with "t".
 func (s *shims) join(sandbox string, streams bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

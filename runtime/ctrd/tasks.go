@@ -64,8 +64,8 @@ func (r *Runtime) tasksOf(sandbox string) *taskshim.Shim {
 	return nil
 }
 
-// forceDelete kills a container and removes the OCI runtime's state of it, without its shim. A
-// missing container is no error.
+// forceDelete kills a container and removes the OCI runtime's state of that container, without
+// calling islet's shim. It returns no error if the container does not exist.
 func (r *Runtime) forceDelete(ctx context.Context, s *sandbox, id string) error {
 	switch {
 	case s == nil:

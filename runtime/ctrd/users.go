@@ -104,7 +104,7 @@ func (r *Runtime) checkUsers(s *sandbox) error {
 			s.oci.Path, errdefs.ErrNotImplemented)
 	}
 	if err := r.shifts(); err != nil {
-		return fmt.Errorf("user namespaces do not work here: %w: %w", err, errdefs.ErrNotImplemented)
+		return fmt.Errorf("user namespaces do not work on this host: %w: %w", err, errdefs.ErrNotImplemented)
 	}
 	return nil
 }
@@ -162,9 +162,9 @@ func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
 	return os.Open(filepath.Join(r.dirs.pins, s.rec.ID, namespace.User))
 }
 
-// makeBundle creates a bundle. The host's root may enter it. If the pod has a user namespace, that
-// namespace's root may too, because it must reach the root file system in the bundle. Therefore the
-// directory's group is the GID of the namespace's root on the host.
+// makeBundle creates a bundle. The host's root may enter it. If the pod has a user namespace, the
+// root of that namespace may enter it too, to reach the root file system in the bundle. Therefore
+// the directory's group is the host's GID of that root.
 func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	bundle, u := r.bundle(id), s.users()
 	err := os.MkdirAll(bundle, 0o700)
@@ -174,8 +174,8 @@ func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	return errors.Join(os.Chmod(r.dirs.bundles, 0o711), os.Chown(bundle, 0, int(u.GIDs.First)), os.Chmod(bundle, 0o710))
 }
 
-// closeBundles makes the bundles of an earlier version private. Any user of the host could enter
-// them.
+// closeBundles makes the bundles of an earlier version private. That version let any user of the
+// host enter them.
 func (r *Runtime) closeBundles() error {
 	entries, err := os.ReadDir(r.dirs.bundles)
 	for _, e := range entries {
@@ -225,7 +225,7 @@ func (r *Runtime) chownStreams(c *container, pid int) {
 }
 
 // shiftedLayers is the directory in a bundle where the layers of an image are mounted with mapped
-// owners while the overlay of them is mounted.
+// owners until the overlay of these layers is mounted.
 const shiftedLayers = "layers"
 
 // shiftLayers mounts layers below the directory at, with owners mapped to a user namespace. done
@@ -252,7 +252,7 @@ func shiftLayers(layers []string, at string, users *os.File) (out []string, done
 // Overlays accept idmapped layers since Linux 5.19.
 func (r *Runtime) tryShift() (err error) {
 	id := "users"
-	dir, bundle := r.containerDir(id), r.bundle(id) // sweep removes what is left
+	dir, bundle := r.containerDir(id), r.bundle(id) // if this process dies, sweep removes them
 	defer func() { err = errors.Join(err, r.removeBundle(id), mounts.RemoveAll(dir)) }()
 	layer, target := filepath.Join(dir, "layers", "1", "fs"), filepath.Join(bundle, rootfs)
 	for _, d := range []string{layer, target} {
