@@ -23,11 +23,11 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	for _, d := range cfg.GetCDIDevices() {
 		names = append(names, d.GetName())
 	}
-	_, noted, err := cdi.ParseAnnotations(cfg.GetAnnotations())
+	_, annotated, err := cdi.ParseAnnotations(cfg.GetAnnotations())
 	if err != nil {
 		return fmt.Errorf("parse the CDI device annotations: %w", err)
 	}
-	for _, n := range noted {
+	for _, n := range annotated {
 		if !slices.Contains(names, n) {
 			names = append(names, n)
 		}

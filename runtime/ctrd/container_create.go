@@ -93,7 +93,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 				r.dropViewsOf(ctx, c))
 		}
 	}()
-	if err := errors.Join(checkMember(s, c.config), r.checkMounts(s, c.config.GetMounts())); err != nil {
+	if err := errors.Join(checkUserNamespace(s, c.config), r.checkMounts(s, c.config.GetMounts())); err != nil {
 		return err
 	}
 	if err := errors.Join(os.MkdirAll(dir, 0o711), r.makeBundle(s, c.rec.ID)); err != nil {
@@ -111,19 +111,19 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err := r.mountRootfs(ctx, c, labels.File, users); err != nil {
 		return err
 	}
-	asked := c.config
+	requested := c.config
 	if c.config, err = r.mountVolumes(ctx, c, labels.File, users); err != nil {
 		return err
 	}
-	own, err := r.makeImageVolumes(ctx, s, c, img.Config.Config.Volumes)
+	imageVols, err := r.makeImageVolumes(ctx, s, c, img.Config.Config.Volumes)
 	if err != nil {
 		return err
 	}
-	spec, err := r.specOf(s, c, img, labels, own)
+	spec, err := r.specOf(s, c, img, labels, imageVols)
 	if err != nil {
 		return err
 	}
-	c.config, c.rec.User = asked, &spec.Process.User
+	c.config, c.rec.User = requested, &spec.Process.User
 	b, err := json.Marshal(spec)
 	if err != nil {
 		return err
@@ -154,9 +154,9 @@ func (r *Runtime) removeBundle(id string) error {
 	return mounts.RemoveAll(b)
 }
 
-// specOf returns the OCI specification of a container. own are the volumes for the VOLUME
+// specOf returns the OCI specification of a container. imageVols are the volumes for the VOLUME
 // instructions of its image.
-func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, own []ocispec.Volume) (*specs.Spec, error) {
+func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, imageVols []ocispec.Volume) (*specs.Spec, error) {
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	if err := checkRootfs(root); err != nil {
 		return nil, err
@@ -176,11 +176,11 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	if err := errors.Join(makeHostPaths(c.config.GetMounts()), checkPropagation(c.config.GetMounts())); err != nil {
 		return nil, err
 	}
-	seen := append(mountsOf(own), c.config.GetMounts()...)
-	if err := r.relabel(s, seen, labels.File); err != nil {
+	allMounts := append(mountsOf(imageVols), c.config.GetMounts()...)
+	if err := r.relabel(s, allMounts, labels.File); err != nil {
 		return nil, err
 	}
-	if err := checkAccounts(root, seen); err != nil {
+	if err := checkAccounts(root, allMounts); err != nil {
 		return nil, err
 	}
 	ns, err := r.namespacesOf(s, c)
@@ -199,7 +199,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		}
 	}
 	spec, err := ocispec.Make(ocispec.Input{
-		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Volumes: own,
+		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Volumes: imageVols,
 		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
 		ProcessLabel: labels.Process, MountLabel: labels.File,
 	})
@@ -207,13 +207,13 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		err = r.injectCDI(spec, c.config)
 	}
 	if err == nil {
-		ocispec.SetHome(spec, ocispec.Home(accountReader(root, seen), user.UID))
+		ocispec.SetHome(spec, ocispec.Home(accountReader(root, allMounts), user.UID))
 	}
 	if err == nil && s.tasks != nil {
 		s.annotate(spec, c.config)
 	}
 	if err == nil && len(r.hidden) > 0 && s.tasks == nil {
-		c.mounts, err = r.lend(c, spec, filepath.Join(r.dirs.pins, s.rec.ID))
+		c.mounts, err = r.lendMounts(c, spec, filepath.Join(r.dirs.pins, s.rec.ID))
 	}
 	return spec, err
 }

@@ -14,9 +14,9 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	out := &api.ListContainersResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.wholeIDs(req.GetFilter())
+	f := r.expandIDs(req.GetFilter())
 	for _, c := range r.podContainers.candidates(r.containers, f.GetLabelSelector()) {
-		if !c.passes(f) {
+		if !c.matchesFilter(f) {
 			continue
 		}
 		cfg := proto.CloneOf(&api.ContainerConfig{
@@ -70,18 +70,18 @@ func (r *Runtime) Count() (ready int, states map[api.ContainerState]int) {
 	return ready, states
 }
 
-// wholeIDs returns a copy of the filter with prefixes of IDs replaced by complete IDs. The caller
+// expandIDs returns a copy of the filter with prefixes of IDs replaced by complete IDs. The caller
 // holds Runtime.mu.
-func (r *Runtime) wholeIDs(f *api.ContainerFilter) *api.ContainerFilter {
+func (r *Runtime) expandIDs(f *api.ContainerFilter) *api.ContainerFilter {
 	return &api.ContainerFilter{
-		Id: wholeID(r.containers, f.GetId()), PodSandboxId: wholeID(r.sandboxes, f.GetPodSandboxId()),
+		Id: expandID(r.containers, f.GetId()), PodSandboxId: expandID(r.sandboxes, f.GetPodSandboxId()),
 		State: f.GetState(), LabelSelector: f.GetLabelSelector(),
 	}
 }
 
-// passes reports whether a filter with complete IDs matches the container. The caller holds
+// matchesFilter reports whether a filter with complete IDs matches the container. The caller holds
 // Runtime.mu.
-func (c *container) passes(f *api.ContainerFilter) bool {
+func (c *container) matchesFilter(f *api.ContainerFilter) bool {
 	return idMatches(c.rec.ID, f.GetId()) && idMatches(c.rec.Sandbox, f.GetPodSandboxId()) &&
 		(f.GetState() == nil || f.GetState().GetState() == c.state()) && matches(c.config.GetLabels(), f.GetLabelSelector())
 }

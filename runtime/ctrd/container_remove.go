@@ -33,10 +33,10 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
-	_, there := r.containers[c.rec.ID]
+	_, exists := r.containers[c.rec.ID]
 	s := r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
-	if !there {
+	if !exists {
 		return nil // another call has removed it
 	}
 	r.unpin(c)

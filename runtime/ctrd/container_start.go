@@ -48,7 +48,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 		err = fmt.Errorf("start container %s: %w%s", c.config.GetMetadata().GetName(), err, c.memoryHint())
 		if ctx.Err() == nil && !errdefs.IsUnavailable(err) {
 			r.unpin(c)
-			r.failedToStart(c, err)
+			r.recordStartError(c, err)
 		}
 		return nil, err
 	}
@@ -125,8 +125,8 @@ func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 	return req
 }
 
-// failedToStart records the end of a container that could not be started.
-func (r *Runtime) failedToStart(c *container, err error) {
+// recordStartError records the end of a container that could not be started.
+func (r *Runtime) recordStartError(c *container, err error) {
 	now := time.Now()
 	r.finish(c, wire.Exit{Code: startErrorCode, StartedAt: now, FinishedAt: now}, startErrorReason, err.Error())
 }

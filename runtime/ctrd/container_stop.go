@@ -99,9 +99,9 @@ func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix
 func (r *Runtime) signalWithin(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {
-	asked, cancel := context.WithTimeout(ctx, limit)
+	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err = r.signal(asked, s, c, sig); err != nil && asked.Err() != nil && ctx.Err() == nil {
+	if err = r.signal(callCtx, s, c, sig); err != nil && callCtx.Err() != nil && ctx.Err() == nil {
 		return false, nil
 	}
 	return true, err

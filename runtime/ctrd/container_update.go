@@ -144,13 +144,13 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 	if s == nil {
 		return fmt.Errorf("its sandbox is gone: %w", errdefs.ErrFailedPrecondition)
 	}
-	place := r.cgroupDir(s, c.rec.ID)
+	cgroupPath := r.cgroupDir(s, c.rec.ID)
 	if limit := next.GetMemoryLimitInBytes(); limit > 0 && limit != old.GetMemoryLimitInBytes() {
-		f, err := r.figures(ctx, s, c)
+		f, err := r.readFigures(ctx, s, c)
 		if err != nil {
 			return err
 		}
-		if err := belowUsage(limit, f); err != nil {
+		if err := checkUsage(limit, f); err != nil {
 			return err
 		}
 	}
@@ -159,18 +159,18 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 		defer cancel()
 		return errors.Join(err, r.ociUpdate(back, s, c.rec.ID, old))
 	}
-	if err := r.setHugepages(place, old, next); err != nil {
+	if err := r.setHugepages(cgroupPath, old, next); err != nil {
 		return err
 	}
 	if score := next.GetOomScoreAdj(); score != old.GetOomScoreAdj() {
-		return r.setOOMScore(place, score)
+		return r.setOOMScore(cgroupPath, score)
 	}
 	return nil
 }
 
-// belowUsage returns an error if limit is below the container's working set. The working set
+// checkUsage returns an error if limit is below the container's working set. The working set
 // excludes page cache that the kernel can drop at once when the limit is set.
-func belowUsage(limit int64, f cgroup.Figures) error {
+func checkUsage(limit int64, f cgroup.Figures) error {
 	if f.WorkingSet >= uint64(limit) {
 		return fmt.Errorf("attempting to set the memory limit (%d) below current usage (%d): %w",
 			limit, f.WorkingSet, errdefs.ErrFailedPrecondition)
@@ -201,7 +201,7 @@ func (r *Runtime) ociUpdate(ctx context.Context, s *sandbox, id string, l *api.L
 }
 
 // setHugepages sets the huge page limits. The update command of some OCI runtimes ignores them.
-func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResources) error {
+func (r *Runtime) setHugepages(cgroupPath string, old, next *api.LinuxContainerResources) error {
 	previous := map[string]uint64{}
 	for _, h := range old.GetHugepageLimits() {
 		previous[h.GetPageSize()] = h.GetLimit()
@@ -210,9 +210,9 @@ func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResour
 		if was, ok := previous[h.GetPageSize()]; ok && was == h.GetLimit() {
 			continue
 		}
-		path := filepath.Join(cgroup.Mountpoint, "hugetlb", place, "hugetlb."+h.GetPageSize()+".limit_in_bytes")
+		path := filepath.Join(cgroup.Mountpoint, "hugetlb", cgroupPath, "hugetlb."+h.GetPageSize()+".limit_in_bytes")
 		if r.host.CgroupV2 {
-			path = filepath.Join(cgroup.Mountpoint, place, "hugetlb."+h.GetPageSize()+".max")
+			path = filepath.Join(cgroup.Mountpoint, cgroupPath, "hugetlb."+h.GetPageSize()+".max")
 		}
 		if err := os.WriteFile(path, []byte(strconv.FormatUint(h.GetLimit(), 10)), 0); err != nil {
 			return fmt.Errorf("limit huge pages of %s: %w", h.GetPageSize(), err)
@@ -223,8 +223,8 @@ func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResour
 
 // setOOMScore changes the oom_score_adj of all processes of a container. New child processes
 // inherit it. A command that runc executes later gets the score from the start of the container.
-func (r *Runtime) setOOMScore(place string, score int64) error {
-	pids, err := r.cgroups.Processes(place)
+func (r *Runtime) setOOMScore(cgroupPath string, score int64) error {
+	pids, err := r.cgroups.Processes(cgroupPath)
 	if err != nil {
 		return err
 	}

@@ -26,27 +26,27 @@ const volumes = "images"
 // checkMounts rejects mounts that the CRI forbids or that this host cannot mount.
 func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 	for _, m := range all {
-		why := ""
+		reason := ""
 		switch {
 		case m.GetImage() != nil && m.GetHostPath() != "":
-			why = "has both an image and a host path"
+			reason = "has both an image and a host path"
 		case m.GetImage() == nil && m.GetImageSubPath() != "":
-			why = "has a sub path of an image, but no image"
+			reason = "has a sub path of an image, but no image"
 		case m.GetImage() != nil && m.GetImage().GetImage() == "":
-			why = "has an image without a name"
+			reason = "has an image without a name"
 		case m.GetImage() == nil && m.GetHostPath() == "":
-			why = "has neither a host path nor an image"
+			reason = "has neither a host path nor an image"
 		case mappingFault(s, m) != "":
-			why = mappingFault(s, m)
+			reason = mappingFault(s, m)
 		case m.GetRecursiveReadOnly() && !m.GetReadonly():
-			why = "is recursively read-only, but not read-only"
+			reason = "is recursively read-only, but not read-only"
 		case m.GetRecursiveReadOnly() && m.GetPropagation() != api.MountPropagation_PROPAGATION_PRIVATE:
-			why = "is recursively read-only, so it must not have a propagation"
+			reason = "is recursively read-only, so it must not have a propagation"
 		case m.GetRecursiveReadOnly() && !r.abilities.Get(s.oci.Path).ReadOnlyTrees:
-			why = "is recursively read-only, which needs Linux 5.12 and runc 1.1 or crun 1.4"
+			reason = "is recursively read-only, which needs Linux 5.12 and runc 1.1 or crun 1.4"
 		}
-		if why != "" {
-			return fmt.Errorf("mount %s %s: %w", m.GetContainerPath(), why, errdefs.ErrInvalidArgument)
+		if reason != "" {
+			return fmt.Errorf("mount %s %s: %w", m.GetContainerPath(), reason, errdefs.ErrInvalidArgument)
 		}
 	}
 	return nil
@@ -113,11 +113,11 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, u
 		defer func() { err = errors.Join(err, done()) }()
 	}
 	if len(layers) == 1 { // an overlay without an upper directory needs at least two lower directories
-		none := target + ".none"
-		if err := os.MkdirAll(none, 0o755); err != nil {
+		empty := target + ".none"
+		if err := os.MkdirAll(empty, 0o755); err != nil {
 			return err
 		}
-		layers = append(layers[:1:1], none)
+		layers = append(layers[:1:1], empty)
 	}
 	m := mount.Mount{Type: "overlay", Source: "overlay", Options: append(flags, overlayLowers(layers)...)}
 	if label != "" {

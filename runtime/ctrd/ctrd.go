@@ -86,9 +86,9 @@ type Runtime struct {
 	bootID string // the kernel's boot ID; see bootid
 	oci    wire.OCI
 	// hidden are the directories below which shims see no mounts.
-	hidden    []string
-	abilities abilities.Cache // cache of the features of OCI runtimes
-	shifts    func() error    // returns an error if root file systems cannot be mapped into a user namespace; cached
+	hidden     []string
+	abilities  abilities.Cache // cache of the features of OCI runtimes
+	checkShift func() error    // returns an error if root file systems cannot be mapped into a user namespace; cached
 	// ociVersion returns the version of the OCI runtime. The first call runs the program.
 	ociVersion func() string
 	host       ocispec.Host
@@ -156,7 +156,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 			return nil, fmt.Errorf("create runtime directory: %w", err)
 		}
 	}
-	if err := r.closeBundles(); err != nil {
+	if err := r.restrictBundles(); err != nil {
 		return nil, fmt.Errorf("restrict the access to bundles: %w", err)
 	}
 	if r.bootID = bootid.Read(); r.bootID == "" {
@@ -182,7 +182,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 		r.log.Warn("the mounts of pods cannot be hidden from shims: every additional pod makes the start of a container slower",
 			"error", err)
 	}
-	r.ociVersion, r.shifts = sync.OnceValue(r.askVersion), sync.OnceValue(r.tryShift)
+	r.ociVersion, r.checkShift = sync.OnceValue(r.readOCIVersion), sync.OnceValue(r.tryShift)
 	r.shims = newShims(r)
 	if err := r.recover(ctx); err != nil {
 		return nil, fmt.Errorf("take over containers: %w", err)

@@ -27,7 +27,7 @@ func (r *Runtime) readablePart(entries []fs.DirEntry, err error) ([]fs.DirEntry,
 
 // sweepContainers removes the directories of containers without a readable record and kills their
 // processes. Nothing else would end these processes.
-func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adoptedContainer) {
+func (r *Runtime) sweepContainers(ctx context.Context, adopted map[string]adoptedContainer) {
 	entries, err := os.ReadDir(r.dirs.containers)
 	if err != nil {
 		r.log.Error("directories of removed containers could not be listed", "error", err)
@@ -37,7 +37,7 @@ func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adoptedCo
 		if r.containers[id] != nil {
 			continue
 		}
-		if _, ended := held[id]; !ended {
+		if _, ended := adopted[id]; !ended {
 			if err := cgroup.KillNamed(ctx, id, "islet-"+id+".scope"); err != nil {
 				r.log.Error("a container without a readable record was not killed", "container", id, "error", err)
 			}

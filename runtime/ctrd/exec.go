@@ -66,7 +66,7 @@ func (c *cappedBuffer) Write(p []byte) (int, error) {
 
 func (c *cappedBuffer) Close() error { return nil }
 
-// exec runs a command in a container and waits for it. It calls the OCI runtime directly, without
+// exec runs a command in a container and exitsWithProcess for it. It calls the OCI runtime directly, without
 // islet's shim. A containerd shim executes the commands of its own containers.
 func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {
 	c, err := r.container(id)
@@ -100,13 +100,13 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
 	defer hand.close()
-	late := make(chan struct{})
+	timedOut := make(chan struct{})
 	watch := func() (endedFirst func() bool) {
 		r.chownStreams(c, cmd.Process.Pid)
 		hand.release(r.log)
 		begin := time.AfterFunc(execStartTimeout, func() {
 			if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
-				close(late)
+				close(timedOut)
 				killExec(cmd.Process, dir)
 			}
 		})
@@ -129,7 +129,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		return ctx.Err()
 	}
 	select {
-	case <-late:
+	case <-timedOut:
 		r.dropClones(c)
 		return fmt.Errorf("exec in container %s: the command did not start within %v: %w", c.rec.ID, execStartTimeout,
 			errdefs.ErrUnavailable)
@@ -140,20 +140,20 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 
 // execCommand returns the command line that executes a process in a container. The command exits as
 // soon as that process has ended, with the same exit code. crun behaves like this. runc copies the
-// output itself and waits for every child of the process that keeps the output open. Therefore runc
-// runs detached, and "islet-shim exec" waits for the process. With a terminal, runc copies the
+// output itself and exitsWithProcess for every child of the process that keeps the output open. Therefore runc
+// runs detached, and "islet-shim exec" exitsWithProcess for the process. With a terminal, runc copies the
 // output and exits with the process.
 func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) *exec.Cmd {
 	args := []string{
 		"--log", filepath.Join(dir, "log"), "--log-format", "json",
-		"exec", "--process", handedProcess, "--pid-file", filepath.Join(dir, "pid"),
+		"exec", "--process", handoverPath, "--pid-file", filepath.Join(dir, "pid"),
 	}
-	waits := tty || filepath.Base(oci.Path) == "crun"
-	if !waits {
+	exitsWithProcess := tty || filepath.Base(oci.Path) == "crun"
+	if !exitsWithProcess {
 		args = append(args, "--detach")
 	}
 	cmd := ociCommand(context.WithoutCancel(ctx), oci, append(args, id)...)
-	if !waits {
+	if !exitsWithProcess {
 		cmd.Path, cmd.Args = r.c.ShimPath, append([]string{r.c.ShimPath, "exec", filepath.Join(dir, "pid")}, cmd.Args...)
 	}
 	return cmd
@@ -295,7 +295,7 @@ const collectTimeout = 10 * time.Second
 // errEnded is returned if the caller ended the command.
 var errEnded = errors.New("ended by the caller")
 
-// finishExec waits for the end of a command and the end of its output. If output was not delivered,
+// finishExec exitsWithProcess for the end of a command and the end of its output. If output was not delivered,
 // it returns an error whatever the exit code of the command is.
 func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drain.Outputs, endedFirst func() bool) error {
 	out.Start()
@@ -341,7 +341,7 @@ type outputGate struct {
 const maxHold = 2 * time.Second
 
 func (g *outputGate) Write(b []byte) (int, error) {
-	for late := time.After(maxHold); !g.open; {
+	for timeout := time.After(maxHold); !g.open; {
 		if _, err := os.Stat(filepath.Join(g.dir, "pid")); err == nil {
 			break
 		}
@@ -349,7 +349,7 @@ func (g *outputGate) Write(b []byte) (int, error) {
 			return len(b), nil
 		}
 		select {
-		case <-late:
+		case <-timeout:
 			g.open = true
 		case <-time.After(2 * time.Millisecond):
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// handedProcess is the path from which the OCI runtime reads the process specification.
-const handedProcess = "/proc/self/fd/3"
+// handoverPath is the path from which the OCI runtime reads the process specification.
+const handoverPath = "/proc/self/fd/3"
 
 // A handover sends the process specification through a pipe to an OCI runtime that is already
 // running. The OCI runtime starts nothing inside the container before it has read the

@@ -37,10 +37,10 @@ func (r *Runtime) handleEnd(id string, exit wire.Exit) {
 		}
 		return
 	}
-	seen := c.ending != nil
+	reported := c.ending != nil
 	c.ending = &exit
 	r.mu.Unlock()
-	if seen {
+	if reported {
 		return
 	}
 	r.tasks.Go(func() {
@@ -152,7 +152,7 @@ func (r *Runtime) endWithLostShim(c *container) {
 	found, err := r.killRemaining(ctx, s, id)
 	if err != nil { // processes may still run, so do not record an end
 		r.log.Error("a container without a shim could not be killed", "container", id, "error", errors.Join(deleted, err))
-		r.damage(s)
+		r.markDamaged(s)
 		return
 	}
 	if deleted != nil {

@@ -71,7 +71,7 @@ func (r *Runtime) handler(name string) (sandboxProgram, error) {
 // taskOCI returns the OCI runtime that containerd-shim-runc calls, which is the node's default. For
 // other shims its path is empty.
 func (r *Runtime) taskOCI(name, program string) wire.OCI {
-	return wire.OCI{Path: r.runsBy(program, true), Root: filepath.Join(r.dirs.tasks, "oci", name), Systemd: r.c.SystemdCgroup}
+	return wire.OCI{Path: r.ociPathOf(program, true), Root: filepath.Join(r.dirs.tasks, "oci", name), Systemd: r.c.SystemdCgroup}
 }
 
 func (r *Runtime) handlerOCI(name, path string) wire.OCI {
@@ -99,14 +99,14 @@ func (r *Runtime) handlers() []*api.RuntimeHandler {
 		if err != nil {
 			continue
 		}
-		out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(r.runsBy(path, h.Shim != ""), h.Shim != "")})
+		out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(r.ociPathOf(path, h.Shim != ""), h.Shim != "")})
 	}
 	return out
 }
 
-// runsBy returns the OCI runtime whose features are those of a handler. It returns "" for a
+// ociPathOf returns the OCI runtime whose features are those of a handler. It returns "" for a
 // containerd shim that does not call runc.
-func (r *Runtime) runsBy(program string, tasks bool) string {
+func (r *Runtime) ociPathOf(program string, tasks bool) string {
 	switch {
 	case !tasks:
 		return program
@@ -121,7 +121,7 @@ func (r *Runtime) runsBy(program string, tasks bool) string {
 func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
 	a := r.abilities.Get(program)
 	return &api.RuntimeHandlerFeatures{
-		RecursiveReadOnlyMounts: a.ReadOnlyTrees, UserNamespaces: a.Users && !tasks && r.shifts() == nil,
+		RecursiveReadOnlyMounts: a.ReadOnlyTrees, UserNamespaces: a.Users && !tasks && r.checkShift() == nil,
 	}
 }
 

@@ -62,7 +62,7 @@ func (r *Runtime) makeImageVolumes(
 	for _, m := range c.config.GetMounts() {
 		own := path.Join("/", m.GetContainerPath())
 		covered = append(covered, own)
-		if at, dir, err := placeInRoot(root, own, 0); err == nil {
+		if at, dir, err := resolveInRoot(root, own, 0); err == nil {
 			dir.Close()
 			covered = append(covered, at)
 		}
@@ -121,7 +121,7 @@ func volumePaths(declared map[string]struct{}) ([]string, error) {
 func (r *Runtime) makeImageVolume(
 	ctx context.Context, s *sandbox, root, p, to string, skip func(at string) bool, room *tree.Room,
 ) (v ocispec.Volume, err error) {
-	at, from, err := placeInRoot(root, p, 0)
+	at, from, err := resolveInRoot(root, p, 0)
 	if err != nil {
 		return v, err
 	}
@@ -149,10 +149,10 @@ func (r *Runtime) makeImageVolume(
 
 func below(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
-// placeInRoot resolves all symlinks of the path p in a root file system and opens the directory.
+// resolveInRoot resolves all symlinks of the path p in a root file system and opens the directory.
 // dir is nil if the directory does not exist yet. Dangling symlinks are resolved too, because their
 // target may exist once the runtime has mounted something.
-func placeInRoot(root, p string, links int) (at string, dir *os.File, err error) {
+func resolveInRoot(root, p string, links int) (at string, dir *os.File, err error) {
 	if p = path.Join("/", p); p == "/" || links > maxVolumeLinks || len(p) > maxVolumePath || strings.Count(p, "/") > maxVolumeDepth {
 		if p == "/" {
 			return p, nil, nil
@@ -169,7 +169,7 @@ func placeInRoot(root, p string, links int) (at string, dir *os.File, err error)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", nil, err
 	}
-	parent, in, err := placeInRoot(root, path.Dir(p), links)
+	parent, in, err := resolveInRoot(root, path.Dir(p), links)
 	if err != nil {
 		return "", nil, err
 	}
@@ -189,7 +189,7 @@ func placeInRoot(root, p string, links int) (at string, dir *os.File, err error)
 	case !path.IsAbs(target):
 		target = path.Join(parent, target)
 	}
-	return placeInRoot(root, target, links+1)
+	return resolveInRoot(root, target, links+1)
 }
 
 // pathInRoot returns the path of an open directory relative to root. It begins with a slash.

@@ -142,9 +142,9 @@ func find[T any](m map[string]*T, id string) (*T, error) {
 	return found, nil
 }
 
-// wholeID returns the only ID in m that begins with id. If there is none, or more than one, it
+// expandID returns the only ID in m that begins with id. If there is none, or more than one, it
 // returns id, so that the filter matches nothing, as in other CRI runtimes.
-func wholeID[T any](m map[string]*T, id string) string {
+func expandID[T any](m map[string]*T, id string) string {
 	if m[id] != nil {
 		return id
 	}

@@ -56,9 +56,9 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 	return oci, fmt.Errorf("no OCI runtime can run a container on this host (islet doctor finds the cause): %w", errors.Join(errs...))
 }
 
-// askVersion returns the version in the first line of the OCI runtime's --version, such as "1.8.1"
+// readOCIVersion returns the version in the first line of the OCI runtime's --version, such as "1.8.1"
 // for "crun version 1.8.1". It returns "" if the version is unknown.
-func (r *Runtime) askVersion() string {
+func (r *Runtime) readOCIVersion() string {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, r.oci.Path, "--version").Output()
@@ -83,21 +83,21 @@ func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 	cache := r.probeCache(oci.Path)
 	key := fmt.Sprintf("%s %d %d %t\n", oci.Path, st.Size(), st.ModTime().UnixNano(), oci.Systemd)
 	if b, err := os.ReadFile(cache); err == nil {
-		if said, ok := strings.CutPrefix(string(b), key); ok {
-			if said == "" {
+		if result, ok := strings.CutPrefix(string(b), key); ok {
+			if result == "" {
 				return nil
 			}
-			return errors.New(said)
+			return errors.New(result)
 		}
 	}
-	said := ""
+	result := ""
 	err = r.tryOCI(ctx, oci)
 	if err != nil {
-		said = err.Error()
+		result = err.Error()
 		r.log.Info("an OCI runtime does not work on this host", "runtime", oci.Path, "error", err)
 	}
 	if ctx.Err() == nil {
-		os.WriteFile(cache, []byte(key+said), 0o600) // if this fails, the next start runs the container again
+		os.WriteFile(cache, []byte(key+result), 0o600) // if this fails, the next start runs the container again
 	}
 	return err
 }

@@ -28,17 +28,17 @@ func (r *Runtime) recover(ctx context.Context) error {
 	if err := r.loadContainers(); err != nil {
 		return err
 	}
-	held, err := r.adoptShims(ctx)
+	adopted, err := r.adoptShims(ctx)
 	if err != nil {
 		return err
 	}
 	r.endShimsWithoutSocket()
-	if err := r.adoptContainers(ctx, held); err != nil {
+	if err := r.adoptContainers(ctx, adopted); err != nil {
 		return err
 	}
-	r.endInits(ctx, held)
-	r.adoptSandboxes(held)
-	return r.sweep(ctx, held)
+	r.endInits(ctx, adopted)
+	r.adoptSandboxes(adopted)
+	return r.sweep(ctx, adopted)
 }
 
 // loadSandboxes reads the sandboxes' records. It removes a record that cannot be decoded: only a
@@ -148,7 +148,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 	if err != nil {
 		return nil, err
 	}
-	held, streams := map[string]adoptedContainer{}, map[string]*shim.Client{}
+	adopted, streams := map[string]adoptedContainer{}, map[string]*shim.Client{}
 	for _, name := range names {
 		r.shims.mu.Lock()
 		g := r.shims.groups[name]
@@ -167,11 +167,11 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 				"another shim",
 				"shim", name, "pid", pid)
 			r.shims.mu.Lock()
-			g.apart = true
+			g.otherMounts = true
 			r.shims.mu.Unlock()
 		}
-		asked, cancel := context.WithTimeout(ctx, listTimeout)
-		list, err := client.List(asked)
+		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
+		list, err := client.List(callCtx)
 		cancel()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -186,28 +186,28 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 			if c.Held {
 				streams[c.ID] = client
 			} else {
-				held[c.ID] = adoptedContainer{c, client}
+				adopted[c.ID] = adoptedContainer{c, client}
 			}
 		}
 	}
-	if err := r.adoptTasks(ctx, held); err != nil {
+	if err := r.adoptTasks(ctx, adopted); err != nil {
 		return nil, err
 	}
 	// Stop serving the streams of containers that no containerd shim runs any more.
 	for id, client := range streams {
-		if _, ok := held[id]; !ok {
+		if _, ok := adopted[id]; !ok {
 			client.LetGo(ctx, id)
 		}
 	}
-	return held, nil
+	return adopted, nil
 }
 
 // adoptContainers updates the records from the reports of the shims.
-func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adoptedContainer) error {
+func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adoptedContainer) error {
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, c := range r.containers {
-		h, ok := held[c.rec.ID]
+		h, ok := adopted[c.rec.ID]
 		switch {
 		case c.state() == api.ContainerState_CONTAINER_EXITED:
 			g.Go(func() error { r.lockAndCleanUp(c); return nil })
@@ -217,7 +217,7 @@ func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adoptedCo
 				r.handleEnd(c.rec.ID, *h.Exit)
 			}
 		default:
-			g.Go(func() error { r.endUnheld(ctx, c); return nil })
+			g.Go(func() error { r.endUnreported(ctx, c); return nil })
 		}
 	}
 	return g.Wait()
@@ -230,7 +230,7 @@ func (r *Runtime) lockAndCleanUp(c *container) {
 }
 
 // adoptSandboxes determines which sandboxes are still usable.
-func (r *Runtime) adoptSandboxes(held map[string]adoptedContainer) {
+func (r *Runtime) adoptSandboxes(adopted map[string]adoptedContainer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, s := range r.sandboxes {
@@ -241,7 +241,7 @@ func (r *Runtime) adoptSandboxes(held map[string]adoptedContainer) {
 		// runtime.
 		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.hasFiles(s)
 		if s.hasInit() {
-			if h, ok := held[id]; ok && h.Exit == nil && !s.initEnded {
+			if h, ok := adopted[id]; ok && h.Exit == nil && !s.initEnded {
 				s.pid = h.Pid
 			} else {
 				s.ready = false
@@ -251,8 +251,8 @@ func (r *Runtime) adoptSandboxes(held map[string]adoptedContainer) {
 }
 
 // sweep removes everything that belongs to no known sandbox or container.
-func (r *Runtime) sweep(ctx context.Context, held map[string]adoptedContainer) error {
-	for id, h := range held {
+func (r *Runtime) sweep(ctx context.Context, adopted map[string]adoptedContainer) error {
+	for id, h := range adopted {
 		if r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready {
 			continue
 		}
@@ -295,7 +295,7 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adoptedContainer) e
 		return nil
 	})
 	each(r.dirs.bundles, known, func(id string) error { return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id)) })
-	r.sweepContainers(ctx, held)
+	r.sweepContainers(ctx, adopted)
 	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
 	each(r.dirs.pins, sandbox, func(id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })
 	each(r.dirs.files, sandbox, r.removeSandboxFiles)

@@ -95,21 +95,21 @@ func (r *Runtime) usable(s *sandbox) bool {
 		return ready
 	}
 	r.log.Error("a sandbox has lost files in the run directory: its pod is started again", "sandbox", s.rec.ID)
-	r.damage(s)
+	r.markDamaged(s)
 	return false
 }
 
-// damage marks a sandbox as permanently not ready. The agent then stops its pod, with retries, and
+// markDamaged marks a sandbox as permanently not ready. The agent then stops its pod, with retries, and
 // starts the pod again.
-func (r *Runtime) damage(s *sandbox) {
+func (r *Runtime) markDamaged(s *sandbox) {
 	if s == nil {
 		return
 	}
 	r.mu.Lock()
-	was := s.ready
+	wasReady := s.ready
 	s.ready, s.damaged = false, true
 	r.mu.Unlock()
-	if was {
+	if wasReady {
 		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 }
@@ -133,7 +133,7 @@ func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 			s := r.sandboxes[c.rec.Sandbox]
 			r.mu.Unlock()
 			r.log.Error("no command can be started in a container any more: its pod is started again", "container", c.rec.ID, "error", err)
-			r.damage(s)
+			r.markDamaged(s)
 		}
 	}
 	if err != nil {
@@ -160,9 +160,9 @@ func (r *Runtime) lostFiles(c *container) bool {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
-	pid, there := c.pid, r.containers[c.rec.ID] == c
+	pid, exists := c.pid, r.containers[c.rec.ID] == c
 	r.mu.Unlock()
-	return there && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.checkFiles(c), os.ErrNotExist)
+	return exists && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.checkFiles(c), os.ErrNotExist)
 }
 
 // killRemaining kills the processes of a container, or of a sandbox's init, through its cgroup. It
@@ -178,10 +178,10 @@ func (r *Runtime) killRemaining(ctx context.Context, s *sandbox, id string) (fou
 	return found, nil
 }
 
-// endUnheld handles a container that no shim reported at the start of this process. It ends the
+// endUnreported handles a container that no shim reported at the start of this process. It ends the
 // container if its record says that it runs. A container that was only created is kept, unless it
 // has processes, because then its start was not recorded.
-func (r *Runtime) endUnheld(ctx context.Context, c *container) {
+func (r *Runtime) endUnreported(ctx context.Context, c *container) {
 	if c.state() == api.ContainerState_CONTAINER_RUNNING {
 		r.endWithLostShim(c)
 		return
@@ -195,7 +195,7 @@ func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 	switch {
 	case err != nil:
 		r.log.Error("a container without a shim could not be killed", "container", c.rec.ID, "error", err)
-		r.damage(s)
+		r.markDamaged(s)
 	case found:
 		exit, reason, message := r.endWithoutShim(c, true, true)
 		exit.StartedAt = exit.FinishedAt
@@ -204,9 +204,9 @@ func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 }
 
 // endInits kills the init processes of sandboxes that no shim reported.
-func (r *Runtime) endInits(ctx context.Context, held map[string]adoptedContainer) {
+func (r *Runtime) endInits(ctx context.Context, adopted map[string]adoptedContainer) {
 	for id, s := range r.sandboxes {
-		if _, ok := held[id]; ok || !s.hasInit() {
+		if _, ok := adopted[id]; ok || !s.hasInit() {
 			continue
 		}
 		if s.tasks != nil && s.tasks.Connected() {
@@ -214,7 +214,7 @@ func (r *Runtime) endInits(ctx context.Context, held map[string]adoptedContainer
 		}
 		if _, err := r.killRemaining(ctx, s, id); err != nil {
 			r.log.Error("the init process of a sandbox without a shim could not be killed", "sandbox", id, "error", err)
-			r.damage(s)
+			r.markDamaged(s)
 		}
 	}
 }

@@ -15,7 +15,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 	out := &api.ListPodSandboxResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	want := wholeID(r.sandboxes, f.GetId())
+	want := expandID(r.sandboxes, f.GetId())
 	for id, s := range r.podSandboxes.candidates(r.sandboxes, f.GetLabelSelector()) {
 		if !idMatches(id, want) || f.GetState() != nil && f.GetState().GetState() != s.state() ||
 			!matches(s.config.GetLabels(), f.GetLabelSelector()) {

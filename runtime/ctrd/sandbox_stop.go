@@ -34,7 +34,7 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxReq
 // over a partly removed sandbox. The caller holds the sandbox's lock.
 func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	r.mu.Lock()
-	was, recorded := s.ready, s.rec.Stopped
+	wasReady, recorded := s.ready, s.rec.Stopped
 	s.ready, s.rec.Stopped = false, true
 	r.mu.Unlock()
 	if !recorded {
@@ -50,7 +50,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	if err := r.tearDown(ctx, s); err != nil {
 		return fmt.Errorf("stop sandbox %s: %w", s.rec.ID, err)
 	}
-	if was {
+	if wasReady {
 		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	return nil

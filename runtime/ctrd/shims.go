@@ -31,9 +31,9 @@ type group struct {
 	name   string
 	pods   map[string]bool // guarded by shims.mu, as is client
 	client *shim.Client    // nil if it is not connected
-	// apart reports whether the shim is in another mount namespace than this process. New sandboxes
+	// otherMounts reports whether the shim is in another mount namespace than this process. New sandboxes
 	// do not join such a shim. shims.mu guards it.
-	apart bool
+	otherMounts bool
 
 	mu sync.Mutex
 }
@@ -58,7 +58,7 @@ func (s *shims) join(sandbox string, streams bool) string {
 		if streams {
 			name = "t" + name
 		}
-		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) && !g.apart {
+		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) && !g.otherMounts {
 			s.put(sandbox, name)
 			return name
 		}
@@ -152,7 +152,7 @@ func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	g.apart = false
+	g.otherMounts = false
 	s.mu.Unlock()
 	return s.connect(ctx, g)
 }

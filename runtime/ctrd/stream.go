@@ -23,7 +23,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	if len(o.Command) > 0 {
 		return r.exec(ctx, id, o)
 	}
-	c, client, err := r.running(ctx, id)
+	c, client, err := r.runningContainer(ctx, id)
 	if err != nil {
 		return err
 	}

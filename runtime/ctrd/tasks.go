@@ -170,7 +170,7 @@ func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
 }
 
 // adoptTasks connects to the running containerd shims and lists their containers.
-func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adoptedContainer) error {
+func (r *Runtime) adoptTasks(ctx context.Context, adopted map[string]adoptedContainer) error {
 	for id, s := range r.sandboxes {
 		if s.tasks == nil {
 			continue
@@ -179,8 +179,8 @@ func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adoptedContain
 		for _, c := range r.containersOf(id) {
 			ids = append(ids, c.rec.ID)
 		}
-		asked, cancel := context.WithTimeout(ctx, listTimeout)
-		list, err := r.listTasks(asked, s, ids)
+		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
+		list, err := r.listTasks(callCtx, s, ids)
 		cancel()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -192,7 +192,7 @@ func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adoptedContain
 			if known := r.containers[c.ID]; known != nil && !known.rec.StartedAt.IsZero() {
 				c.StartedAt = known.rec.StartedAt
 			}
-			held[c.ID] = adoptedContainer{c, s.tasks}
+			adopted[c.ID] = adoptedContainer{c, s.tasks}
 		}
 	}
 	return nil

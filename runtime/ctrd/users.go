@@ -103,14 +103,14 @@ func (r *Runtime) checkUsers(s *sandbox) error {
 		return fmt.Errorf("%s does not support user namespaces with idmapped mounts: install runc 1.2 or crun 1.9, or later: %w",
 			s.oci.Path, errdefs.ErrNotImplemented)
 	}
-	if err := r.shifts(); err != nil {
+	if err := r.checkShift(); err != nil {
 		return fmt.Errorf("user namespaces do not work on this host: %w: %w", err, errdefs.ErrNotImplemented)
 	}
 	return nil
 }
 
-// checkMember rejects a container whose user namespace differs from its sandbox's.
-func checkMember(s *sandbox, c *api.ContainerConfig) error {
+// checkUserNamespace rejects a container whose user namespace differs from its sandbox's.
+func checkUserNamespace(s *sandbox, c *api.ContainerConfig) error {
 	its, err := usersOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
 	if err != nil {
 		return err
@@ -174,9 +174,9 @@ func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	return errors.Join(os.Chmod(r.dirs.bundles, 0o711), os.Chown(bundle, 0, int(u.GIDs.First)), os.Chmod(bundle, 0o710))
 }
 
-// closeBundles makes the bundles of an earlier version private. That version let any user of the
+// restrictBundles makes the bundles of an earlier version private. That version let any user of the
 // host enter them.
-func (r *Runtime) closeBundles() error {
+func (r *Runtime) restrictBundles() error {
 	entries, err := os.ReadDir(r.dirs.bundles)
 	for _, e := range entries {
 		path := filepath.Join(r.dirs.bundles, e.Name())

@@ -27,10 +27,10 @@ func (u *usageCache) forget() {
 	u.change++
 }
 
-// ImageFsInfo returns the bytes and inodes of all unpacked layers. They are the usage of images on
-// the file system of Config.Root. After a change of images it adds up the sizes that containerd
-// stored when it unpacked the layers. Otherwise it returns the cached result. Writable layers count
-// as part of the containers.
+// ImageFsInfo returns the bytes and inodes of all unpacked layers, as the usage of the file system
+// of Config.Root. The result is cached until the images change. The sizes of the layers are those
+// that containerd stored when it unpacked them. Writable layers are not included, because they
+// count as usage of the containers.
 func (s *Service) ImageFsInfo(ctx context.Context, _ *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
 	u, at, err := s.imageUsage(namespaced(ctx))
 	if err != nil {

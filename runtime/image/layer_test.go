@@ -125,7 +125,7 @@ func paxHeaderOnly(t *testing.T) []byte {
 func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bottom bool) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	at := &allocation{of: &s.places}
+	at := &allocation{shared: &s.shared}
 	defer at.end()
 	if err := at.begin(ctx); err != nil {
 		return "", err
@@ -192,7 +192,7 @@ func TestNamesBehindLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newService(t, nil)
-	at := &allocation{of: &s.places}
+	at := &allocation{shared: &s.shared}
 	defer at.end()
 	in := &position{Reader: bytes.NewReader(nil)}
 	l := &layerNames{in: in, root: root, disk: root, need: func(n int64) error { return at.needNames(t.Context(), n) }}
@@ -227,7 +227,7 @@ func TestEndlessPadding(t *testing.T) {
 		return n, nil
 	}))
 	s := newService(t, nil)
-	at := &allocation{of: &s.places}
+	at := &allocation{shared: &s.shared}
 	defer at.end()
 	_, err := s.extract(t.Context(), at, endless, []mount.Mount{{Type: "bind", Source: t.TempDir()}}, true)
 	if err == nil || !strings.Contains(err.Error(), "has data after its end") || read > 1<<20 {
@@ -299,7 +299,7 @@ func TestZstdFrames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, nil)
-			at := &allocation{of: &s.places}
+			at := &allocation{shared: &s.shared}
 			defer at.end()
 			got, err := func() ([]byte, error) {
 				r, err := decompress(bytes.NewReader(tt.data), func(n int64) error { return at.needWindow(t.Context(), n) })

@@ -25,7 +25,7 @@ func TestMaxParallel(t *testing.T) {
 			hub.push(t, fmt.Sprintf("demo%d:1", i), imageOf(t, "1000", layerOf(t, file{name: "own", body: fmt.Sprint(i)})))
 		}
 		var mu sync.Mutex
-		going, most, full := map[string]bool{}, 0, make(chan struct{})
+		active, most, full := map[string]bool{}, 0, make(chan struct{})
 		hub.mu.Lock()
 		hub.before = func(_ http.ResponseWriter, r *http.Request) bool {
 			name, _, blob := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"), "/blobs/")
@@ -33,9 +33,9 @@ func TestMaxParallel(t *testing.T) {
 				return false
 			}
 			mu.Lock()
-			going[name] = true
-			if len(going) > most {
-				if most = len(going); most == tt.want {
+			active[name] = true
+			if len(active) > most {
+				if most = len(active); most == tt.want {
 					close(full)
 				}
 			}
@@ -51,7 +51,7 @@ func TestMaxParallel(t *testing.T) {
 				_, err := pull(t.Context(), s, fmt.Sprintf("registry.example/demo%d:1", i), nil)
 				mu.Lock()
 				defer mu.Unlock()
-				delete(going, fmt.Sprint("demo", i))
+				delete(active, fmt.Sprint("demo", i))
 				if err != nil {
 					t.Error(err)
 				}

@@ -15,8 +15,8 @@ import (
 // after it; without others it continues.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newSharedResources(1)
-		long := &allocation{of: &places}
+		shared := newSharedResources(1)
+		long := &allocation{shared: &shared}
 		if err := long.begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func TestTurns(t *testing.T) {
 		}
 		var short atomic.Bool
 		go func() {
-			p := &allocation{of: &places}
+			p := &allocation{shared: &shared}
 			defer p.end()
 			if err := p.begin(t.Context()); err != nil {
 				t.Error(err)
@@ -43,7 +43,7 @@ func TestTurns(t *testing.T) {
 		// Within its share it keeps its turn.
 		ctx, cancel := context.WithCancel(t.Context())
 		late := make(chan error)
-		go func() { late <- (&allocation{of: &places}).begin(ctx) }()
+		go func() { late <- (&allocation{shared: &shared}).begin(ctx) }()
 		synctest.Wait()
 		time.Sleep(turnTime / 2)
 		if err := long.takeTurns(t.Context()); err != nil || !long.turn {
@@ -61,7 +61,7 @@ func TestTurns(t *testing.T) {
 // layer that waits for memory has no turn, and in any order all finish.
 func TestMemoryClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newSharedResources(2)
+		shared := newSharedResources(2)
 		var much, some, mostMuch, mostSome, ended atomic.Int32
 		count := func(now, most *atomic.Int32) func() {
 			n := now.Add(1)
@@ -71,7 +71,7 @@ func TestMemoryClasses(t *testing.T) {
 		}
 		for i := range 30 {
 			go func() {
-				p := &allocation{of: &places}
+				p := &allocation{shared: &shared}
 				defer p.end()
 				check := func(err error) {
 					if err != nil {
@@ -101,7 +101,7 @@ func TestMemoryClasses(t *testing.T) {
 		if ended.Load() != 30 || mostMuch.Load() != muchAtOnce || mostSome.Load() != someAtOnce {
 			t.Errorf("%d ended; %d had much at once, %d some", ended.Load(), mostMuch.Load(), mostSome.Load())
 		}
-		last := &allocation{of: &places}
+		last := &allocation{shared: &shared}
 		if err := last.begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -113,8 +113,8 @@ func TestMemoryClasses(t *testing.T) {
 // afterwards the image has its full time.
 func TestDocumentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Service{places: newSharedResources(1)}
-		if err := s.places.documents.Acquire(t.Context(), 1); err != nil {
+		s := &Service{shared: newSharedResources(1)}
+		if err := s.shared.documents.Acquire(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		d := s.newDocuments(nil)
@@ -123,7 +123,7 @@ func TestDocumentsWait(t *testing.T) {
 		got := make(chan error, 1)
 		go func() { got <- d.spend(ctx, "", smallDocuments+1) }()
 		time.Sleep(time.Hour)
-		s.places.documents.Release(1)
+		s.shared.documents.Release(1)
 		if err := <-got; err != nil || context.Cause(ctx) != nil {
 			t.Fatalf("got %v, %v", err, context.Cause(ctx))
 		}
@@ -132,7 +132,7 @@ func TestDocumentsWait(t *testing.T) {
 		if cause := context.Cause(ctx); cause != errStalled {
 			t.Errorf("it reads for ever: %v", cause)
 		}
-		s.places.documents.Release(1)
+		s.shared.documents.Release(1)
 		s.stall = time.Minute
 		slow := s.newDocuments(func(ctx context.Context, _ ocispec.Descriptor) ([]byte, error) {
 			<-ctx.Done()

@@ -12,7 +12,7 @@ import (
 // meterStep is the number of bytes between two progress reports of an archive.
 const meterStep = 1 << 20
 
-// A meter is a reader that reports the bytes read.
+// A meter is a reader that reports the number of bytes read.
 type meter struct {
 	io.Reader
 	name string
@@ -62,7 +62,7 @@ func (t *transfer) now() int64 {
 	return t.current
 }
 
-// status reports the next phase. The function tell is never called twice at a time.
+// status reports the next phase. Calls of tell do not overlap.
 func (t *transfer) status(s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

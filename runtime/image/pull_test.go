@@ -244,11 +244,11 @@ func TestPullStalls(t *testing.T) {
 			return true
 		}
 	})
-	var going string
+	var active string
 	req := &api.PullImageRequest{Image: &api.ImageSpec{Image: "registry.example/demo:1"}}
-	_, err = s.PullWithProgress(t.Context(), req, func(cri.ImportProgress) { going = fmt.Sprint(s.Going()) })
-	if want := "registry.example/demo:1 downloading 1"; !strings.Contains(going, want) || len(s.Going()) > 0 {
-		t.Errorf("while it went on there was %s, now there is %v", going, s.Going())
+	_, err = s.PullWithProgress(t.Context(), req, func(cri.ImportProgress) { active = fmt.Sprint(s.Going()) })
+	if want := "registry.example/demo:1 downloading 1"; !strings.Contains(active, want) || len(s.Going()) > 0 {
+		t.Errorf("while it went on there was %s, now there is %v", active, s.Going())
 	}
 	if !errors.Is(err, errStalled) || !strings.HasPrefix(err.Error(), crierrors.ErrRegistryUnavailable.Error()) {
 		t.Fatalf("pull from a silent registry: %v", err)

@@ -67,7 +67,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 	hub.set(func(h *server) { h.before = nil })
 	_, err := pull(t.Context(), s, "registry.example/demo:1", nil)
-	if err == nil || !strings.Contains(err.Error(), "is asked again in") {
+	if err == nil || !strings.Contains(err.Error(), "is tried again in") {
 		t.Errorf("pulled too early: %v", err)
 	}
 	if again, ok := errors.AsType[interface {
@@ -100,7 +100,7 @@ func TestSilentRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		h := &hosts{down: down.Load}
-		silent := reach{roundTripper(func(req *http.Request) (*http.Response, error) {
+		silent := registryTransport{roundTripper(func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
 			return nil, req.Context().Err()
 		}), h}
@@ -113,21 +113,21 @@ func TestSilentRegistry(t *testing.T) {
 			_, err = silent.RoundTrip(req)
 			return time.Since(began), err
 		}
-		for _, want := range []time.Duration{patience, 0, 0} {
+		for _, want := range []time.Duration{connectTimeout, 0, 0} {
 			took, err := try()
 			if network := net.Error(nil); took != want || !errors.As(err, &network) {
 				t.Errorf("%v, not %v: %v", took, want, err)
 			}
 		}
-		time.Sleep(silence)
+		time.Sleep(noResponsePause)
 		down.Store(true)
-		for _, want := range []time.Duration{impatience, 0} {
+		for _, want := range []time.Duration{linkDownTimeout, 0} {
 			if took, err := try(); took != want || err == nil {
 				t.Errorf("%v, not %v: %v", took, want, err)
 			}
 		}
 		h.forget()
-		if took, _ := try(); took != impatience {
+		if took, _ := try(); took != linkDownTimeout {
 			t.Errorf("after the network changed: %v", took)
 		}
 	})

@@ -38,8 +38,8 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 					t.TLSClientConfig.Time = s.c.Now
 				}
 			}
-			if _, twice := c.Transport.(reach); !twice {
-				c.Transport = reach{c.Transport, &s.hosts}
+			if _, twice := c.Transport.(registryTransport); !twice {
+				c.Transport = registryTransport{c.Transport, &s.hosts}
 			}
 			return nil
 		},
@@ -113,9 +113,8 @@ func hub(host string) string {
 	return host
 }
 
-// unavailable wraps an error that means that a registry is unreachable or out of order. It becomes
-// the CRI's RegistryUnavailable. The kubelet recognizes the error by this name at the beginning of
-// the message.
+// unavailable wraps err in the CRI's RegistryUnavailable if it means that a registry is unreachable
+// or out of order. The kubelet recognizes the error by this name at the beginning of the message.
 func unavailable(err error) error {
 	var (
 		status  rerrors.ErrUnexpectedStatus

@@ -36,9 +36,9 @@ type Resolved struct {
 	Config ocispec.Image
 }
 
-// Resolve returns the image with this ID, ID prefix, or reference by tag or digest. It completes
-// short names. The error is errdefs.ErrNotFound if the image does not exist. After the first call
-// it needs no I/O, unless the image's environment or command is very long.
+// Resolve returns the image with this ID, ID prefix, or reference by tag or digest. Short names are
+// completed. The error is errdefs.ErrNotFound if the image does not exist. After the first call
+// Resolve needs no I/O, unless the image's environment or command is very long.
 func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
 	e, err := s.find(namespaced(ctx), ref)
 	if err != nil {
@@ -157,9 +157,9 @@ func user(u string) (*api.Int64Value, string) {
 	return nil, u
 }
 
-// RemoveImage deletes every name of an image. It frees the disk space before it returns. A missing
-// image is no error. The caller must check whether containers use the image. A snapshot that a
-// container uses remains until the container is removed.
+// RemoveImage deletes every name of an image. It frees the disk space before it returns. It returns
+// no error if the image does not exist. The caller must check whether containers use the image. A
+// snapshot that a container uses remains until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	err := s.removeNames(namespaced(ctx), ref)
