@@ -11,8 +11,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestTurns: a layer that has used its share gives up its turn to a waiting one, and continues
-// after it; without others it continues.
+// TestTurns: a layer that has used its time share gives up its turn to a waiting layer, and
+// continues afterwards. If no layer waits, it continues without a pause.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newSharedResources(1)
@@ -35,30 +35,30 @@ func TestTurns(t *testing.T) {
 		}()
 		synctest.Wait()
 		if short.Load() {
-			t.Error("two have the one turn")
+			t.Error("two layers have the turn")
 		}
 		if err := long.takeTurns(t.Context()); err != nil || !short.Load() || !long.turn {
-			t.Errorf("the short one had its turn: %v (%v)", short.Load(), err)
+			t.Errorf("the waiting layer had its turn: %v (%v)", short.Load(), err)
 		}
-		// Within its share it keeps its turn.
+		// It keeps its turn until its time share is over.
 		ctx, cancel := context.WithCancel(t.Context())
-		late := make(chan error)
-		go func() { late <- (&allocation{shared: &shared}).begin(ctx) }()
+		second := make(chan error)
+		go func() { second <- (&allocation{shared: &shared}).begin(ctx) }()
 		synctest.Wait()
 		time.Sleep(turnTime / 2)
 		if err := long.takeTurns(t.Context()); err != nil || !long.turn {
 			t.Errorf("within its share: %v", err)
 		}
 		cancel()
-		if err := <-late; err == nil {
-			t.Error("it had a turn")
+		if err := <-second; err == nil {
+			t.Error("the cancelled layer had a turn")
 		}
 		long.end()
 	})
 }
 
-// TestMemoryClasses: one layer at a time has much memory, some have some, and any number little. A
-// layer that waits for memory has no turn, and in any order all finish.
+// TestMemoryClasses: the number of layers in the classes much and some is limited. A layer that
+// waits for memory has no turn. All layers finish, in any order.
 func TestMemoryClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newSharedResources(2)
@@ -99,7 +99,7 @@ func TestMemoryClasses(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if ended.Load() != 30 || mostMuch.Load() != muchAtOnce || mostSome.Load() != someAtOnce {
-			t.Errorf("%d ended; %d had much at once, %d some", ended.Load(), mostMuch.Load(), mostSome.Load())
+			t.Errorf("%d ended; at most %d in the class much, %d in some", ended.Load(), mostMuch.Load(), mostSome.Load())
 		}
 		last := &allocation{shared: &shared}
 		if err := last.begin(t.Context()); err != nil {
@@ -109,8 +109,8 @@ func TestMemoryClasses(t *testing.T) {
 	})
 }
 
-// TestDocumentsWait: waiting for another image's documents does not count as a stalled registry;
-// afterwards the image has its full time.
+// TestDocumentsWait: the wait for another image's documents does not count as a stalled registry.
+// After the wait, the image has the full time.
 func TestDocumentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Service{shared: newSharedResources(1)}
@@ -130,7 +130,7 @@ func TestDocumentsWait(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if cause := context.Cause(ctx); cause != errStalled {
-			t.Errorf("it reads for ever: %v", cause)
+			t.Errorf("reading does not time out: %v", cause)
 		}
 		s.shared.documents.Release(1)
 		s.stall = time.Minute
