@@ -115,11 +115,11 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if c.config, err = r.mountVolumes(ctx, c, labels.File, users); err != nil {
 		return err
 	}
-	imageVols, err := r.makeImageVolumes(ctx, s, c, img.Config.Config.Volumes)
+	vols, err := r.makeImageVolumes(ctx, s, c, img.Config.Config.Volumes)
 	if err != nil {
 		return err
 	}
-	spec, err := r.specOf(s, c, img, labels, imageVols)
+	spec, err := r.specOf(s, c, img, labels, vols)
 	if err != nil {
 		return err
 	}
@@ -154,9 +154,9 @@ func (r *Runtime) removeBundle(id string) error {
 	return mounts.RemoveAll(b)
 }
 
-// specOf returns the OCI specification of a container. imageVols are the volumes for the VOLUME
+// specOf returns the OCI specification of a container. vols are the volumes for the VOLUME
 // instructions of its image.
-func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, imageVols []ocispec.Volume) (*specs.Spec, error) {
+func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, vols []ocispec.Volume) (*specs.Spec, error) {
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	if err := checkRootfs(root); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	if err := errors.Join(makeHostPaths(c.config.GetMounts()), checkPropagation(c.config.GetMounts())); err != nil {
 		return nil, err
 	}
-	allMounts := append(mountsOf(imageVols), c.config.GetMounts()...)
+	allMounts := append(mountsOf(vols), c.config.GetMounts()...)
 	if err := r.relabel(s, allMounts, labels.File); err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		}
 	}
 	spec, err := ocispec.Make(ocispec.Input{
-		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Volumes: imageVols,
+		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Volumes: vols,
 		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
 		ProcessLabel: labels.Process, MountLabel: labels.File,
 	})

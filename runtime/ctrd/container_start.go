@@ -13,7 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Exit code and reason of a container that could not be started. Every CRI runtime uses them.
+// Exit code and reason of a container that could not be started. They are the same as in
+// containerd.
 const (
 	startErrorCode   = 128
 	startErrorReason = "StartError"

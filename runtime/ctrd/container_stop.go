@@ -108,10 +108,10 @@ func (r *Runtime) signalWithin(
 }
 
 // signalOnce sends a container its stop signal if that signal was not sent before. Many programs
-// exit immediately when they receive it twice. A kubelet stops a container again when the pod's
-// grace period is shortened, and so does a restarted agent. Therefore the record stores that the
-// signal was sent. A background task writes it when the container's lock is free. responded has the
-// same meaning as in signalWithin.
+// exit immediately when they receive it twice. A stop is repeated when the pod's grace period is
+// shortened, and after a restart of the agent. Therefore the record stores that the signal was
+// sent. A background task writes it when the container's lock is free. responded has the same
+// meaning as in signalWithin.
 func (r *Runtime) signalOnce(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {

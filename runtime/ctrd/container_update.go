@@ -222,7 +222,8 @@ func (r *Runtime) setHugepages(cgroupPath string, old, next *api.LinuxContainerR
 }
 
 // setOOMScore changes the oom_score_adj of all processes of a container. New child processes
-// inherit it. A command that runc executes later gets the score from the start of the container.
+// inherit it. Commands that runc executes later still get the score with which the container was
+// started.
 func (r *Runtime) setOOMScore(cgroupPath string, score int64) error {
 	pids, err := r.cgroups.Processes(cgroupPath)
 	if err != nil {

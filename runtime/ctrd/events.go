@@ -23,8 +23,8 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change until end is called. handle is not called any more when
-// end has returned.
+// Subscribe calls handle for each change until end is called. After end has returned, handle is not
+// called.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()

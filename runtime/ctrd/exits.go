@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Reasons and exit codes of ended containers. All except ShimLost are also containerd's.
+// Reasons and exit codes of ended containers. All but ShimLost are the same as in containerd.
 const (
 	reasonCompleted = "Completed"
 	reasonError     = "Error"
@@ -60,8 +60,8 @@ func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
 }
 
 // record stores the end of a container durably and sends the event. It returns false if the end was
-// already stored or could not be stored. In the second case the shim must keep the exit, because
-// this process may end. The caller holds the container's lock.
+// already stored or could not be stored. If it could not be stored, the shim must keep the exit for
+// the next process. The caller holds the container's lock.
 func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) bool {
 	r.mu.Lock()
 	if !c.rec.FinishedAt.IsZero() {

@@ -17,7 +17,7 @@ import (
 
 // A runtime handler is a name by which a sandbox requests an OCI runtime other than the node's
 // default, or a containerd shim. The empty name is the default. Each handler has its own state
-// directory, because a program must not read the state of another. The record of a sandbox contains
+// directory, because a program must not read the state of another program. The record of a sandbox contains
 // its program. So the program that started a sandbox also ends it, even if the handler's
 // configuration has changed since. https://kubernetes.io/docs/concepts/containers/runtime-class/
 

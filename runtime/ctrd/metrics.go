@@ -122,7 +122,7 @@ var containerMetrics = []metric{
 		single(func(s *sample) uint64 { return s.ActiveFile })},
 	{"container_memory_total_inactive_file_bytes", "page cache that was not used recently", gauge, nil,
 		single(func(s *sample) uint64 { return s.InactiveFile })},
-	{"container_memory_failcnt", "times that the memory limit was reached", counter, nil, single(func(s *sample) uint64 { return s.LimitHits })},
+	{"container_memory_failcnt", "number of memory limit hits", counter, nil, single(func(s *sample) uint64 { return s.LimitHits })},
 	{"container_memory_failures_total", "page faults", counter, []string{"failure_type", "scope"}, func(s *sample) []value {
 		return []value{{[]string{"pgfault", "container"}, s.OwnFaults}, {[]string{"pgmajfault", "container"}, s.OwnMajor},
 			{[]string{"pgfault", "hierarchy"}, s.PageFaults}, {[]string{"pgmajfault", "hierarchy"}, s.MajorFault}}

@@ -89,7 +89,7 @@ func (r *Runtime) eventsSocket() string { return filepath.Join(r.dirs.tasks, "ev
 func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 	r.events.mu.Lock()
 	defer r.events.mu.Unlock()
-	// The socket was removed together with the run directory; see run_lost.go.
+	// If the socket was removed together with the run directory (see run_lost.go), open it again.
 	if _, err := os.Lstat(r.eventsSocket()); r.events.Events != nil && errors.Is(err, os.ErrNotExist) {
 		r.events.Close()
 		r.events.Events = nil

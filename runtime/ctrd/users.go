@@ -28,8 +28,8 @@ import (
 //
 // https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
 
-// usersOf returns the ID mappings in the options of a sandbox or container. It returns nil if they
-// are in the host's user namespace.
+// usersOf returns the ID mappings in the options of a sandbox or container. It returns nil for
+// the host's user namespace.
 func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 	u := o.GetUsernsOptions()
 	if u == nil {

@@ -41,7 +41,7 @@ const (
 type archive struct {
 	store  content.Store // for blobs that are too large for memory and cannot be read again
 	dir    string        // directory of the store, whose free space is checked
-	again  io.ReaderAt   // the archive if it is a regular file, otherwise nil
+	source io.ReaderAt   // the archive if it is a regular file, otherwise nil
 	files  map[string]blob
 	links  map[string]string // targets of symbolic and hard links, by path
 	blobs  map[digest.Digest]blob
@@ -61,11 +61,11 @@ type blob struct {
 }
 
 // readArchive reads a tar stream to its end. It keeps small files in memory. A large file is read
-// later from again. If again is nil, readArchive writes large files to the content store under the
+// later from source. If source is nil, readArchive writes large files to the content store under the
 // lease of ctx. A name in the archive is used only as a map key, never as a path.
-func (s *Service) readArchive(ctx context.Context, r io.Reader, again io.ReaderAt) (*archive, error) {
+func (s *Service) readArchive(ctx context.Context, r io.Reader, source io.ReaderAt) (*archive, error) {
 	a := &archive{
-		store: s.c.Client.ContentStore(), dir: s.c.Root, again: again, decoding: &s.shared.decoding,
+		store: s.c.Client.ContentStore(), dir: s.c.Root, source: source, decoding: &s.shared.decoding,
 		files: map[string]blob{},
 		links: map[string]string{},
 		blobs: map[digest.Digest]blob{},
@@ -176,7 +176,7 @@ func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Head
 		}
 		a.memory += h.Size
 		b.digest = digest.FromBytes(b.data)
-	case a.again != nil:
+	case a.source != nil:
 		b.at = offset
 		// In an OCI layout, the file name of a blob contains its digest. The digest is verified when
 		// the blob is read.
@@ -247,7 +247,7 @@ func (a *archive) open(ctx context.Context, b blob) (content.ReaderAt, error) {
 	case b.data != nil:
 		return sectionReader{io.NewSectionReader(bytes.NewReader(b.data), 0, b.size)}, nil
 	case b.digest == "":
-		return sectionReader{io.NewSectionReader(a.again, b.at, b.size)}, nil
+		return sectionReader{io.NewSectionReader(a.source, b.at, b.size)}, nil
 	}
 	return a.store.ReaderAt(ctx, ocispec.Descriptor{Digest: b.digest})
 }

@@ -209,7 +209,7 @@ func (b *Inbox) wake(idle bool) {
 	b.turn = make(chan struct{})
 }
 
-// A looker is the state of Run: the files that it has seen in the directory.
+// A scanner is the state of Run: the files that it has seen in the directory.
 type scanner struct {
 	inbox      *Inbox
 	files      map[string]*archiveFile

@@ -20,8 +20,8 @@ type archiveFile struct {
 	free   int64     // number of free bytes when the disk was full, otherwise 0
 }
 
-// retrySpace is a number of bytes. After an import failed because the disk was full, it is tried
-// again as soon as this much more space is free.
+// retrySpace is the number of additional free bytes at which an import that failed because of a
+// full disk is tried again at once.
 const retrySpace = 16 << 20
 
 // due reports whether the next attempt after an error is due.

@@ -104,8 +104,8 @@ func (l *layerNames) limitContent(h *tar.Header) error {
 const maxTwice = 1 << 30
 
 // bottomWhiteout handles whiteouts in the first layer of an image, which has no lower layer. A
-// whiteout removes a file of the same layer. An opaque directory is skipped, because containerd's
-// walk of the directory would find nothing and could take hours.
+// whiteout removes a file of the same layer. The marker of an opaque directory is skipped: there is
+// no lower directory to hide, and containerd's walk of the directory could take hours.
 func bottomWhiteout(_ *tar.Header, path string) (write bool, err error) {
 	const prefix, opaque = ".wh.", ".wh..wh..opq"
 	base := filepath.Base(path)

@@ -28,7 +28,7 @@ const (
 const cleanupTimeout = time.Minute
 
 // leaseSet tracks the leases that this process uses. A sweep skips these leases, and two pulls
-// cannot use the same lease at a time.
+// cannot use the same lease at the same time.
 type leaseSet struct {
 	cleaning sync.Mutex // guards clean
 	clean    bool       // whether dropUnfinished has succeeded

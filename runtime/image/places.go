@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// turnTime is the time share of a layer. After this time it lets another layer unpack that waits.
+	// turnTime is the time share of a layer. After this time it gives up its turn if another layer
+	// waits.
 	turnTime = 2 * time.Second
 
 	// A layer or compressed archive belongs to one of three memory classes: little, some or much. Any number
@@ -133,7 +134,7 @@ func (p *allocation) classify(ctx context.Context) error {
 	switch {
 	case p.names > maxLayerNames || p.names+p.window > maxUnpack:
 		return fmt.Errorf("the layer has too many files: their names and a window of %d MiB need more than %d MiB of memory; "+
-			"make several layers of it: %w",
+			"split it into several layers: %w",
 			p.window>>20, min(int64(maxUnpack)-p.window, maxLayerNames)>>20, errdefs.ErrInvalidArgument)
 	case p.window > someWindow || p.names > someNames:
 		class = 2

@@ -69,7 +69,7 @@ func (t *transfer) status(s string) {
 	t.tell(cri.ImportProgress{Ref: t.ref, Status: s, Current: t.current, Total: t.total})
 }
 
-// defaultStall is how long a download may receive nothing before it is cancelled.
+// defaultStall is the time after which a download that receives nothing is cancelled.
 const defaultStall = time.Minute
 
 // errStalled is the cancellation cause of a download that receives nothing.

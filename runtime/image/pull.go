@@ -30,7 +30,7 @@ func (s *Service) PullImage(ctx context.Context, req *api.PullImageRequest) (*ap
 }
 
 // PullWithProgress is like PullImage and also reports the progress. Calls of progress do not
-// overlap. If a pull fails or is killed, its downloads are kept for a day. The next pull of the
+// overlap. If a pull fails or the process ends, its downloads are kept for a day. The next pull of the
 // same image resumes them. The message of a network error begins with RegistryUnavailable.
 func (s *Service) PullWithProgress(
 	ctx context.Context, req *api.PullImageRequest, progress func(cri.ImportProgress),

@@ -80,7 +80,7 @@ func (h *hosts) note(host, why string, wait time.Duration) *pausedError {
 	return h.paused[host]
 }
 
-// A reach is a transport that checks hosts before each request.
+// A registryTransport is an http.RoundTripper that checks hosts before each request.
 type registryTransport struct {
 	http.RoundTripper
 	hosts *hosts

@@ -59,7 +59,7 @@ type Config struct {
 }
 
 const (
-	// partialAge is how long a stopped pull can be resumed.
+	// partialAge is the time for which a stopped pull can be resumed.
 	partialAge = 24 * time.Hour
 	// partialBytes is the maximum size of the downloads of all stopped pulls on disk.
 	partialBytes = 2 << 30

@@ -19,7 +19,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Resolved is an image with everything that a container needs from it.
+// Resolved describes an image for the creation of a container.
 type Resolved struct {
 	// ID is the image ID, which is the digest of its config. ChainID is the name of its top
 	// snapshot. It is "" for an image without layers. The config and the snapshot exist.

@@ -25,9 +25,10 @@ func (s *Service) snapshots() snapshots.Snapshotter {
 	return s.c.Client.SnapshotService(s.c.Snapshotter)
 }
 
-// unpack creates the snapshots of an image's layers and flushes them to disk. The lowest unpacked
-// layers exist already. unpack reads the blobs from src and uses the lease of ctx. A power cut
-// before the flush may damage the snapshots; see dropUnfinished.
+// unpack creates the snapshots of an image's layers and flushes them to disk. unpacked is the
+// number of layers that exist already, counted from the bottom. The blobs are read from src. The
+// lease of ctx protects the snapshots. A power cut before the flush may damage them; see
+// dropUnfinished.
 func (s *Service) unpack(ctx context.Context, p *pick, unpacked int, src content.Provider) error {
 	chain := p.chain()
 	for i := unpacked; i < len(chain); i++ {
