@@ -37,7 +37,7 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 		return ctx.Err()
 	}
 	if _, err := cgroup.Kill(ctx, path); err != nil {
-		if _, known := r.exitFile(c.rec.ID); !known { // processes may run outside the cgroup
+		if _, stored := r.exitFile(c.rec.ID); !stored { // processes may run outside the cgroup
 			return fmt.Errorf("its shim does not respond, and killing its cgroup failed: %w", err)
 		}
 	}

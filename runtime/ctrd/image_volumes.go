@@ -60,31 +60,31 @@ func (r *Runtime) makeImageVolumes(
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	covered := slices.Clone(reservedPaths)
 	for _, m := range c.config.GetMounts() {
-		own := path.Join("/", m.GetContainerPath())
-		covered = append(covered, own)
-		if at, dir, err := resolveInRoot(root, own, 0); err == nil {
+		mountPath := path.Join("/", m.GetContainerPath())
+		covered = append(covered, mountPath)
+		if at, dir, err := resolveInRoot(root, mountPath, 0); err == nil {
 			dir.Close()
 			covered = append(covered, at)
 		}
 	}
-	all := filepath.Join(r.containerDir(c.rec.ID), imageVolumes)
-	if err := os.Mkdir(all, 0o711); err != nil {
+	base := filepath.Join(r.containerDir(c.rec.ID), imageVolumes)
+	if err := os.Mkdir(base, 0o711); err != nil {
 		return nil, err
 	}
-	room, err := tree.Half(all)
+	room, err := tree.Half(base)
 	if err != nil {
 		return nil, err
 	}
 	var out []ocispec.Volume
 	for i, p := range paths {
 		skip := func(at string) bool {
-			return at == "/" || slices.ContainsFunc(covered, func(c string) bool { return at == c || below(at, c) }) ||
+			return at == "/" || slices.ContainsFunc(covered, func(c string) bool { return at == c || isBelow(at, c) }) ||
 				slices.ContainsFunc(out, func(o ocispec.Volume) bool { return o.Path == at })
 		}
 		if skip(p) {
 			continue
 		}
-		v, err := r.makeImageVolume(ctx, s, root, p, filepath.Join(all, strconv.Itoa(i)), skip, &room)
+		v, err := r.makeImageVolume(ctx, s, root, p, filepath.Join(base, strconv.Itoa(i)), skip, &room)
 		if err != nil {
 			return nil, fmt.Errorf("volume %s of the image: %w", p, err)
 		}
@@ -147,7 +147,7 @@ func (r *Runtime) makeImageVolume(
 	return v, err
 }
 
-func below(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
+func isBelow(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
 // resolveInRoot resolves all symlinks of the path p in a root file system and opens the directory.
 // dir is nil if the directory does not exist yet. Dangling symlinks are resolved too, because their

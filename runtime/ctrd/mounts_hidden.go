@@ -52,7 +52,7 @@ func (r *Runtime) hideMounts() ([]string, error) {
 	if !shared {
 		return nil, nil
 	}
-	dirs := r.hideable()
+	dirs := r.hideableDirs()
 	for _, dir := range dirs {
 		if mounted[dir] {
 			continue
@@ -83,11 +83,11 @@ func (r *Runtime) hideMounts() ([]string, error) {
 
 // isMounted reports whether path is a mount point and no other mount hides it.
 func isMounted(path string) bool {
-	yes, err := mountinfo.Mounted(path)
-	return err == nil && yes
+	mounted, err := mountinfo.Mounted(path)
+	return err == nil && mounted
 }
 
-func (r *Runtime) hideable() []string {
+func (r *Runtime) hideableDirs() []string {
 	return append([]string{r.dirs.bundles, r.dirs.files, r.dirs.pins}, r.c.PodDirs...)
 }
 

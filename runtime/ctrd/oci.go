@@ -182,11 +182,11 @@ func ociCommand(ctx context.Context, oci wire.OCI, args ...string) *exec.Cmd {
 // shim. Missing state is not an error.
 func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error {
 	state := filepath.Join(oci.Root, id)
-	known := state
+	required := state
 	if oci.Root != r.dirs.state {
-		known = oci.Root // other OCI runtimes may use other paths below it
+		required = oci.Root // other OCI runtimes may use other paths below it
 	}
-	if _, err := os.Stat(known); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(required); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	out, err := ociCommand(ctx, oci, "delete", "--force", id).CombinedOutput()

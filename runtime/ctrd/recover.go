@@ -264,7 +264,7 @@ func (r *Runtime) sweep(ctx context.Context, adopted map[string]adoptedContainer
 			return err
 		}
 	}
-	known := func(id string) bool {
+	inUse := func(id string) bool {
 		return r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready
 	}
 	var errs []error
@@ -279,10 +279,10 @@ func (r *Runtime) sweep(ctx context.Context, adopted map[string]adoptedContainer
 			}
 		}
 	}
-	each(r.dirs.state, known, func(id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
+	each(r.dirs.state, inUse, func(id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
 	each(r.dirs.handlers, func(string) bool { return false }, func(name string) error {
 		h, err := r.handler(name)
-		each(filepath.Join(r.dirs.handlers, name), known, func(id string) error {
+		each(filepath.Join(r.dirs.handlers, name), inUse, func(id string) error {
 			path := filepath.Join(r.dirs.handlers, name, id)
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
 				return nil // a file of the program itself
@@ -294,7 +294,7 @@ func (r *Runtime) sweep(ctx context.Context, adopted map[string]adoptedContainer
 		})
 		return nil
 	})
-	each(r.dirs.bundles, known, func(id string) error { return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id)) })
+	each(r.dirs.bundles, inUse, func(id string) error { return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id)) })
 	r.sweepContainers(ctx, adopted)
 	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
 	each(r.dirs.pins, sandbox, func(id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })

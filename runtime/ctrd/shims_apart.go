@@ -12,7 +12,7 @@ import (
 // mounts, so setns would fail with EINVAL. The result is false if the process is unknown or cannot
 // be inspected.
 func inOtherMounts(pid int) bool {
-	own, err := os.Readlink("/proc/self/ns/mnt")
+	self, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil || pid <= 0 {
 		return false
 	}
@@ -20,15 +20,15 @@ func inOtherMounts(pid int) bool {
 	if err != nil {
 		return false
 	}
-	others := 0
+	different := 0
 	for _, thread := range threads {
 		switch ns, err := os.Readlink(thread); {
 		case err != nil: // the thread has ended
-		case ns == own:
+		case ns == self:
 			return false
 		default:
-			others++
+			different++
 		}
 	}
-	return others > 0
+	return different > 0
 }

@@ -50,14 +50,14 @@ const awaitEndTimeout = 10 * time.Second
 // awaitEnd returns the result of an attachment to an older shim, which does not report why the
 // attachment ended. The result is nil if the container ends within awaitEndTimeout.
 func (c *container) awaitEnd(ctx context.Context) error {
-	late := time.NewTimer(awaitEndTimeout)
-	defer late.Stop()
+	timeout := time.NewTimer(awaitEndTimeout)
+	defer timeout.Stop()
 	select {
 	case <-c.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-late.C:
+	case <-timeout.C:
 		return fmt.Errorf("attach to container %s: output is missing: %w", c.rec.ID, shim.ErrNoReason)
 	}
 }

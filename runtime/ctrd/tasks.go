@@ -133,14 +133,14 @@ func (r *Runtime) tasksGone(sandbox string) {
 // closeTasks closes the connections to all containerd shims. Their containers continue to run.
 func (r *Runtime) closeTasks() {
 	r.mu.Lock()
-	var all []*taskshim.Shim
+	var list []*taskshim.Shim
 	for _, s := range r.sandboxes {
 		if s.tasks != nil {
-			all = append(all, s.tasks)
+			list = append(list, s.tasks)
 		}
 	}
 	r.mu.Unlock()
-	for _, t := range all {
+	for _, t := range list {
 		t.Close()
 	}
 	r.events.mu.Lock()
@@ -189,8 +189,8 @@ func (r *Runtime) adoptTasks(ctx context.Context, adopted map[string]adoptedCont
 			r.log.Error("a containerd shim does not respond: its pod is started again", "sandbox", id, "error", err)
 		}
 		for _, c := range list {
-			if known := r.containers[c.ID]; known != nil && !known.rec.StartedAt.IsZero() {
-				c.StartedAt = known.rec.StartedAt
+			if recorded := r.containers[c.ID]; recorded != nil && !recorded.rec.StartedAt.IsZero() {
+				c.StartedAt = recorded.rec.StartedAt
 			}
 			adopted[c.ID] = adoptedContainer{c, s.tasks}
 		}

@@ -111,14 +111,14 @@ func (r *Runtime) checkUsers(s *sandbox) error {
 
 // checkUserNamespace rejects a container whose user namespace differs from its sandbox's.
 func checkUserNamespace(s *sandbox, c *api.ContainerConfig) error {
-	its, err := usersOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
+	users, err := usersOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
 	if err != nil {
 		return err
 	}
-	if its != nil && c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == api.NamespaceMode_NODE {
+	if users != nil && c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == api.NamespaceMode_NODE {
 		return fmt.Errorf("a user namespace cannot be combined with the host's PID namespace: %w", errdefs.ErrInvalidArgument)
 	}
-	if pod := s.users(); (its == nil) != (pod == nil) || its != nil && *its != *pod {
+	if pod := s.users(); (users == nil) != (pod == nil) || users != nil && *users != *pod {
 		return fmt.Errorf("its user namespace differs from its sandbox's: %w", errdefs.ErrInvalidArgument)
 	}
 	return nil
@@ -231,9 +231,9 @@ const shiftedLayers = "layers"
 // shiftLayers mounts layers below the directory at, with owners mapped to a user namespace. done
 // unmounts them. All layers must be in one directory of the snapshotter.
 func shiftLayers(layers []string, at string, users *os.File) (out []string, done func() error, err error) {
-	all := filepath.Dir(filepath.Dir(layers[0]))
+	dir := filepath.Dir(filepath.Dir(layers[0]))
 	for _, l := range layers {
-		name, err := filepath.Rel(all, l)
+		name, err := filepath.Rel(dir, l)
 		if err != nil || !filepath.IsLocal(name) {
 			return nil, nil, fmt.Errorf("layers %s and %s are not in the same directory", layers[0], l)
 		}
@@ -242,7 +242,7 @@ func shiftLayers(layers []string, at string, users *os.File) (out []string, done
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return nil, nil, err
 	}
-	if err := mounts.Shift(all, at, users, true); err != nil {
+	if err := mounts.Shift(dir, at, users, true); err != nil {
 		return nil, nil, err
 	}
 	return out, func() error { return unmount(at) }, nil
@@ -260,8 +260,8 @@ func (r *Runtime) tryShift() (err error) {
 			return err
 		}
 	}
-	all := namespace.IDs{First: 1 << 16, Count: 1 << 16}
-	users, err := namespace.NewUsers(namespace.Users{UIDs: all, GIDs: all})
+	ids := namespace.IDs{First: 1 << 16, Count: 1 << 16}
+	users, err := namespace.NewUsers(namespace.Users{UIDs: ids, GIDs: ids})
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ type activities struct {
 	now map[*cri.ImportProgress]struct{}
 }
 
-// follow registers an import or a pull until end is called. report stores the progress and passes
+// track registers an import or a pull until end is called. report stores the progress and passes
 // it to tell if tell is not nil. total is the number of bytes to read, or 0 if it is unknown.
-func (g *activities) follow(
+func (g *activities) track(
 	ref string, total int64, tell func(cri.ImportProgress),
 ) (report func(cri.ImportProgress), end func()) {
 	last := &cri.ImportProgress{Ref: ref, Status: "waiting", Total: total}

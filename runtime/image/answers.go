@@ -37,8 +37,8 @@ func limitBody(req *http.Request, res *http.Response) error {
 	encodings := strings.FieldsFunc(strings.Join(res.Header.Values("Content-Encoding"), ","), func(r rune) bool {
 		return r == ' ' || r == '\t' || r == ','
 	})
-	known := func(e string) bool { return strings.EqualFold(e, "gzip") || strings.EqualFold(e, "identity") }
-	if len(encodings) > 1 || len(encodings) == 1 && !known(encodings[0]) {
+	supported := func(e string) bool { return strings.EqualFold(e, "gzip") || strings.EqualFold(e, "identity") }
+	if len(encodings) > 1 || len(encodings) == 1 && !supported(encodings[0]) {
 		return fmt.Errorf("%s answers with the content encoding %.100q, which was not requested: %w",
 			req.URL.Host, encodings, errdefs.ErrInvalidArgument)
 	}

@@ -45,8 +45,8 @@ type authority struct {
 	secrets  func(host string) (user, secret string, err error)
 	token    string // a fixed token; if it is empty, a token is requested
 
-	mu    sync.Mutex
-	known map[origin]docker.Authorizer
+	mu          sync.Mutex
+	authorizers map[origin]docker.Authorizer
 }
 
 // restrictHosts gives each registry host an authority of its own.
@@ -63,7 +63,7 @@ func restrictHosts(
 				plain:    !direct, // containerd wraps the transport if it may fall back to HTTP
 				client:   h.Client, header: withoutSecrets(h.Header),
 				secrets: secrets, token: token(h.Host),
-				known: map[origin]docker.Authorizer{},
+				authorizers: map[origin]docker.Authorizer{},
 			}
 		}
 		return list, err
@@ -85,18 +85,18 @@ func (a *authority) isRegistry(o origin) bool {
 func (a *authority) authorizer(o origin) docker.Authorizer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.known[o] == nil {
+	if a.authorizers[o] == nil {
 		opts := []docker.AuthorizerOpt{docker.WithAuthClient(a.client), docker.WithAuthHeader(a.header)}
 		switch {
 		case a.isRegistry(o) && a.token != "":
-			a.known[o] = bearer(a.token)
-			return a.known[o]
+			a.authorizers[o] = bearer(a.token)
+			return a.authorizers[o]
 		case a.isRegistry(o):
 			opts = append(opts, docker.WithAuthCreds(a.secrets))
 		}
-		a.known[o] = docker.NewDockerAuthorizer(opts...)
+		a.authorizers[o] = docker.NewDockerAuthorizer(opts...)
 	}
-	return a.known[o]
+	return a.authorizers[o]
 }
 
 // Authorize adds the credentials for the host of req. If req was redirected to another host,

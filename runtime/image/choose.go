@@ -47,15 +47,15 @@ func (s *Service) choose(ctx context.Context, target ocispec.Descriptor, read re
 // chooseOf is like choose, but reads documents with d, which the caller can continue to use.
 func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documents) (*pick, error) {
 	w := walk{service: s, read: d, left: maxManifests}
-	all, err := w.candidates(ctx, target, nil)
+	found, err := w.candidates(ctx, target, nil)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(c candidate) bool {
+	found = slices.DeleteFunc(found, func(c candidate) bool {
 		return c.platform != nil && (c.platform.OS == "unknown" || c.desc.ArtifactType != "")
 	})
-	sorting.StableBy(all, func(a, b candidate) int { return s.compare(a.platform, b.platform) })
-	for _, c := range all {
+	sorting.StableBy(found, func(a, b candidate) int { return s.compare(a.platform, b.platform) })
+	for _, c := range found {
 		if c.platform != nil && !s.platform.Match(*c.platform) {
 			w.addSeen(*c.platform)
 			continue

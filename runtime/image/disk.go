@@ -132,11 +132,11 @@ func (g *spaceFilter) next(h *tar.Header) (bool, error) {
 	if h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse {
 		g.promisedHere = max(h.Size, 0)
 	}
-	all := g.promised.Add(g.promisedHere)
+	total := g.promised.Add(g.promisedHere)
 	if g.small += g.promisedHere; g.small < checkBytes && g.files < checkFiles {
 		return true, nil
 	}
-	if err := checkSpace(g.dir, all, g.files); err != nil {
+	if err := checkSpace(g.dir, total, g.files); err != nil {
 		return false, err
 	}
 	g.files, g.small = 0, 0

@@ -66,7 +66,7 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, maxSize
 		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w",
 			desc.Digest, desc.Size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
 	}
-	if err := d.spend(ctx, desc.Digest, max(desc.Size, 0)); err != nil {
+	if err := d.charge(ctx, desc.Digest, max(desc.Size, 0)); err != nil {
 		return err
 	}
 	b, err := d.read(ctx, desc)
@@ -79,7 +79,7 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, maxSize
 			desc.Digest, size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
 	}
 	// The descriptors in an archive may have no size.
-	if err := d.spend(ctx, desc.Digest, size-max(desc.Size, 0)); err != nil {
+	if err := d.charge(ctx, desc.Digest, size-max(desc.Size, 0)); err != nil {
 		return err
 	}
 	d.cached[desc.Digest] = b
@@ -116,9 +116,9 @@ func kindOf(maxSize int64) string {
 	return "an index or a manifest"
 }
 
-// spend counts n bytes towards the limit of the image. If the image then exceeds smallDocuments,
-// spend first waits until no other image exceeds it.
-func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) error {
+// charge counts n bytes towards the limit of the image. If the image then exceeds smallDocuments,
+// charge first waits until no other image exceeds it.
+func (d *documents) charge(ctx context.Context, what digest.Digest, n int64) error {
 	if d.left -= n; d.left < 0 {
 		return fmt.Errorf("%s: the indexes, manifests and configs of the image have more than %d bytes: %w",
 			what, maxDocuments, errdefs.ErrInvalidArgument)

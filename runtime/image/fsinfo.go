@@ -14,7 +14,7 @@ import (
 // usageCache caches the disk usage of the images' snapshots until the images change.
 type usageCache struct {
 	mu     sync.Mutex
-	known  bool
+	valid  bool
 	change int // number of changes, to detect a change during a walk
 	usage  snapshots.Usage
 	at     time.Time
@@ -23,7 +23,7 @@ type usageCache struct {
 func (u *usageCache) forget() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.known = false
+	u.valid = false
 	u.change++
 }
 
@@ -51,7 +51,7 @@ func (s *Service) ImageFsInfo(ctx context.Context, _ *api.ImageFsInfoRequest) (*
 func (s *Service) imageUsage(ctx context.Context) (snapshots.Usage, time.Time, error) {
 	c := &s.usage
 	c.mu.Lock()
-	if c.known {
+	if c.valid {
 		defer c.mu.Unlock()
 		return c.usage, c.at, nil
 	}
@@ -82,7 +82,7 @@ func (s *Service) imageUsage(ctx context.Context) (snapshots.Usage, time.Time, e
 	defer c.mu.Unlock()
 	now := time.Now()
 	if c.change == change {
-		c.known, c.usage, c.at = true, sum, now
+		c.valid, c.usage, c.at = true, sum, now
 	}
 	return sum, now, nil
 }

@@ -131,11 +131,11 @@ func (b *Inbox) importedBefore(ctx context.Context, ref string) bool {
 	if err != nil {
 		return false
 	}
-	yes, err := b.c.Imports.Imported(ctx, imageKey(named.String()))
+	imported, err := b.c.Imports.Imported(ctx, imageKey(named.String()))
 	if err != nil {
 		b.c.Log.Warn("the record of an earlier import of the image could not be read", "image", ref, "error", err)
 	}
-	return yes
+	return imported
 }
 
 func (b *Inbox) rescan() {

@@ -47,12 +47,12 @@ func (s *Service) load(ctx context.Context) error {
 	if s.index.loaded {
 		return nil
 	}
-	all, err := s.c.Client.ImageService().List(ctx)
+	list, err := s.c.Client.ImageService().List(ctx)
 	if err != nil {
 		return fmt.Errorf("list images: %w", err)
 	}
 	names, found := map[string]record{}, map[digest.Digest]*entry{}
-	for _, img := range all {
+	for _, img := range list {
 		e, err := s.readEntry(ctx, img.Target)
 		if err != nil {
 			if ctx.Err() != nil {

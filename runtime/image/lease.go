@@ -116,11 +116,11 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 		return nil
 	}
 	m := s.c.Client.LeasesService()
-	all, err := m.List(ctx, fmt.Sprintf("labels.%q", labelLease))
+	list, err := m.List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
 		return fmt.Errorf("list leases: %w", err)
 	}
-	for _, l := range all {
+	for _, l := range list {
 		if l.Labels[labelLease] != leasePull {
 			if err := m.Delete(ctx, l); err != nil {
 				return fmt.Errorf("delete lease %s: %w", l.ID, err)
@@ -140,7 +140,7 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 			}
 		}
 	}
-	if len(all) > 0 {
+	if len(list) > 0 {
 		if err := s.collect(ctx); err != nil {
 			return err
 		}
@@ -173,13 +173,13 @@ func (s *Service) drop(ctx context.Context, l leases.Lease) {
 // sweep deletes the leases of imports that are not running any more, and of pulls without progress
 // for partialAge. Then it deletes the oldest leases until the rest keep at most partialBytes.
 func (s *Service) sweep(ctx context.Context) error {
-	all, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
+	list, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
 		return fmt.Errorf("list leases: %w", err)
 	}
-	sorting.By(all, func(a, b leases.Lease) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	sorting.By(list, func(a, b leases.Lease) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	kept := int64(0)
-	for _, l := range all {
+	for _, l := range list {
 		if err := s.sweepLease(ctx, l, &kept); err != nil {
 			return err
 		}

@@ -121,7 +121,7 @@ func TestDocumentsWait(t *testing.T) {
 		ctx, done := d.withTimeout(t.Context(), time.Minute)
 		defer done()
 		got := make(chan error, 1)
-		go func() { got <- d.spend(ctx, "", smallDocuments+1) }()
+		go func() { got <- d.charge(ctx, "", smallDocuments+1) }()
 		time.Sleep(time.Hour)
 		s.shared.documents.Release(1)
 		if err := <-got; err != nil || context.Cause(ctx) != nil {

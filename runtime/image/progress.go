@@ -55,8 +55,8 @@ func (t *transfer) add(n int64) {
 	}
 }
 
-// now returns the number of bytes downloaded.
-func (t *transfer) now() int64 {
+// downloaded returns the number of bytes downloaded.
+func (t *transfer) downloaded() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.current

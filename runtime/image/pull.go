@@ -40,7 +40,7 @@ func (s *Service) PullWithProgress(
 	if err != nil {
 		return nil, err
 	}
-	progress, end := s.active.follow(ref.String(), 0, progress)
+	progress, end := s.active.track(ref.String(), 0, progress)
 	defer end()
 	if err := s.pulls.Acquire(ctx, 1); err != nil {
 		return nil, fmt.Errorf("pull %s: %w", ref, err)
@@ -84,13 +84,13 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 	if err = s.pullLayers(ctx, p, fetcher, t); err != nil {
 		return "", err
 	}
-	if err = s.keep(ctx, p, docs.read); err != nil {
+	if err = s.storeDocuments(ctx, p, docs.read); err != nil {
 		return "", err
 	}
 	if err = s.record(ctx, name, p.target(), p.entry()); err != nil {
 		return "", err
 	}
-	s.changed()
+	s.notifyChange()
 	t.status("done")
 	return p.config.Digest, nil
 }
@@ -113,7 +113,7 @@ func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d
 		return p, nil
 	}
 	for _, desc := range p.documents() {
-		if err := s.keepBlob(ctx, desc, nil, d.read); err != nil {
+		if err := s.storeBlob(ctx, desc, nil, d.read); err != nil {
 			return nil, err
 		}
 	}
@@ -249,7 +249,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 	for {
 		st, err := store.Status(ctx, key)
 		resumed := err == nil && st.Offset > 0 || err != nil && !errdefs.IsNotFound(err)
-		before := t.now()
+		before := t.downloaded()
 		err = s.download(ctx, l, fetcher, t)
 		if errdefs.IsAlreadyExists(err) {
 			t.add(l.Size)
@@ -260,7 +260,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 			return err
 		}
 		s.log.Info("a resumed download is damaged and starts again", "layer", l.Digest, "error", err)
-		t.add(before - t.now())
+		t.add(before - t.downloaded())
 		if err := store.Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}

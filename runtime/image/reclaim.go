@@ -19,11 +19,11 @@ func (s *Service) Reclaim(ctx context.Context) error {
 	if err := s.dropUnfinished(ctx); err != nil {
 		return err
 	}
-	all, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
+	list, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
 		return fmt.Errorf("list leases: %w", err)
 	}
-	for _, l := range all {
+	for _, l := range list {
 		if s.leases.tryAcquire(l.ID) { // otherwise its import or pull is running
 			s.drop(ctx, l)
 			s.leases.release(l.ID)

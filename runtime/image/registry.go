@@ -101,11 +101,11 @@ func isAddressOf(address, host string) bool {
 		address = rest
 	}
 	address, _, _ = strings.Cut(address, "/")
-	return hub(address) == hub(host)
+	return canonicalHost(address) == canonicalHost(host)
 }
 
-// hub returns the same name for all host names of Docker Hub.
-func hub(host string) string {
+// canonicalHost returns the same name for all host names of Docker Hub.
+func canonicalHost(host string) string {
 	switch host {
 	case "index.docker.io", "registry-1.docker.io":
 		return "docker.io"

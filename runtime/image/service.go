@@ -153,7 +153,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Service) changed() {
+func (s *Service) notifyChange() {
 	s.usage.forget()
 	if s.c.OnChange != nil {
 		s.c.OnChange()

@@ -143,13 +143,13 @@ func (x *index) criImage(e *entry) *api.Image {
 			img.RepoDigests = append(img.RepoDigests, d)
 		}
 	}
-	img.Uid, img.Username = user(e.user)
+	img.Uid, img.Username = criUser(e.user)
 	return img
 }
 
-// user returns the user of an image's config in the CRI's fields, as a number or a name, without
+// criUser returns the user of an image's config in the CRI's fields, as a number or a name, without
 // the group.
-func user(u string) (*api.Int64Value, string) {
+func criUser(u string) (*api.Int64Value, string) {
 	u, _, _ = strings.Cut(u, ":")
 	if uid, err := strconv.ParseInt(u, 10, 64); err == nil {
 		return &api.Int64Value{Value: uid}, ""
@@ -189,8 +189,8 @@ func (s *Service) Untag(ctx context.Context, name string) error {
 	others := slices.DeleteFunc(s.index.namesOf(e.id), func(n string) bool {
 		return n == ref.String() || strings.Contains(n, "@")
 	})
-	_, known := s.index.names[ref.String()]
-	if !known || len(others) == 0 {
+	_, recorded := s.index.names[ref.String()]
+	if !recorded || len(others) == 0 {
 		s.index.mu.Unlock()
 		_, err := s.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: name}})
 		return err

@@ -38,8 +38,8 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pass forwards the rest of the stream unchecked. The decoder then reports the error in it.
-func (f *frames) pass() error {
+// passThrough forwards the rest of the stream unchecked. The decoder then reports the error in it.
+func (f *frames) passThrough() error {
 	f.left = math.MaxInt64
 	return nil
 }
@@ -52,7 +52,7 @@ func (f *frames) frame() error {
 	}
 	var h zstd.Header
 	if h.Decode(head) != nil {
-		return f.pass()
+		return f.passThrough()
 	}
 	if h.Skippable {
 		f.left = int64(h.HeaderSize) + int64(h.SkippableSize)
@@ -77,7 +77,7 @@ func (f *frames) block() error {
 	head, err := f.in.Peek(3)
 	if len(head) < 3 {
 		if len(head) > 0 {
-			return f.pass()
+			return f.passThrough()
 		}
 		return err
 	}
