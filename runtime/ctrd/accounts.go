@@ -12,8 +12,9 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// accountReader returns a reader of files in /etc. It reads them as the container will see them,
-// including files that its own mounts cover. An OCI runtime looks up HOME in the covered file; runc
+// accountReader returns a function that reads files in /etc from the container's point of view: a
+// file that one of the mounts covers is read from the source of that mount. islet looks up HOME
+// with it, because an OCI runtime may read the image's /etc/passwd even if a mount covers it. runc
 // 1.1 always does.
 func accountReader(root string, mounts []*api.Mount) ocispec.ReadFile {
 	return func(name string) ([]byte, error) {
@@ -38,7 +39,7 @@ func accountReader(root string, mounts []*api.Mount) ocispec.ReadFile {
 // checkAccounts rejects a container whose /etc/passwd or /etc/group is a FIFO or is larger than
 // ocispec.MaxUserFile. The OCI runtime would block on a FIFO, which also delays the start of other
 // containers, and would read a large file into memory. The pod may replace a file after this check.
-// The timeout of the start then bounds the damage.
+// The timeout of the start then limits the damage.
 func checkAccounts(root string, mounts []*api.Mount) error {
 	read := accountReader(root, mounts)
 	for _, name := range []string{"etc/passwd", "etc/group"} {
@@ -51,9 +52,10 @@ func checkAccounts(root string, mounts []*api.Mount) error {
 	return nil
 }
 
-// checkRunningAccounts checks the same for a running container, whose files may have been replaced.
-// It opens them through /proc/PID/root of the first process. The container may replace a file after
-// this check. The timeout execStartTimeout then bounds the damage.
+// checkRunningAccounts is like checkAccounts, for a running container, whose files may have been
+// replaced since its start. It opens the files through /proc/PID/root of the container's first
+// process. The container may replace a file after this check. execStartTimeout then limits the
+// damage.
 func checkRunningAccounts(pid int) error {
 	for _, name := range []string{"etc/passwd", "etc/group"} {
 		f, err := untrusted.OpenInRoot(fmt.Sprintf("/proc/%d/root", pid), name)

@@ -22,8 +22,8 @@ const (
 	idleTime  = 10 * time.Second
 )
 
-// BenchmarkStart runs 30 pods of one container and reports the cost, together with that of the OCI
-// runtime alone for the same specifications.
+// BenchmarkStart runs 30 pods of one container and reports the cost. For comparison, it also
+// reports the cost of the OCI runtime alone for the same specifications.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		n := newNode(b, 16)
@@ -54,7 +54,8 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkMany compares the cost of one of the last of many pods with that of one of the first.
+// BenchmarkMany starts many pods and compares the CPU time per pod of the last batch with that of
+// the first batch.
 func BenchmarkMany(b *testing.B) {
 	const many = 8 * benchPods
 	for b.Loop() {

@@ -3,8 +3,8 @@ package ctrd
 import "github.com/islet-edge/islet/internal/keys"
 
 // byPod indexes objects by the pod UID in their labels, and then by their ID. The agent lists the
-// sandboxes and containers of one pod after each step. The index saves a scan of all objects.
-// Runtime.mu guards the index.
+// sandboxes and containers of one pod after each step. With the index, this needs no scan of all
+// objects. Runtime.mu guards the index.
 type byPod[T any] map[string]map[string]*T
 
 func (b byPod[T]) put(labels map[string]string, id string, t *T) {
@@ -26,8 +26,8 @@ func (b byPod[T]) drop(labels map[string]string, id string) {
 	}
 }
 
-// candidates returns the objects that a label selector may match: those of the pod that it names,
-// or all objects.
+// candidates returns the objects that a label selector may match: the objects of one pod if the
+// selector has a pod UID, and otherwise all objects.
 func (b byPod[T]) candidates(all map[string]*T, selector map[string]string) map[string]*T {
 	if uid := selector[keys.PodUID]; uid != "" {
 		return b[uid]

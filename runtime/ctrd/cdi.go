@@ -15,19 +15,19 @@ import (
 // takes precedence. https://github.com/cncf-tags/container-device-interface
 func cdiDirs() []string { return []string{cdi.DefaultStaticDir, cdi.DefaultDynamicDir} }
 
-// injectCDI adds the CDI devices that the container's configuration names. They are named in a
-// field of the CRI or, by older tools, in annotations. It reads the specifications on each call, so
-// changes need no restart.
+// injectCDI adds the container's CDI devices to spec. The configuration lists them in CDIDevices
+// or, from older tools, in annotations. injectCDI reads the CDI specifications on each call, so a
+// change of them needs no restart.
 func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	var names []string
 	for _, d := range cfg.GetCDIDevices() {
 		names = append(names, d.GetName())
 	}
-	_, noted, err := cdi.ParseAnnotations(cfg.GetAnnotations())
+	_, annotated, err := cdi.ParseAnnotations(cfg.GetAnnotations())
 	if err != nil {
 		return fmt.Errorf("parse the CDI device annotations: %w", err)
 	}
-	for _, n := range noted {
+	for _, n := range annotated {
 		if !slices.Contains(names, n) {
 			names = append(names, n)
 		}
@@ -53,9 +53,9 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	return nil
 }
 
-// bindDevices replaces the device nodes of a container with a user namespace by bind mounts. No
-// process can create device nodes in a user namespace, and OCI runtimes bind-mount only nodes whose
-// path is the same as on the host.
+// bindDevices replaces the CDI device nodes of a container by bind mounts of the host's nodes. It
+// is for containers in a user namespace, where no process can create device nodes. An OCI runtime
+// bind-mounts a node itself only if the node has the same path on the host.
 func bindDevices(spec *specs.Spec, cache *cdi.Cache, names []string) {
 	hosts := map[string]string{} // host path by container path
 	for _, n := range names {

@@ -40,8 +40,8 @@ func members(t *testing.T, b []byte) map[string]string {
 	}
 }
 
-// TestCheckpoint replaces CRIU by a script. It tests the content of the archive, and that a failure
-// leaves none.
+// TestCheckpoint replaces CRIU by a script. It tests the content of the archive, and that a failed
+// checkpoint leaves no archive.
 func TestCheckpoint(t *testing.T) {
 	n := newNode(t, 4)
 	real, _ := n.wrapper(t, "real")
@@ -76,7 +76,7 @@ exec %[2]s "$@"
 	path := filepath.Join(dir, "checkpoint.tar")
 	req := &api.CheckpointContainerRequest{ContainerId: c.ContainerId, Location: path, Timeout: 100}
 	if _, err := n.CheckpointContainer(ctx, req); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("one that does not run: %v", err)
+		t.Errorf("a container that is not running: %v", err)
 	}
 	if _, err := n.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId}); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ exec %[2]s "$@"
 		t.Errorf("the archive has %v", in)
 	}
 	if changed := members(t, []byte(in["rootfs-diff.tar"])); changed["made"] != "by it" || changed["prog"] != "" {
-		t.Errorf("changed is %v", changed)
+		t.Errorf("the changed files are %v", changed)
 	}
 	if _, err := n.CheckpointContainer(ctx, req); err == nil {
 		t.Error("an archive was overwritten")
@@ -119,7 +119,7 @@ exec %[2]s "$@"
 		names = append(names, e.Name())
 	}
 	if want := []string{"broken", "checkpoint.tar", "criu", "dumper"}; !slices.Equal(names, want) {
-		t.Errorf("left are %v", names)
+		t.Errorf("the directory has %v", names)
 	}
 	req.Location = "relative.tar"
 	if _, err := n.CheckpointContainer(ctx, req); !errdefs.IsInvalidArgument(err) {

@@ -81,8 +81,8 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 			os.Remove(req.GetLocation())
 		}
 	}()
-	// The images are as large as the container's memory, so they are written to the disk of the
-	// archive.
+	// The images can be as large as the container's memory. They are written next to the archive,
+	// because /tmp may be a tmpfs.
 	dir, err := os.MkdirTemp(filepath.Dir(req.GetLocation()), ".checkpoint-")
 	if err != nil {
 		return err

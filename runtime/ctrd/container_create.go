@@ -27,7 +27,7 @@ func (r *Runtime) containerDir(id string) string { return filepath.Join(r.dirs.c
 func (r *Runtime) bundle(id string) string { return filepath.Join(r.dirs.bundles, id) }
 
 // CreateContainer prepares a container's root file system and specification. If a container with
-// the same identity exists, it returns its ID.
+// the same identity exists, CreateContainer returns the ID of that container.
 func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	cfg := req.GetConfig()
 	s, err := r.sandbox(req.GetPodSandboxId())
@@ -81,7 +81,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	return &api.CreateContainerResponse{ContainerId: id}, nil
 }
 
-// createContainer creates c's directories and adds c to r.containers. If it fails, it removes
+// createContainer creates c's directories and adds c to r.containers. On failure it removes
 // everything that it created.
 func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container, img image.Resolved) (err error) {
 	dir, bundle := r.containerDir(c.rec.ID), r.bundle(c.rec.ID)
@@ -93,7 +93,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 				r.dropViewsOf(ctx, c))
 		}
 	}()
-	if err := errors.Join(checkMember(s, c.config), r.checkMounts(s, c.config.GetMounts())); err != nil {
+	if err := errors.Join(checkUserNamespace(s, c.config), r.checkMounts(s, c.config.GetMounts())); err != nil {
 		return err
 	}
 	if err := errors.Join(os.MkdirAll(dir, 0o711), r.makeBundle(s, c.rec.ID)); err != nil {
@@ -103,7 +103,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err != nil {
 		return err
 	}
-	defer users.Close() // users may be nil
+	defer users.Close() // users may be nil, which Close accepts
 	labels, err := r.selinux.Labels(c.config.GetLinux().GetSecurityContext(), s.rec.Level)
 	if err != nil {
 		return err
@@ -111,19 +111,19 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err := r.mountRootfs(ctx, c, labels.File, users); err != nil {
 		return err
 	}
-	asked := c.config
+	requested := c.config
 	if c.config, err = r.mountVolumes(ctx, c, labels.File, users); err != nil {
 		return err
 	}
-	own, err := r.makeImageVolumes(ctx, s, c, img.Config.Config.Volumes)
+	vols, err := r.makeImageVolumes(ctx, s, c, img.Config.Config.Volumes)
 	if err != nil {
 		return err
 	}
-	spec, err := r.specOf(s, c, img, labels, own)
+	spec, err := r.specOf(s, c, img, labels, vols)
 	if err != nil {
 		return err
 	}
-	c.config, c.rec.User = asked, &spec.Process.User
+	c.config, c.rec.User = requested, &spec.Process.User
 	b, err := json.Marshal(spec)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err := createRecord(filepath.Join(dir, recordFile), c.rec); err != nil {
 		return err
 	}
-	c.config = withoutSecrets(c.config) // otherwise fields that only the specification needs would remain in memory
+	c.config = withoutSecrets(c.config) // release the fields that only the specification needs
 	r.mu.Lock()
 	if old := r.containers[c.rec.ID]; old != nil {
 		r.podContainers.drop(old.config.GetLabels(), c.rec.ID)
@@ -154,9 +154,9 @@ func (r *Runtime) removeBundle(id string) error {
 	return mounts.RemoveAll(b)
 }
 
-// specOf returns the OCI specification of a container. own are the volumes for the VOLUMEs of its
-// image.
-func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, own []ocispec.Volume) (*specs.Spec, error) {
+// specOf returns the OCI specification of a container. vols are the volumes for the VOLUME
+// instructions of its image.
+func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels selinux.Labels, vols []ocispec.Volume) (*specs.Spec, error) {
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	if err := checkRootfs(root); err != nil {
 		return nil, err
@@ -176,11 +176,11 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	if err := errors.Join(makeHostPaths(c.config.GetMounts()), checkPropagation(c.config.GetMounts())); err != nil {
 		return nil, err
 	}
-	seen := append(mountsOf(own), c.config.GetMounts()...)
-	if err := r.relabel(s, seen, labels.File); err != nil {
+	allMounts := append(mountsOf(vols), c.config.GetMounts()...)
+	if err := r.relabel(s, allMounts, labels.File); err != nil {
 		return nil, err
 	}
-	if err := checkAccounts(root, seen); err != nil {
+	if err := checkAccounts(root, allMounts); err != nil {
 		return nil, err
 	}
 	ns, err := r.namespacesOf(s, c)
@@ -199,7 +199,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		}
 	}
 	spec, err := ocispec.Make(ocispec.Input{
-		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Volumes: own,
+		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Volumes: vols,
 		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
 		ProcessLabel: labels.Process, MountLabel: labels.File,
 	})
@@ -207,19 +207,19 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		err = r.injectCDI(spec, c.config)
 	}
 	if err == nil {
-		ocispec.SetHome(spec, ocispec.Home(accountReader(root, seen), user.UID))
+		ocispec.SetHome(spec, ocispec.Home(accountReader(root, allMounts), user.UID))
 	}
 	if err == nil && s.tasks != nil {
 		s.annotate(spec, c.config)
 	}
 	if err == nil && len(r.hidden) > 0 && s.tasks == nil {
-		c.mounts, err = r.lend(c, spec, filepath.Join(r.dirs.pins, s.rec.ID))
+		c.mounts, err = r.lendMounts(c, spec, filepath.Join(r.dirs.pins, s.rec.ID))
 	}
 	return spec, err
 }
 
-// makeHostPaths creates a directory for each missing source of a bind mount, as every CRI runtime
-// does.
+// makeHostPaths creates a directory for each bind mount whose source is missing, as every CRI
+// runtime does.
 func makeHostPaths(mounts []*api.Mount) error {
 	for _, m := range mounts {
 		if _, err := os.Stat(m.GetHostPath()); errors.Is(err, os.ErrNotExist) {

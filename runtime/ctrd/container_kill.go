@@ -9,19 +9,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// shimTimeout is how long a shim may take to kill a container, and how long the end may then take.
-// After that, this process kills the container itself.
+// shimTimeout limits the wait for a shim to execute a kill request. After that, this process kills
+// the container's cgroup and waits for the same time until the shim reports the end.
 const shimTimeout = 5 * time.Second
 
-// killUnanswered kills a container through its cgroup, because its shim does not respond:
+// killUnanswered kills the cgroup of a container whose shim does not respond:
 //
 //	SIGKILL to the shim --5 s--> kill the cgroup --5 s--> it is empty: record the end
 //	     '--------- the shim reports the end at any time ----------'--> the usual path
 //
 // The shim itself is not killed, because it serves other pods and may respond again at any moment.
-// It deletes its state of the container when it responds again, or at the latest when the container
-// is removed, because the removal waits for the shim. Containers of a containerd shim are not
-// killed this way, because they may run in a virtual machine.
+// When it does, it deletes its state of the container. The removal of the container waits for that.
+// Containers of a containerd shim are not killed this way, because they may run in a virtual
+// machine.
 func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) error {
 	r.log.Error("the shim does not respond: killing its container through the cgroup", "shim", s.rec.Shim, "container", c.rec.ID)
 	path := r.cgroupDir(s, c.rec.ID)
@@ -37,7 +37,7 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 		return ctx.Err()
 	}
 	if _, err := cgroup.Kill(ctx, path); err != nil {
-		if _, known := r.exitFile(c.rec.ID); !known { // processes may run outside the cgroup
+		if _, stored := r.exitFile(c.rec.ID); !stored { // processes may run outside the cgroup
 			return fmt.Errorf("its shim does not respond, and killing its cgroup failed: %w", err)
 		}
 	}
@@ -54,10 +54,9 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 	}
 }
 
-// recordUnreported records the end of a container that its shim did not report. The exit is that of
-// the shim's exit file. Without that file, the container counts as killed if killed is set, and
-// otherwise its exit is unknown. killed reports whether the cgroup still had processes. The caller
-// holds the container's lock.
+// recordUnreported records the end of a container that its shim did not report. The exit is read
+// from the shim's exit file. If that file is missing, the exit code is 137 if processes of the
+// container were killed, and otherwise unknown. The caller holds the container's lock.
 func (r *Runtime) recordUnreported(c *container, killed bool) {
 	exit, ok := r.exitFile(c.rec.ID)
 	reason, message := reasonOf(exit), ""

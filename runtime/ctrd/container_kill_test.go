@@ -16,8 +16,8 @@ import (
 )
 
 // TestShimSilent: a container whose shim does not respond ends soon after its grace period, while
-// the shim's other containers keep running. It is reported as killed: at once, and after the shim
-// has resumed or died. A shim that resumes in time reports the end itself.
+// the shim's other containers keep running. Its status is that of a killed container, also after
+// the shim has resumed or died. A shim that resumes in time reports the end itself.
 func TestShimSilent(t *testing.T) {
 	n := newNode(t, 2)
 	ctx := t.Context()
@@ -59,9 +59,9 @@ func TestShimSilent(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		for i := range 6 {
-			st, said := n.status(t, ids[i]), i == 0 || i == 2
+			st, byAgent := n.status(t, ids[i]), i == 0 || i == 2
 			if ended := i%2 == 0; ended != (st.State == api.ContainerState_CONTAINER_EXITED) || ended &&
-				(st.ExitCode != 137 || st.Reason != "Error") || said != strings.Contains(st.Message, "did not answer, so the agent killed it") {
+				(st.ExitCode != 137 || st.Reason != "Error") || byAgent != strings.Contains(st.Message, "did not answer, so the agent killed it") {
 				t.Errorf("%s: container %d is %v", when, i, st)
 			}
 			if dead(pids[i]) != (i%2 == 0) {
@@ -69,9 +69,9 @@ func TestShimSilent(t *testing.T) {
 			}
 		}
 	}
-	check("at once")
+	check("immediately")
 	if _, err := os.Stat(filepath.Join(n.run, "b", ids[0])); err != nil {
-		t.Errorf("what its shim has to forget first is gone: %v", err)
+		t.Errorf("the bundle was removed before the shim has deleted the container: %v", err)
 	}
 	for _, name := range []string{"1", "2"} {
 		if err := unix.Kill(shims[name], unix.SIGCONT); err != nil {
@@ -79,15 +79,15 @@ func TestShimSilent(t *testing.T) {
 		}
 	}
 	for _, i := range []int{0, 2, 4} {
-		eventually(t, "nothing is left of it that runs", func() bool {
+		eventually(t, "its bundle is removed", func() bool {
 			_, err := os.Stat(filepath.Join(n.run, "b", ids[i]))
 			return errors.Is(err, os.ErrNotExist)
 		})
 	}
-	check("when they go on")
+	check("after the shims have resumed")
 	n.stop(t)
 	n.start(t)
-	check("by the next agent")
+	check("after a restart of the agent")
 }
 
 // TestShimSilentDies: the record of a container that was killed without its shim stays when the

@@ -9,14 +9,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ListContainers lists the containers that match a filter. The newest comes first.
+// ListContainers lists the containers that match a filter, the newest first.
 func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	out := &api.ListContainersResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.wholeIDs(req.GetFilter())
+	f := r.expandIDs(req.GetFilter())
 	for _, c := range r.podContainers.candidates(r.containers, f.GetLabelSelector()) {
-		if !c.passes(f) {
+		if !c.matchesFilter(f) {
 			continue
 		}
 		cfg := proto.CloneOf(&api.ContainerConfig{
@@ -35,10 +35,10 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	return out, nil
 }
 
-// Running calls f for each running container, in no particular order. The containers have the same
-// fields as in ListContainers, except for the annotations. It makes no copies, for frequent
-// callers. f must return soon, must not change or retain its argument, and must not call a method
-// of r.
+// Running calls f for each running container, in no particular order. The container has the same
+// fields as in ListContainers, except for the annotations. Running copies nothing, so it is cheap
+// enough for frequent calls. f must return soon, must not change or retain its argument, and must
+// not call a method of r.
 func (r *Runtime) Running(f func(*api.Container)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,18 +70,18 @@ func (r *Runtime) Count() (ready int, states map[api.ContainerState]int) {
 	return ready, states
 }
 
-// wholeIDs returns a copy of the filter with complete IDs instead of prefixes. The caller holds
-// Runtime.mu.
-func (r *Runtime) wholeIDs(f *api.ContainerFilter) *api.ContainerFilter {
+// expandIDs returns a copy of the filter with prefixes of IDs replaced by complete IDs. The caller
+// holds Runtime.mu.
+func (r *Runtime) expandIDs(f *api.ContainerFilter) *api.ContainerFilter {
 	return &api.ContainerFilter{
-		Id: wholeID(r.containers, f.GetId()), PodSandboxId: wholeID(r.sandboxes, f.GetPodSandboxId()),
+		Id: expandID(r.containers, f.GetId()), PodSandboxId: expandID(r.sandboxes, f.GetPodSandboxId()),
 		State: f.GetState(), LabelSelector: f.GetLabelSelector(),
 	}
 }
 
-// passes reports whether a filter with complete IDs matches the container. The caller holds
+// matchesFilter reports whether a filter with complete IDs matches the container. The caller holds
 // Runtime.mu.
-func (c *container) passes(f *api.ContainerFilter) bool {
+func (c *container) matchesFilter(f *api.ContainerFilter) bool {
 	return idMatches(c.rec.ID, f.GetId()) && idMatches(c.rec.Sandbox, f.GetPodSandboxId()) &&
 		(f.GetState() == nil || f.GetState().GetState() == c.state()) && matches(c.config.GetLabels(), f.GetLabelSelector())
 }

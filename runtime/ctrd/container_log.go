@@ -8,10 +8,10 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ReopenContainerLog makes the shim reopen the log file. It is called after another process has
-// rotated the file.
+// ReopenContainerLog makes the shim reopen the log file. Programs call it after they have rotated
+// the file.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, req *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error) {
-	c, client, err := r.running(ctx, req.GetContainerId())
+	c, client, err := r.runningContainer(ctx, req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -21,9 +21,9 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, req *api.ReopenContain
 	return &api.ReopenContainerLogResponse{}, nil
 }
 
-// running returns a running container and the runner of its sandbox. The error is
+// runningContainer returns a running container and the runner of its sandbox. The error is
 // ErrFailedPrecondition if the container is not running.
-func (r *Runtime) running(ctx context.Context, id string) (*container, runner, error) {
+func (r *Runtime) runningContainer(ctx context.Context, id string) (*container, runner, error) {
 	c, err := r.container(id)
 	if err != nil {
 		return nil, nil, err

@@ -89,8 +89,8 @@ func (r *Runtime) processesPin(c *container) string {
 	return namespace.PIDPath(filepath.Join(r.dirs.pins, c.rec.Sandbox), c.rec.ID)
 }
 
-// unpin removes the pin that pinTargetPID created. Call it when c has joined the namespace, or
-// never will.
+// unpin removes the pin that pinTargetPID created. Call it when c has joined the namespace or has
+// failed to start.
 func (r *Runtime) unpin(c *container) {
 	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() != api.NamespaceMode_TARGET {
 		return
@@ -103,7 +103,7 @@ func (r *Runtime) unpin(c *container) {
 func pidNamespace(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/ns/pid" }
 
 // cgroupsPath returns the container's cgroup in the OCI runtime's notation. This is a path below
-// the pod's cgroup, or a scope in the pod's slice with systemd.
+// the pod's cgroup or, with systemd, a scope in the pod's slice.
 func (r *Runtime) cgroupsPath(s *sandbox, id string) string {
 	parent := s.config.GetLinux().GetCgroupParent()
 	if r.c.SystemdCgroup {

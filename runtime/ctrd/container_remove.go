@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// RemoveContainer removes a container. If it is running, it is killed first. A missing container is
-// no error. The log files are not removed.
+// RemoveContainer removes a container and kills it first if it is running. It returns no error if
+// the container does not exist. The log files are not removed.
 func (r *Runtime) RemoveContainer(ctx context.Context, req *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -33,10 +33,10 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
-	_, there := r.containers[c.rec.ID]
+	_, exists := r.containers[c.rec.ID]
 	s := r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
-	if !there {
+	if !exists {
 		return nil // another call has removed it
 	}
 	r.unpin(c)
@@ -57,8 +57,8 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	return nil
 }
 
-// removeContainerDir removes the container's directory, with the record first. If it is
-// interrupted, the next start removes the rest, because the directory has no record.
+// removeContainerDir removes the container's record and then its directory. If the process dies in
+// between, the next start removes the directory, because it has no record.
 func (r *Runtime) removeContainerDir(id string) error {
 	if err := os.Remove(r.recordPath(id)); err != nil && !os.IsNotExist(err) {
 		return err

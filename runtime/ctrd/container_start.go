@@ -13,13 +13,14 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Exit code and reason of a container that could not be started. Every CRI runtime uses them.
+// Exit code and reason of a container that could not be started. They are the same as in
+// containerd.
 const (
 	startErrorCode   = 128
 	startErrorReason = "StartError"
 )
 
-// StartContainer runs a created container. A container that is already running is no error.
+// StartContainer runs a created container. It returns no error if the container is already running.
 func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -48,7 +49,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 		err = fmt.Errorf("start container %s: %w%s", c.config.GetMetadata().GetName(), err, c.memoryHint())
 		if ctx.Err() == nil && !errdefs.IsUnavailable(err) {
 			r.unpin(c)
-			r.failedToStart(c, err)
+			r.recordStartError(c, err)
 		}
 		return nil, err
 	}
@@ -57,10 +58,10 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	return &api.StartContainerResponse{}, nil
 }
 
-// memoryHint returns a suffix for the error of a start, if the container's memory limit may be the
-// cause. The error of an OCI runtime says at best that some limit is too low. The necessary memory
-// differs: crun starts some containers with 256 KiB, runc starts none with 2 MiB. CRI-O rejects
-// limits below 500 KiB for crun, and below 12 MiB for other runtimes.
+// memoryHint returns a suffix for the error of a failed start. It is empty unless the container's
+// memory limit may be the cause. An OCI runtime's own error says at best that some limit is too
+// low. The required memory differs: crun starts some containers with 256 KiB, runc starts none with
+// 2 MiB. CRI-O rejects limits below 500 KiB for crun, and below 12 MiB for other runtimes.
 func (c *container) memoryHint() string {
 	if limit := c.config.GetLinux().GetResources().GetMemoryLimitInBytes(); limit > 0 && limit < 12<<20 {
 		return fmt.Sprintf(" (its memory limit is %d bytes)", limit)
@@ -73,26 +74,27 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	if err != nil {
 		return err
 	}
-	// The shim starts the container even if the caller has stopped waiting. So wait for it without
-	// the caller's context, because otherwise the start would not be recorded.
+	// The shim starts the container even if ctx is cancelled. Wait without ctx, so that the start
+	// is always recorded.
 	running, err := client.Run(context.WithoutCancel(ctx), r.runRequest(s, c))
 	if err != nil {
 		return err
 	}
 	r.recordStart(c, running)
 	if s.tasks != nil {
-		return nil // a containerd shim may serve the container from these mounts
+		return nil // a containerd shim may need these mounts while the container runs
 	}
-	// The container has its own copies of these mounts in its mount namespace. On the host they
-	// would only lengthen the mount table.
+	// The container has its own copies of these mounts in its mount namespace. Unmounting them here
+	// keeps the host's mount table short.
 	if err := errors.Join(unmount(filepath.Join(r.bundle(c.rec.ID), rootfs)), r.unmountVolumes(c.rec.ID)); err != nil {
 		r.log.Warn("a container's root file system stays mounted on the host until the container ends", "container", c.rec.ID, "error", err)
 	}
 	return nil
 }
 
-// recordStart records that a container is running. If the record cannot be written, for example because
-// the disk is full, the container continues to run. Its shim knows that it was started.
+// recordStart records that a container is running. If the record cannot be written, for example
+// because the disk is full, the container continues to run. A restarted agent learns of the start
+// from the shim.
 func (r *Runtime) recordStart(c *container, running wire.Running) {
 	r.mu.Lock()
 	c.rec.StartedAt = running.StartedAt
@@ -124,8 +126,8 @@ func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 	return req
 }
 
-// failedToStart records a container that did not start as exited.
-func (r *Runtime) failedToStart(c *container, err error) {
+// recordStartError records the end of a container that could not be started.
+func (r *Runtime) recordStartError(c *container, err error) {
 	now := time.Now()
 	r.finish(c, wire.Exit{Code: startErrorCode, StartedAt: now, FinishedAt: now}, startErrorReason, err.Error())
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// killTimeout is how long to wait for a container's end after SIGKILL. A process in uninterruptible
-// sleep may not end in this time.
+// killTimeout limits the wait for a container's end after SIGKILL. A process in uninterruptible
+// sleep may take longer.
 const killTimeout = 2 * time.Minute
 
 // StopContainer sends the container's stop signal and, after the timeout, SIGKILL. It returns when
-// the container's end is recorded. A container that is missing or not running is no error.
+// the container's end is recorded. It returns no error if the container does not exist or is not
+// running.
 func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	c, err := r.container(req.GetContainerId())
 	if err != nil {
@@ -47,7 +48,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 			return err
 		}
 		rest := grace
-		if !responded { // the wait for the shim has used up the grace period
+		if !responded { // the request to the shim took the whole grace period
 			rest = 0
 		}
 		timer := time.NewTimer(rest)
@@ -79,8 +80,8 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	}
 }
 
-// signal sends a signal to the first process of a container. If its shim has died, signal ends the
-// container.
+// signal sends a signal to the first process of a container. If the container's shim has died,
+// signal ends the container as described at endWithLostShim.
 func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
 	client, err := r.runner(ctx, s)
 	if err == nil {
@@ -94,22 +95,23 @@ func (r *Runtime) signal(ctx context.Context, s *sandbox, c *container, sig unix
 }
 
 // signalWithin calls signal with a timeout. responded is false if the shim did not respond in time.
-// If memory is short, the kernel may first have to read the shim's own pages from disk.
+// This can happen under memory pressure, when the kernel must read the shim's pages from disk.
 func (r *Runtime) signalWithin(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {
-	asked, cancel := context.WithTimeout(ctx, limit)
+	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err = r.signal(asked, s, c, sig); err != nil && asked.Err() != nil && ctx.Err() == nil {
+	if err = r.signal(callCtx, s, c, sig); err != nil && callCtx.Err() != nil && ctx.Err() == nil {
 		return false, nil
 	}
 	return true, err
 }
 
-// signalOnce sends a container its stop signal, unless it was sent before. Many programs exit at a
-// second signal without finishing their work. A stop is repeated when a pod's grace period is
-// shortened, and by a restarted agent. So the signal is recorded, as soon as the container's lock
-// is free. responded has the same meaning as in signalWithin.
+// signalOnce sends a container its stop signal if that signal was not sent before. Many programs
+// exit immediately when they receive it twice. A stop is repeated when the pod's grace period is
+// shortened, and after a restart of the agent. Therefore the record stores that the signal was
+// sent. A background task writes it when the container's lock is free. responded has the same
+// meaning as in signalWithin.
 func (r *Runtime) signalOnce(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {
@@ -122,7 +124,7 @@ func (r *Runtime) signalOnce(
 	}
 	if responded, err = r.signalWithin(ctx, limit, s, c, sig); err != nil || !responded {
 		r.mu.Lock()
-		c.rec.Signaled = ctx.Err() != nil // the caller stopped waiting during the request, but the shim has received it
+		c.rec.Signaled = ctx.Err() != nil // if the caller stopped waiting, the shim may have received the request
 		r.mu.Unlock()
 		return responded, err
 	}

@@ -21,9 +21,10 @@ import (
 )
 
 // UpdateContainerResources changes the limits of a container that has not ended. A field of the
-// request that is zero leaves its limit unchanged. If it fails, it restores the old limits. It
-// rejects a memory limit below the container's usage, because on cgroup v2 the kernel would kill
-// the container. A kubelet checks the same before it resizes a pod (KEP-1287).
+// request that is zero leaves its limit unchanged. If the OCI runtime rejects the new limits, the
+// old limits are restored. A memory limit below the container's usage is an error, because on
+// cgroup v2 the kernel would kill the container. A kubelet makes the same check before it resizes a
+// pod (KEP-1287).
 func (r *Runtime) UpdateContainerResources(
 	ctx context.Context, req *api.UpdateContainerResourcesRequest,
 ) (*api.UpdateContainerResourcesResponse, error) {
@@ -104,8 +105,9 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	return nil
 }
 
-// mergeResources returns a copy of old in which the fields that change sets are replaced. The swap
-// limit includes memory. If it would be below the new memory limit, it is raised to that.
+// mergeResources returns a copy of old with the fields that change sets. The CRI's swap limit is
+// the sum of memory and swap. If change does not set it, it is raised to at least the new memory
+// limit.
 func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
 	out := &api.LinuxContainerResources{}
 	if old != nil {
@@ -142,13 +144,13 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 	if s == nil {
 		return fmt.Errorf("its sandbox is gone: %w", errdefs.ErrFailedPrecondition)
 	}
-	place := r.cgroupDir(s, c.rec.ID)
+	cgroupPath := r.cgroupDir(s, c.rec.ID)
 	if limit := next.GetMemoryLimitInBytes(); limit > 0 && limit != old.GetMemoryLimitInBytes() {
-		f, err := r.figures(ctx, s, c)
+		f, err := r.readFigures(ctx, s, c)
 		if err != nil {
 			return err
 		}
-		if err := belowUsage(limit, f); err != nil {
+		if err := checkUsage(limit, f); err != nil {
 			return err
 		}
 	}
@@ -157,18 +159,18 @@ func (r *Runtime) applyResources(ctx context.Context, c *container, old, next *a
 		defer cancel()
 		return errors.Join(err, r.ociUpdate(back, s, c.rec.ID, old))
 	}
-	if err := r.setHugepages(place, old, next); err != nil {
+	if err := r.setHugepages(cgroupPath, old, next); err != nil {
 		return err
 	}
 	if score := next.GetOomScoreAdj(); score != old.GetOomScoreAdj() {
-		return r.setOOMScore(place, score)
+		return r.setOOMScore(cgroupPath, score)
 	}
 	return nil
 }
 
-// belowUsage returns an error if limit is below the container's working set. Page cache that the
-// kernel can drop at once does not count, because the kernel drops it when the limit is set.
-func belowUsage(limit int64, f cgroup.Figures) error {
+// checkUsage returns an error if limit is below the container's working set. The working set
+// excludes page cache that the kernel can drop at once when the limit is set.
+func checkUsage(limit int64, f cgroup.Figures) error {
 	if f.WorkingSet >= uint64(limit) {
 		return fmt.Errorf("attempting to set the memory limit (%d) below current usage (%d): %w",
 			limit, f.WorkingSet, errdefs.ErrFailedPrecondition)
@@ -198,8 +200,8 @@ func (r *Runtime) ociUpdate(ctx context.Context, s *sandbox, id string, l *api.L
 	return nil
 }
 
-// setHugepages sets the huge page limits, because the update command of some OCI runtimes does not.
-func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResources) error {
+// setHugepages sets the huge page limits. The update command of some OCI runtimes ignores them.
+func (r *Runtime) setHugepages(cgroupPath string, old, next *api.LinuxContainerResources) error {
 	previous := map[string]uint64{}
 	for _, h := range old.GetHugepageLimits() {
 		previous[h.GetPageSize()] = h.GetLimit()
@@ -208,9 +210,9 @@ func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResour
 		if was, ok := previous[h.GetPageSize()]; ok && was == h.GetLimit() {
 			continue
 		}
-		path := filepath.Join(cgroup.Mountpoint, "hugetlb", place, "hugetlb."+h.GetPageSize()+".limit_in_bytes")
+		path := filepath.Join(cgroup.Mountpoint, "hugetlb", cgroupPath, "hugetlb."+h.GetPageSize()+".limit_in_bytes")
 		if r.host.CgroupV2 {
-			path = filepath.Join(cgroup.Mountpoint, place, "hugetlb."+h.GetPageSize()+".max")
+			path = filepath.Join(cgroup.Mountpoint, cgroupPath, "hugetlb."+h.GetPageSize()+".max")
 		}
 		if err := os.WriteFile(path, []byte(strconv.FormatUint(h.GetLimit(), 10)), 0); err != nil {
 			return fmt.Errorf("limit huge pages of %s: %w", h.GetPageSize(), err)
@@ -220,9 +222,10 @@ func (r *Runtime) setHugepages(place string, old, next *api.LinuxContainerResour
 }
 
 // setOOMScore changes the oom_score_adj of all processes of a container. New child processes
-// inherit it. A command that runc executes later gets the score from the start of the container.
-func (r *Runtime) setOOMScore(place string, score int64) error {
-	pids, err := r.cgroups.Processes(place)
+// inherit it. Commands that runc executes later still get the score with which the container was
+// started.
+func (r *Runtime) setOOMScore(cgroupPath string, score int64) error {
+	pids, err := r.cgroups.Processes(cgroupPath)
 	if err != nil {
 		return err
 	}
@@ -236,8 +239,8 @@ func (r *Runtime) setOOMScore(place string, score int64) error {
 	return nil
 }
 
-// updateSpec updates the specification file. A created container starts with this file, and the OOM
-// score of an executed command is read from it.
+// updateSpec writes new resources to the container's config.json. A container that is not yet
+// running will be started with this file, and exec reads the OOM score from it.
 func (r *Runtime) updateSpec(id string, l, change *api.LinuxContainerResources) error {
 	path := filepath.Join(r.bundle(id), "config.json")
 	b, err := os.ReadFile(path)

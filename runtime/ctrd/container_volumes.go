@@ -26,35 +26,35 @@ const volumes = "images"
 // checkMounts rejects mounts that the CRI forbids or that this host cannot mount.
 func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 	for _, m := range all {
-		why := ""
+		reason := ""
 		switch {
 		case m.GetImage() != nil && m.GetHostPath() != "":
-			why = "has both an image and a host path"
+			reason = "has both an image and a host path"
 		case m.GetImage() == nil && m.GetImageSubPath() != "":
-			why = "has a sub path of an image, but no image"
+			reason = "has a sub path of an image, but no image"
 		case m.GetImage() != nil && m.GetImage().GetImage() == "":
-			why = "has an image without a name"
+			reason = "has an image without a name"
 		case m.GetImage() == nil && m.GetHostPath() == "":
-			why = "has neither a host path nor an image"
+			reason = "has neither a host path nor an image"
 		case mappingFault(s, m) != "":
-			why = mappingFault(s, m)
+			reason = mappingFault(s, m)
 		case m.GetRecursiveReadOnly() && !m.GetReadonly():
-			why = "is to be recursively read-only, but not read-only"
+			reason = "is recursively read-only, but not read-only"
 		case m.GetRecursiveReadOnly() && m.GetPropagation() != api.MountPropagation_PROPAGATION_PRIVATE:
-			why = "is to be recursively read-only, and so cannot have a propagation"
+			reason = "is recursively read-only, so it must not have a propagation"
 		case m.GetRecursiveReadOnly() && !r.abilities.Get(s.oci.Path).ReadOnlyTrees:
-			why = "is to be recursively read-only, which needs Linux 5.12 and runc 1.1 or crun 1.4"
+			reason = "is recursively read-only, which needs Linux 5.12 and runc 1.1 or crun 1.4"
 		}
-		if why != "" {
-			return fmt.Errorf("mount %s %s: %w", m.GetContainerPath(), why, errdefs.ErrInvalidArgument)
+		if reason != "" {
+			return fmt.Errorf("mount %s %s: %w", m.GetContainerPath(), reason, errdefs.ErrInvalidArgument)
 		}
 	}
 	return nil
 }
 
-// mountVolumes mounts the image volumes of a container (KEP-4639) in its bundle. It returns the
-// configuration with the paths of these mounts. A running container has its own copies of these
-// mounts, so unmountVolumes removes them from the host after the start.
+// mountVolumes mounts the image volumes of a container (KEP-4639) in its bundle. It returns a copy
+// of the configuration with the host paths of these mounts. A running container has its own copies
+// of the mounts, so unmountVolumes removes them from the host after the start.
 func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string, users *os.File) (*api.ContainerConfig, error) {
 	cfg := c.config
 	for i, m := range c.config.GetMounts() {
@@ -113,11 +113,11 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, u
 		defer func() { err = errors.Join(err, done()) }()
 	}
 	if len(layers) == 1 { // an overlay without an upper directory needs at least two lower directories
-		none := target + ".none"
-		if err := os.MkdirAll(none, 0o755); err != nil {
+		empty := target + ".none"
+		if err := os.MkdirAll(empty, 0o755); err != nil {
 			return err
 		}
-		layers = append(layers[:1:1], none)
+		layers = append(layers[:1:1], empty)
 	}
 	m := mount.Mount{Type: "overlay", Source: "overlay", Options: append(flags, overlayLowers(layers)...)}
 	if label != "" {
@@ -126,8 +126,8 @@ func (r *Runtime) mountImage(ctx context.Context, chain, target, label string, u
 	return mount.All([]mount.Mount{m}, target)
 }
 
-// subPath returns the path of a directory of an image below the image's mount. It resolves symlinks
-// inside the image. The mount is read-only, so the result stays valid.
+// subPath returns the path of a directory of an image below the image's mount. Symlinks are
+// resolved inside the image. The result stays valid, because the mount is read-only.
 func subPath(root, sub string) (string, error) {
 	f, err := untrusted.OpenDirInRoot(root, sub)
 	if err != nil {

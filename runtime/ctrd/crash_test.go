@@ -48,7 +48,8 @@ func victim() {
 	g.Wait()
 }
 
-// churn takes one pod through its life, or part of it.
+// churn runs one pod with two containers, and then stops or removes it. Some containers are removed
+// earlier.
 func (n *node) churn(i int) error {
 	ctx, cfg := context.Background(), n.podConfig(i)
 	if i%2 == 0 {
@@ -99,7 +100,7 @@ func testKilledAgain(t *testing.T, n *node, rounds int) {
 	}
 	n.start(t)
 	if st := n.status(t, witness); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, witness) != pid {
-		t.Errorf("the container that was left alone: %v", st)
+		t.Errorf("the container of the untouched pod: %v", st)
 	}
 	list, err := n.ListContainers(t.Context(), &api.ListContainersRequest{})
 	if err != nil {
@@ -107,7 +108,7 @@ func testKilledAgain(t *testing.T, n *node, rounds int) {
 	}
 	for _, c := range list.Containers {
 		if st := n.status(t, c.Id); c.Metadata.Name == "c1" && st.State == api.ContainerState_CONTAINER_RUNNING {
-			eventually(t, "the end of a short container is known", func() bool {
+			eventually(t, "the end of a short container is recorded", func() bool {
 				st := n.status(t, c.Id)
 				return st.State == api.ContainerState_CONTAINER_EXITED && st.ExitCode == 3
 			})

@@ -33,8 +33,8 @@ type Network interface {
 	// Setup connects the sandbox to the network and returns its addresses. It may be called again
 	// for the same id.
 	Setup(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) ([]netip.Addr, error)
-	// Teardown disconnects a sandbox. It may be called again, and the namespace need not exist any
-	// more.
+	// Teardown disconnects a sandbox. It may be called again, also if the namespace no longer
+	// exists.
 	Teardown(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) error
 	// Ready returns nil if pods can be connected, and otherwise an error with the reason.
 	Ready() error
@@ -54,15 +54,15 @@ type Config struct {
 	// enough for unix sockets below it.
 	StateDir, RunDir string
 	// PodDirs are the directories below which the volumes of pods are mounted. New turns them into
-	// mount points. Shims see only those mounts below them that their containers need.
+	// mount points. A shim sees only the mounts below them that its containers use.
 	PodDirs []string
 	// ShimPath is the path of the shim program. If it is empty, the embedded shim is unpacked and
 	// used.
 	ShimPath string
 	// ShimPods is the number of pods that share a shim. A value below 1 means 1.
 	ShimPods int
-	// OCIRuntime is a path or a name. If it is empty, crun is used if it works on this host, and
-	// otherwise runc.
+	// OCIRuntime is a path or a name. If it is empty, the default is crun if it works on this host,
+	// and runc otherwise.
 	OCIRuntime string
 	// Handlers are the runtime handlers that sandboxes may request, by name.
 	Handlers      map[string]Handler
@@ -82,13 +82,13 @@ type Runtime struct {
 	c      Config
 	log    *slog.Logger
 	dirs   dirs
-	boot   string // name of this boot of the machine with this run directory; see bootName
+	boot   string // identifies this boot and this run directory; see bootName
 	bootID string // the kernel's boot ID; see bootid
 	oci    wire.OCI
 	// hidden are the directories below which shims see no mounts.
-	hidden    []string
-	abilities abilities.Cache // cache of the features of OCI runtimes
-	shifts    func() error    // nil, or the reason why root file systems cannot be mapped into a user namespace; cached
+	hidden     []string
+	abilities  abilities.Cache // cache of the features of OCI runtimes
+	checkShift func() error    // returns an error if root file systems cannot be mapped into a user namespace; cached
 	// ociVersion returns the version of the OCI runtime. The first call runs the program.
 	ociVersion func() string
 	host       ocispec.Host
@@ -126,8 +126,9 @@ type dirs struct {
 // Containers returns the directory below stateDir that contains the writable layers of containers.
 func Containers(stateDir string) string { return filepath.Join(stateDir, "containers") }
 
-// New returns a Runtime that is ready. It takes over the containers of an earlier process and
-// removes what that process left incomplete. Running containers continue to run.
+// New returns a Runtime that is ready for requests. It takes over the containers of an earlier
+// process and removes the incomplete objects that the process left behind. Running containers
+// continue to run.
 func New(ctx context.Context, c Config) (*Runtime, error) {
 	if c.Daemon == nil || c.Images == nil || c.Network == nil || c.Log == nil || c.StateDir == "" || c.RunDir == "" {
 		return nil, errors.New("ctrd: Daemon, Images, Network, Log, StateDir and RunDir are needed")
@@ -155,8 +156,8 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 			return nil, fmt.Errorf("create runtime directory: %w", err)
 		}
 	}
-	if err := r.closeBundles(); err != nil {
-		return nil, fmt.Errorf("close bundles: %w", err)
+	if err := r.restrictBundles(); err != nil {
+		return nil, fmt.Errorf("restrict the access to bundles: %w", err)
 	}
 	if r.bootID = bootid.Read(); r.bootID == "" {
 		r.log.Warn("the kernel's boot ID could not be read")
@@ -178,10 +179,10 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 		return nil, err
 	}
 	if r.hidden, err = r.hideMounts(); err != nil {
-		r.log.Warn("the mounts of pods cannot be hidden from shims: the more pods there are, the longer the start of a container takes",
+		r.log.Warn("the mounts of pods cannot be hidden from shims: every additional pod makes the start of a container slower",
 			"error", err)
 	}
-	r.ociVersion, r.shifts = sync.OnceValue(r.askVersion), sync.OnceValue(r.tryShift)
+	r.ociVersion, r.checkShift = sync.OnceValue(r.readOCIVersion), sync.OnceValue(r.tryShift)
 	r.shims = newShims(r)
 	if err := r.recover(ctx); err != nil {
 		return nil, fmt.Errorf("take over containers: %w", err)

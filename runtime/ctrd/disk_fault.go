@@ -9,25 +9,25 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// A disk can fail partially. Then a file or a directory can neither be read (see readonly.Fault)
-// nor be removed. Entries that cannot be read are logged and skipped. The container of such an
-// entry is killed and its pod is started again, as after any loss. All other containers are taken
-// over.
+// A disk can fail partially: a file or a directory can then neither be read (see readonly.Fault)
+// nor be removed. Entries that cannot be read are logged and skipped. A container whose record
+// cannot be read is killed, and its pod is started again, as after any other loss of a record. All
+// other containers are taken over.
 
 // readablePart returns the entries that could be read from a directory. It logs an error of the
 // disk and returns any other error.
 func (r *Runtime) readablePart(entries []fs.DirEntry, err error) ([]fs.DirEntry, error) {
 	if readonly.Fault(err) {
-		r.log.Error("a directory could be read from the disk only in part: the missing entries are not taken over",
+		r.log.Error("only a part of a directory could be read from the disk: the missing entries are not taken over",
 			"read", len(entries), "error", err)
 		return entries, nil
 	}
 	return entries, err
 }
 
-// sweepContainers removes the directories of unknown containers and kills their processes. Without
-// a record, nothing else would end these processes.
-func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adoptedContainer) {
+// sweepContainers removes the directories of containers without a readable record and kills their
+// processes. Nothing else would end these processes.
+func (r *Runtime) sweepContainers(ctx context.Context, adopted map[string]adoptedContainer) {
 	entries, err := os.ReadDir(r.dirs.containers)
 	if err != nil {
 		r.log.Error("directories of removed containers could not be listed", "error", err)
@@ -37,7 +37,7 @@ func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adoptedCo
 		if r.containers[id] != nil {
 			continue
 		}
-		if _, ended := held[id]; !ended {
+		if _, ended := adopted[id]; !ended {
 			if err := cgroup.KillNamed(ctx, id, "islet-"+id+".scope"); err != nil {
 				r.log.Error("a container without a readable record was not killed", "container", id, "error", err)
 			}
@@ -50,8 +50,8 @@ func (r *Runtime) sweepContainers(ctx context.Context, held map[string]adoptedCo
 	}
 }
 
-// freeID returns id, or a replacement if the disk can neither read nor remove the record of a
-// former sandbox or container with that ID. The replacement is the same after a restart.
+// freeID returns id. If the disk can neither read nor remove the record of an earlier sandbox or
+// container with that ID, it returns a replacement, which is the same after a restart.
 func (r *Runtime) freeID(id string) string {
 	for r.occupied[id] {
 		id = hash("instead of", id)

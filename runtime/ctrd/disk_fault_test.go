@@ -24,8 +24,8 @@ func unreadable(t *testing.T, path string) (mend func()) {
 	return mend
 }
 
-// TestRecordsOnAFailingDisk: an unreadable record costs its own pod a restart and affects no other,
-// even if neither a shim nor a bundle of the container is left.
+// TestRecordsOnAFailingDisk: if a record cannot be read, only the pod of this record is restarted,
+// even if the container has neither a shim nor a bundle.
 func TestRecordsOnAFailingDisk(t *testing.T) {
 	n := newNode(t, 1)
 	pods, ids, pids := map[int]string{}, map[int]string{}, map[int]int{}
@@ -40,21 +40,21 @@ func TestRecordsOnAFailingDisk(t *testing.T) {
 		unreadable(t, filepath.Join(n.dir, "state", "containers", ids[1], "record.json")),
 		unreadable(t, filepath.Join(n.dir, "state", "containers", ids[2], "record.json")),
 	}
-	if err := os.Remove(filepath.Join(n.run, "s", "3")); err != nil { // of pod 2
+	if err := os.Remove(filepath.Join(n.run, "s", "3")); err != nil { // the shim of pod 2
 		t.Fatal(err)
 	}
 	n.start(t)
 	if st := n.status(t, ids[3]); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, ids[3]) != pids[3] {
-		t.Errorf("the container with a whole record: %v", st)
+		t.Errorf("the container with a readable record: %v", st)
 	}
 	for i := range 3 {
-		eventually(t, "what has no record is ended", func() bool { return unix.Kill(pids[i], 0) == unix.ESRCH })
+		eventually(t, "a container without a readable record is killed", func() bool { return unix.Kill(pids[i], 0) == unix.ESRCH })
 		if _, err := n.ContainerStatus(t.Context(), &api.ContainerStatusRequest{ContainerId: ids[i]}); err == nil {
-			t.Errorf("container %d is known without its record", i)
+			t.Errorf("container %d has a status without its record", i)
 		}
 	}
-	// The pods run again while the records can be neither read nor removed, and a restart of the
-	// agent finds what was made then.
+	// The pods can run again while the records can be neither read nor removed. After a restart, the
+	// agent finds the new containers.
 	again := map[int]string{}
 	for i := range 3 {
 		_, again[i] = n.runPod(t, i, "ignore")
@@ -63,10 +63,10 @@ func TestRecordsOnAFailingDisk(t *testing.T) {
 	n.start(t)
 	for i := range 3 {
 		if st := n.status(t, again[i]); st.State != api.ContainerState_CONTAINER_RUNNING {
-			t.Errorf("the container made beside record %d is %v", i, st.State)
+			t.Errorf("the new container of pod %d is %v", i, st.State)
 		}
 		if _, id := n.runPod(t, i, "ignore"); id != again[i] {
-			t.Errorf("container %d is made a second time", i)
+			t.Errorf("container %d was created a second time", i)
 		}
 	}
 	for _, m := range mend {

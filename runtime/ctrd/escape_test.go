@@ -24,8 +24,8 @@ func TestEscapeShim(t *testing.T) {
 	}
 	self := process(os.Getpid())
 	for _, field := range []string{"Uid", "Gid", "CapEff", "CapBnd", "Seccomp", "NoNewPrivs"} {
-		if own, its := self.status(t)[field], process(shim).status(t)[field]; own != its {
-			t.Errorf("the shim's %s is %s, the agent's is %s", field, its, own)
+		if expected, its := self.status(t)[field], process(shim).status(t)[field]; expected != its {
+			t.Errorf("the shim's %s is %s, the agent's is %s", field, its, expected)
 		}
 	}
 	if score := process(shim).read(t, "oom_score_adj"); score != "-999\n" && score != self.read(t, "oom_score_adj") {
@@ -57,12 +57,12 @@ func TestEscapeShim(t *testing.T) {
 		if target == "/" && strings.Contains(flags, "flags:\t02") {
 			continue
 		}
-		// The same applies to crun, which is the root of a mount of its own.
+		// The same applies to the file of crun, which is the root of its own mount.
 		if st, err := os.Stat(fd); err == nil && st.Mode().IsRegular() && target == "/" && strings.Contains(flags, "flags:\t012") {
 			continue
 		}
-		own := slices.ContainsFunc([]string{"pipe:", "socket:", "anon_inode:", "/dev/null", filepath.Join(n.run, "s") + "/", log, "/sys/fs/cgroup/"}, func(p string) bool { return strings.HasPrefix(target, p) })
-		if err == nil && !own {
+		expected := slices.ContainsFunc([]string{"pipe:", "socket:", "anon_inode:", "/dev/null", filepath.Join(n.run, "s") + "/", log, "/sys/fs/cgroup/"}, func(p string) bool { return strings.HasPrefix(target, p) })
+		if err == nil && !expected {
 			t.Errorf("it has descriptor %s open: %s", filepath.Base(fd), target)
 		}
 	}

@@ -23,7 +23,8 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change. end stops this; no call happens after it has returned.
+// Subscribe calls handle for each change until end is called. After end has returned, handle is not
+// called.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()
@@ -41,23 +42,23 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	}
 }
 
-// notify sends an event about a sandbox, or about a container in it, to the subscribers.
-func (r *Runtime) notify(sandbox, id string, what api.ContainerEventType) {
+// notify sends an event about a sandbox, or about one of its containers, to the subscribers.
+func (r *Runtime) notify(sandbox, id string, typ api.ContainerEventType) {
 	r.mu.Lock()
 	s := r.sandboxes[sandbox]
 	r.mu.Unlock()
-	r.notifySandbox(s, id, what)
+	r.notifySandbox(s, id, typ)
 }
 
-// notifySandbox is like notify, for a sandbox that may already be removed from r.sandboxes.
-func (r *Runtime) notifySandbox(s *sandbox, id string, what api.ContainerEventType) {
+// notifySandbox is like notify, for a sandbox that may no longer be in r.sandboxes.
+func (r *Runtime) notifySandbox(s *sandbox, id string, typ api.ContainerEventType) {
 	r.watch.mu.Lock()
 	defer r.watch.mu.Unlock()
 	if s == nil || len(r.watch.m) == 0 {
 		return
 	}
 	e := &api.ContainerEventResponse{
-		ContainerId: id, ContainerEventType: what, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: r.sandboxStatus(s),
+		ContainerId: id, ContainerEventType: typ, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: r.sandboxStatus(s),
 	}
 	for _, c := range r.containersOf(s.rec.ID) {
 		e.ContainersStatuses = append(e.ContainersStatuses, r.containerStatus(c))

@@ -66,8 +66,8 @@ func (c *cappedBuffer) Write(p []byte) (int, error) {
 
 func (c *cappedBuffer) Close() error { return nil }
 
-// exec runs a command through the OCI runtime, which waits for its end. The shim process is not
-// involved.
+// exec runs a command in a container and exitsWithProcess for it. It calls the OCI runtime directly, without
+// islet's shim. A containerd shim executes the commands of its own containers.
 func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {
 	c, err := r.container(id)
 	if err != nil {
@@ -100,13 +100,13 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
 	defer hand.close()
-	late := make(chan struct{})
+	timedOut := make(chan struct{})
 	watch := func() (endedFirst func() bool) {
 		r.chownStreams(c, cmd.Process.Pid)
 		hand.release(r.log)
 		begin := time.AfterFunc(execStartTimeout, func() {
 			if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
-				close(late)
+				close(timedOut)
 				killExec(cmd.Process, dir)
 			}
 		})
@@ -129,7 +129,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		return ctx.Err()
 	}
 	select {
-	case <-late:
+	case <-timedOut:
 		r.dropClones(c)
 		return fmt.Errorf("exec in container %s: the command did not start within %v: %w", c.rec.ID, execStartTimeout,
 			errdefs.ErrUnavailable)
@@ -138,31 +138,31 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	}
 }
 
-// execCommand returns the exec command of the OCI runtime. It must exit with the exit code of the
-// executed command as soon as that command has ended. crun does so. runc also copies all output
-// itself, and waits for every child that keeps the output open; therefore runc runs detached, and
-// "islet-shim exec" waits for the command. If there is a terminal, runc copies the output and exits
-// with the command.
+// execCommand returns the command line that executes a process in a container. The command exits as
+// soon as that process has ended, with the same exit code. crun behaves like this. runc copies the
+// output itself and exitsWithProcess for every child of the process that keeps the output open. Therefore runc
+// runs detached, and "islet-shim exec" exitsWithProcess for the process. With a terminal, runc copies the
+// output and exits with the process.
 func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) *exec.Cmd {
 	args := []string{
 		"--log", filepath.Join(dir, "log"), "--log-format", "json",
-		"exec", "--process", handedProcess, "--pid-file", filepath.Join(dir, "pid"),
+		"exec", "--process", handoverPath, "--pid-file", filepath.Join(dir, "pid"),
 	}
-	waits := tty || filepath.Base(oci.Path) == "crun"
-	if !waits {
+	exitsWithProcess := tty || filepath.Base(oci.Path) == "crun"
+	if !exitsWithProcess {
 		args = append(args, "--detach")
 	}
 	cmd := ociCommand(context.WithoutCancel(ctx), oci, append(args, id)...)
-	if !waits {
+	if !exitsWithProcess {
 		cmd.Path, cmd.Args = r.c.ShimPath, append([]string{r.c.ShimPath, "exec", filepath.Join(dir, "pid")}, cmd.Args...)
 	}
 	return cmd
 }
 
 // dropClones removes the files of a runc process that was killed while it started a command. runc
-// bind-mounts its own program for a moment to a file next to its state, and a mount that is left
-// there could not be removed later. If another runc process is doing the same at this moment, it
-// uses a copy of its program instead.
+// briefly bind-mounts its own program to a file next to its state. If that mount remained, the
+// state could not be removed later. A concurrent runc process that loses its file uses a copy of
+// its program instead.
 func (r *Runtime) dropClones(c *container) {
 	paths, _ := filepath.Glob(filepath.Join(r.ociOf(c.rec.Sandbox).Root, c.rec.ID, "runc.*"))
 	for _, path := range paths {
@@ -176,13 +176,13 @@ func (r *Runtime) dropClones(c *container) {
 	}
 }
 
-// execStartTimeout is how long an OCI runtime may take to start a command. It equals the timeout
-// for a container. A container can delay a start without limit by replacing files that the OCI
-// runtime opens.
+// execStartTimeout limits the time in which an OCI runtime must start a command. It equals the
+// timeout for the start of a container. Without it, a container could block the start forever by
+// replacing files that the OCI runtime opens.
 const execStartTimeout = 2 * time.Minute
 
-// execProcess returns the process to run, which is the container's own process with another
-// command.
+// execProcess returns the specification of the process to execute. It is the specification of the
+// container's first process with another command.
 func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, error) {
 	b, err := os.ReadFile(filepath.Join(r.bundle(id), "config.json"))
 	if err != nil {
@@ -200,11 +200,11 @@ func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, err
 	return p, nil
 }
 
-// killExec kills the command inside the container. The OCI runtime then exits. If the command has
-// not started, killExec kills the OCI runtime and its descendants. If the OCI runtime is still
-// running after drain.Grace, it is killed too. The PID in the file may belong to another process by
-// now. So killExec kills it only if it is a descendant of the OCI runtime: its child, or the child
-// of an OCI runtime that "islet-shim exec" started.
+// killExec kills the command inside the container, so that the OCI runtime exits. If the command
+// has not started, killExec kills the OCI runtime and its descendants. If the OCI runtime is still
+// running after drain.Grace, it is killed too. The PID in the file may have been reused. So
+// killExec kills that process only if it is a child of oci, or a grandchild, because oci may be an
+// "islet-shim exec" that started the OCI runtime.
 func killExec(oci *os.Process, dir string) {
 	b, _ := os.ReadFile(filepath.Join(dir, "pid"))
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -216,7 +216,7 @@ func killExec(oci *os.Process, dir string) {
 	}
 	time.AfterFunc(drain.Grace, func() { oci.Kill() }) // an error means that it has ended
 	parent := parentOf(pid)
-	// The third check is needed if the OCI runtime has ended between the first two.
+	// The third check is needed if the OCI runtime ends between the first two: oci then becomes the parent.
 	if parent == oci.Pid || parentOf(parent) == oci.Pid || parentOf(pid) == oci.Pid {
 		unix.Kill(pid, unix.SIGKILL)
 	}
@@ -233,8 +233,9 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// killChildren kills the descendants of a process, including those whose parent has ended
-// meanwhile. The kernel lists the children of each thread separately.
+// killChildren kills the descendants of a process. It repeats the search until there is no new
+// child, because the process may inherit children of ended descendants. The kernel lists the
+// children of each thread separately.
 func killChildren(pid int) {
 	killed := map[int]bool{}
 	for found := true; found; {
@@ -254,8 +255,8 @@ func killChildren(pid int) {
 	}
 }
 
-// runPipes runs cmd with plain streams. It calls watch once cmd has started, and the function that
-// watch returns once cmd has ended. That function returns false if the end of ctx ended cmd.
+// runPipes runs cmd with plain streams. It calls watch when cmd has started. When cmd has ended, it
+// calls the function that watch returned, which reports whether cmd ended before ctx.
 func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) (err error) {
 	var out drain.Outputs
 	defer func() {
@@ -274,7 +275,7 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 		}
 	}
 	if o.Stdin != nil {
-		// cmd.Stdin is not set: Wait would block on a reader that may never return.
+		// Do not set cmd.Stdin: Wait would block on a reader that may never return.
 		w, err := cmd.StdinPipe()
 		if err != nil {
 			return err
@@ -287,15 +288,15 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 	return finishExec(ctx, cmd, o, &out, watch())
 }
 
-// collectTimeout limits how long collected output is read after the end of the command while its
-// children still write. For example, a lifecycle hook must not wait for them forever.
+// collectTimeout limits the time for which output is collected after the command has ended while
+// its children still write. For example, a lifecycle hook must not wait for them forever.
 const collectTimeout = 10 * time.Second
 
 // errEnded is returned if the caller ended the command.
 var errEnded = errors.New("ended by the caller")
 
-// finishExec waits for the end of a command and the end of its output. It returns an error if
-// output was not delivered, whatever the exit code of the command is.
+// finishExec exitsWithProcess for the end of a command and the end of its output. If output was not delivered,
+// it returns an error whatever the exit code of the command is.
 func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drain.Outputs, endedFirst func() bool) error {
 	out.Start()
 	err := cmd.Wait()
@@ -314,7 +315,8 @@ func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drai
 	return err
 }
 
-// An undeliveredError is the error of a command that has run, but whose output is incomplete.
+// An undeliveredError is the error of a command that has run, but whose output was not delivered
+// completely.
 type undeliveredError struct {
 	lost    error
 	command string // exit status of the command
@@ -326,20 +328,20 @@ func (u *undeliveredError) Error() string {
 
 func (u *undeliveredError) Unwrap() error { return u.lost }
 
-// An outputGate forwards output once the command has started. Output before that is the OCI runtime's own.
-// If it cannot run the command, it prints the reason to the streams of the command, and execError
-// returns that output as the error.
+// An outputGate holds output back until the command has started. Earlier output comes from the OCI
+// runtime: if it cannot run the command, it prints the reason to the command's streams. The gate
+// then discards the output, and execError returns the reason as the error.
 type outputGate struct {
 	io.WriteCloser
 	dir  string
 	open bool
 }
 
-// maxHold is the maximum time for which output is held back.
+// maxHold is the maximum time for which an outputGate holds output back.
 const maxHold = 2 * time.Second
 
 func (g *outputGate) Write(b []byte) (int, error) {
-	for late := time.After(maxHold); !g.open; {
+	for timeout := time.After(maxHold); !g.open; {
 		if _, err := os.Stat(filepath.Join(g.dir, "pid")); err == nil {
 			break
 		}
@@ -347,7 +349,7 @@ func (g *outputGate) Write(b []byte) (int, error) {
 			return len(b), nil
 		}
 		select {
-		case <-late:
+		case <-timeout:
 			g.open = true
 		case <-time.After(2 * time.Millisecond):
 		}
@@ -356,7 +358,8 @@ func (g *outputGate) Write(b []byte) (int, error) {
 	return g.WriteCloser.Write(b)
 }
 
-// execError returns the exit code of the command, or the reason why it could not be run.
+// execError converts the exit of the OCI runtime to a cri.ExitError with the command's exit code.
+// If the command was not started, the result is the OCI runtime's error message.
 func execError(err error, dir string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// Whatever a running container does to its /etc/passwd and /etc/group, which OCI runtimes read, a
-// command runs or fails with an error, in time.
+// TestExecAccounts: a running container may replace its /etc/passwd and /etc/group, which OCI
+// runtimes read. A command in it then runs, or fails with an error, but does not block.
 func TestExecAccounts(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 1, "wait")
@@ -30,7 +30,7 @@ func TestExecAccounts(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		put  func(path string) error
-		want string // of the error; "": any, or none
+		want string // part of the error; if empty, the command may succeed or fail
 	}{
 		{"passwd", fifo, "/etc/passwd cannot be used"},
 		{"group", fifo, "/etc/group cannot be used"},
@@ -55,10 +55,10 @@ func TestExecAccounts(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// A FIFO that appears after the check: the caller can give up, and nothing is left in the
-// container.
+// TestExecSwapped: a FIFO replaces /etc/passwd after the check. The caller can cancel the exec, and
+// no process is left in the container.
 func TestExecSwapped(t *testing.T) {
-	n, id := swapping(t)
+	n, id := newSwappingNode(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)
@@ -66,7 +66,7 @@ func TestExecSwapped(t *testing.T) {
 		_, err := n.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "ignore"}})
 		done <- err
 	}()
-	eventually(t, "something runs beside the container", func() bool { return processes(n) == 2 })
+	eventually(t, "the exec has started a process", func() bool { return processes(n) == 2 })
 	stop()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -74,24 +74,25 @@ func TestExecSwapped(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// The same without a caller that gives up: the command fails after execStartTimeout.
+// TestExecSwappedLong is like TestExecSwapped, but the caller does not cancel. The command fails
+// after execStartTimeout.
 func TestExecSwappedLong(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("ISLET_TEST_LONG is not set")
 	}
-	n, id := swapping(t)
+	n, id := newSwappingNode(t)
 	began := time.Now()
 	_, err := n.ExecSync(t.Context(), &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "print", "ran"}})
 	t.Log(time.Since(began), err)
-	if err != nil && !strings.Contains(err.Error(), "has not begun") {
+	if err != nil && !strings.Contains(err.Error(), "did not start within") {
 		t.Errorf("got %v", err)
 	}
 	expectProcesses(t, n, 1)
 }
 
-// swapping returns a node with a container whose /etc/passwd becomes a FIFO when its OCI runtime is
+// newSwappingNode returns a node with a container whose /etc/passwd becomes a FIFO when its OCI runtime is
 // called for a command.
-func swapping(t *testing.T) (n *node, id string) {
+func newSwappingNode(t *testing.T) (n *node, id string) {
 	t.Helper()
 	n = newNode(t, 4)
 	program, _ := n.wrapper(t, "swaps")

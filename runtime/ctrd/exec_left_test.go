@@ -40,7 +40,7 @@ func TestChildLeftBehind(t *testing.T) {
 	}
 }
 
-// A slowWriter reads some hundred kilobytes per second.
+// A slowWriter accepts a few hundred kilobytes per second.
 type slowWriter struct{ bytes.Buffer }
 
 func (s *slowWriter) Write(b []byte) (int, error) {

@@ -36,8 +36,8 @@ func TestTaskProbes(t *testing.T) {
 	testProbes(t, newTaskNode(t), probes/4, longProbes/10)
 }
 
-// TestProbeKilledEarly: the file that a runc mounts beside its state while it starts a command is
-// removed when the probe times out, and does not outlive the container.
+// TestProbeKilledEarly: while runc starts a command, it mounts its program to a file next to its
+// state. If the probe times out, this file is removed, and the program remains.
 func TestProbeKilledEarly(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
@@ -54,17 +54,17 @@ func TestProbeKilledEarly(t *testing.T) {
 	}
 }
 
-func testProbes(t *testing.T, n *node, all, long int) {
+func testProbes(t *testing.T, n *node, count, long int) {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
-		all = long
+		count = long
 	}
 	_, id := n.runPod(t, 1, "reap", "wait")
-	own := processes(n)
-	n.probe(t, id, probesAtOnce) // creates what is created only once
-	before, files := n.settle(t, own), n.files()
+	base := processes(n)
+	n.probe(t, id, probesAtOnce) // creates the resources that are created only once
+	before, files := n.settle(t, base), n.files()
 	began := time.Now()
-	n.probe(t, id, all)
-	t.Logf("%d probes took %v", all, time.Since(began))
+	n.probe(t, id, count)
+	t.Logf("%d probes took %v", count, time.Since(began))
 	var after holdings
 	defer func() {
 		if t.Failed() {
@@ -84,13 +84,13 @@ func testProbes(t *testing.T, n *node, all, long int) {
 
 // A probe is a command with its expected result.
 type probe struct {
-	name    string
-	cmd     []string
-	timeout int64
-	code    int32
-	out     string
-	child   string // output of the child, unless a busy machine starts it only after the probe
-	late    bool   // it times out
+	name     string
+	cmd      []string
+	timeout  int64
+	code     int32
+	out      string
+	child    string // output of the child; it is missing if the child starts only after the probe has ended
+	timesOut bool   // whether the probe times out
 }
 
 // kinds returns the kinds of probes. Their children outlive them.
@@ -101,34 +101,34 @@ func kinds() []probe {
 		{name: "a child that writes", cmd: []string{"late", "100ms", "3", "print", "own", "exit", "7"}, timeout: 120, code: 7, out: "own\n", child: "0\n1\n2\n"},
 		{name: "children of a child", cmd: []string{"orphan", "forked", "2s", "sleep", "2s"}, timeout: 120},
 		{name: "no child", cmd: []string{"print", "own", "exit", "1"}, code: 1, out: "own\n"},
-		{name: "a child of one that takes too long", cmd: []string{"forked", "2s", "sleep", "1h"}, timeout: 1, late: true},
+		{name: "a child of one that takes too long", cmd: []string{"forked", "2s", "sleep", "1h"}, timeout: 1, timesOut: true},
 	}
 }
 
 // probe runs count probes of all kinds.
 func (n *node) probe(t *testing.T, id string, count int) {
 	t.Helper()
-	of := kinds()
+	table := kinds()
 	todo := make(chan probe)
-	var all sync.WaitGroup
+	var workers sync.WaitGroup
 	for range probesAtOnce {
-		all.Go(func() {
+		workers.Go(func() {
 			for p := range todo {
 				p.run(t, n, id)
 			}
 		})
 	}
 	for i := range count {
-		todo <- of[i%len(of)]
+		todo <- table[i%len(table)]
 	}
 	close(todo)
-	all.Wait()
+	workers.Wait()
 }
 
 func (p probe) run(t *testing.T, n *node, id string) {
 	r, err := n.ExecSync(context.Background(), &api.ExecSyncRequest{ContainerId: id, Cmd: append([]string{"/prog"}, p.cmd...), Timeout: p.timeout})
 	switch {
-	case p.late:
+	case p.timesOut:
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v, %v", p.name, r, err)
 		}
@@ -140,12 +140,13 @@ func (p probe) run(t *testing.T, n *node, id string) {
 
 // holdings are the resources of a node and this process.
 type holdings struct {
-	goroutines, descriptors, children int // of this process
+	goroutines, descriptors, children int // table this process
 	processes, shimDescriptors, shims int
 	cgroups, mounts, files            int
 }
 
-// within reports that there is nothing more than before. Less is fine, because pools shrink.
+// within reports whether h has no more resources than before. It may have fewer, because pools
+// shrink.
 func (h holdings) within(before holdings) bool {
 	return h.goroutines <= before.goroutines && h.descriptors <= before.descriptors && h.children <= before.children &&
 		h.processes <= before.processes && h.shimDescriptors <= before.shimDescriptors && h.shims <= before.shims &&
@@ -186,14 +187,14 @@ func (n *node) holds(t *testing.T) (h holdings) {
 
 // files returns the files of a node.
 func (n *node) files() map[string]bool {
-	all := map[string]bool{}
+	paths := map[string]bool{}
 	for _, dir := range []string{n.run, n.dir} {
 		filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-			all[path] = err == nil
+			paths[path] = err == nil
 			return nil
 		})
 	}
-	return all
+	return paths
 }
 
 func entries(dir string) int {
@@ -201,11 +202,11 @@ func entries(dir string) int {
 	return len(list)
 }
 
-// settle waits until background activity, such as the children of probes, has ended, and containers
-// have own processes.
-func (n *node) settle(t *testing.T, own int) (last holdings) {
+// settle waits until the containers have base processes and all resources have been constant for a
+// while. Then the children of probes have ended too.
+func (n *node) settle(t *testing.T, base int) (last holdings) {
 	t.Helper()
-	expectProcesses(t, n, own)
+	expectProcesses(t, n, base)
 	last = n.holds(t)
 	same := 0
 	eventually(t, "the node is at rest", func() bool {

@@ -14,13 +14,13 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// handedProcess is the path from which the OCI runtime reads the process of a handover.
-const handedProcess = "/proc/self/fd/3"
+// handoverPath is the path from which the OCI runtime reads the process specification.
+const handoverPath = "/proc/self/fd/3"
 
 // A handover sends the process specification through a pipe to an OCI runtime that is already
 // running. The OCI runtime starts nothing inside the container before it has read the
-// specification. So attributes that are set on its own process before that are inherited by all of
-// its children.
+// specification. So attributes of the OCI runtime's process can be set before it has children, and
+// all of its children inherit them.
 type handover struct {
 	cmd            *exec.Cmd
 	p              *specs.Process
@@ -38,9 +38,9 @@ func newHandover(cmd *exec.Cmd, p *specs.Process) (*handover, error) {
 	return h, nil
 }
 
-// release sends the specification to cmd, which was just started. Before that it sets the
-// container's OOM score on cmd. crun's exec processes inherit the score of their parent, which is
-// the agent, and the agent's score protects it from the OOM killer.
+// release sends the specification to cmd, which has just started. Before that, it sets the
+// container's OOM score on the process of cmd. Otherwise a command that crun executes would inherit
+// the agent's score, which protects the agent from the OOM killer.
 func (h *handover) release(log *slog.Logger) {
 	h.reader.Close()
 	if s := h.p.OOMScoreAdj; s != nil {

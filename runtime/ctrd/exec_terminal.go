@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// runTerminal is like runPipes, but with a terminal. The OCI runtime forwards its size and its
-// bytes to the terminal inside the container.
+// runTerminal is like runPipes, but with a terminal. The OCI runtime copies the data and the size
+// of this terminal to the terminal inside the container.
 func runTerminal(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) error {
 	master, slave, err := openTerminal()
 	if err != nil {
@@ -67,9 +67,9 @@ func resize(tty *os.File, sizes <-chan cri.TerminalSize, done <-chan struct{}) {
 	}
 }
 
-// openTerminal creates a pseudo terminal in raw mode, whose master is non-blocking. Raw mode is set
-// at once, because early input, before the OCI runtime sets raw mode, is for the terminal inside
-// the container. That terminal echoes it and interprets Ctrl-D.
+// openTerminal creates a pseudo terminal in raw mode with a non-blocking master. It sets raw mode
+// immediately, before the OCI runtime does, because early input is for the terminal inside the
+// container. That terminal echoes the input and interprets Ctrl-D.
 func openTerminal() (master, slave *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

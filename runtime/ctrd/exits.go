@@ -13,19 +13,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Reasons and exit codes of ended containers, as users of a kubelet know them.
+// Reasons and exit codes of ended containers. All but ShimLost are the same as in containerd.
 const (
 	reasonCompleted = "Completed"
 	reasonError     = "Error"
 	reasonOOM       = "OOMKilled"
 	reasonUnknown   = "Unknown"  // the end was not observed, for example because of a reboot
-	reasonShimLost  = "ShimLost" // it was killed because its shim died
+	reasonShimLost  = "ShimLost" // the container was killed because its shim died
 
 	codeUnknown = 255
 	codeKilled  = 137
 )
 
-// handleEnd handles a shim's report that a container has ended. It returns without waiting.
+// handleEnd handles a shim's report that a container has ended. It does not block.
 func (r *Runtime) handleEnd(id string, exit wire.Exit) {
 	r.mu.Lock()
 	c := r.containers[id]
@@ -37,10 +37,10 @@ func (r *Runtime) handleEnd(id string, exit wire.Exit) {
 		}
 		return
 	}
-	seen := c.ending != nil
+	reported := c.ending != nil
 	c.ending = &exit
 	r.mu.Unlock()
-	if seen {
+	if reported {
 		return
 	}
 	r.tasks.Go(func() {
@@ -59,9 +59,9 @@ func (r *Runtime) finish(c *container, exit wire.Exit, reason, message string) {
 	}
 }
 
-// record stores the end of a container durably, unless it is already stored, and sends the event.
-// It returns false if the end could not be stored. The shim must then keep it in case this process
-// ends. The caller holds the container's lock.
+// record stores the end of a container durably and sends the event. It returns false if the end was
+// already stored or could not be stored. If it could not be stored, the shim must keep the exit for
+// the next process. The caller holds the container's lock.
 func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) bool {
 	r.mu.Lock()
 	if !c.rec.FinishedAt.IsZero() {
@@ -86,9 +86,9 @@ func (r *Runtime) record(c *container, exit wire.Exit, reason, message string) b
 	return err == nil
 }
 
-// cleanUpEnded removes what an ended container no longer needs: its mounts, its bundle, and the
-// state of the shim and the OCI runtime. The caller holds the container's lock. If it fails, it is
-// repeated when the container is removed.
+// cleanUpEnded removes the resources of an ended container: its mounts, its bundle, and the state
+// of the shim and the OCI runtime. If that fails, the cleanup is repeated when the container is
+// removed. The caller holds the container's lock.
 func (r *Runtime) cleanUpEnded(c *container) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
@@ -129,8 +129,8 @@ func (r *Runtime) release(ctx context.Context, c *container) error {
 }
 
 // endWithLostShim ends a container whose shim has died. If the shim stored the exit in the bundle,
-// that exit is recorded. Otherwise the container is killed. The caller does not hold the
-// container's lock.
+// that exit is recorded. Otherwise the container is killed, and its end is recorded if no process
+// is left. The caller does not hold the container's lock.
 func (r *Runtime) endWithLostShim(c *container) {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
@@ -152,7 +152,7 @@ func (r *Runtime) endWithLostShim(c *container) {
 	found, err := r.killRemaining(ctx, s, id)
 	if err != nil { // processes may still run, so do not record an end
 		r.log.Error("a container without a shim could not be killed", "container", id, "error", errors.Join(deleted, err))
-		r.damage(s)
+		r.markDamaged(s)
 		return
 	}
 	if deleted != nil {

@@ -17,7 +17,7 @@ import (
 
 // A runtime handler is a name by which a sandbox requests an OCI runtime other than the node's
 // default, or a containerd shim. The empty name is the default. Each handler has its own state
-// directory, because a program must not read the state of another. The record of a sandbox contains
+// directory, because a program must not read the state of another program. The record of a sandbox contains
 // its program. So the program that started a sandbox also ends it, even if the handler's
 // configuration has changed since. https://kubernetes.io/docs/concepts/containers/runtime-class/
 
@@ -45,7 +45,7 @@ type sandboxProgram struct {
 }
 
 // handler returns the program of a handler. An unknown name is an error with containerd's wording.
-// No other program is used instead, because it would lack the isolation that the pod requests.
+// There is no fallback, because another program would lack the isolation that the pod requests.
 func (r *Runtime) handler(name string) (sandboxProgram, error) {
 	if name == "" {
 		return sandboxProgram{oci: r.oci, program: r.oci.Path}, nil
@@ -71,7 +71,7 @@ func (r *Runtime) handler(name string) (sandboxProgram, error) {
 // taskOCI returns the OCI runtime that containerd-shim-runc calls, which is the node's default. For
 // other shims its path is empty.
 func (r *Runtime) taskOCI(name, program string) wire.OCI {
-	return wire.OCI{Path: r.runsBy(program, true), Root: filepath.Join(r.dirs.tasks, "oci", name), Systemd: r.c.SystemdCgroup}
+	return wire.OCI{Path: r.ociPathOf(program, true), Root: filepath.Join(r.dirs.tasks, "oci", name), Systemd: r.c.SystemdCgroup}
 }
 
 func (r *Runtime) handlerOCI(name, path string) wire.OCI {
@@ -99,14 +99,14 @@ func (r *Runtime) handlers() []*api.RuntimeHandler {
 		if err != nil {
 			continue
 		}
-		out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(r.runsBy(path, h.Shim != ""), h.Shim != "")})
+		out = append(out, &api.RuntimeHandler{Name: name, Features: r.features(r.ociPathOf(path, h.Shim != ""), h.Shim != "")})
 	}
 	return out
 }
 
-// runsBy returns the OCI runtime that determines the features of a handler. It returns "" for a
+// ociPathOf returns the OCI runtime whose features are those of a handler. It returns "" for a
 // containerd shim that does not call runc.
-func (r *Runtime) runsBy(program string, tasks bool) string {
+func (r *Runtime) ociPathOf(program string, tasks bool) string {
 	switch {
 	case !tasks:
 		return program
@@ -116,12 +116,12 @@ func (r *Runtime) runsBy(program string, tasks bool) string {
 	return ""
 }
 
-// features returns the features of an OCI runtime. tasks reports whether a containerd shim calls
-// it, and not islet's own shim.
+// features returns the features of an OCI runtime. tasks is true if a containerd shim calls the OCI
+// runtime, and false if islet's own shim does.
 func (r *Runtime) features(program string, tasks bool) *api.RuntimeHandlerFeatures {
 	a := r.abilities.Get(program)
 	return &api.RuntimeHandlerFeatures{
-		RecursiveReadOnlyMounts: a.ReadOnlyTrees, UserNamespaces: a.Users && !tasks && r.shifts() == nil,
+		RecursiveReadOnlyMounts: a.ReadOnlyTrees, UserNamespaces: a.Users && !tasks && r.checkShift() == nil,
 	}
 }
 

@@ -42,8 +42,8 @@ func (n *node) wrapper(t *testing.T, name string) (program string, calls func(ve
 }
 
 // TestHandler: all containers and the init of a sandbox with a handler are run by that handler's
-// program and no other, whatever happens to the agent and its configuration meanwhile. A name that
-// is not configured is rejected.
+// program only, even if the agent restarts and its configuration no longer has the handler. An
+// unknown handler is an error.
 func TestHandler(t *testing.T) {
 	n := newNode(t, 4)
 	program, calls := n.wrapper(t, "boxed")
@@ -60,11 +60,11 @@ func TestHandler(t *testing.T) {
 	for _, h := range st.RuntimeHandlers {
 		names = append(names, h.Name)
 		if h.Features == nil {
-			t.Errorf("handler %q says nothing of its features", h.Name)
+			t.Errorf("handler %q has no features", h.Name)
 		}
 	}
 	if got := strings.Join(names, ","); got != ",boxed" {
-		t.Errorf("handlers %q: what is not installed is not offered", got)
+		t.Errorf("handlers %q, want only those that are installed", got)
 	}
 	for name, want := range map[string]string{"kata": `no runtime for "kata" is configured: this node has "boxed", "lost"`, "lost": "install the program"} {
 		_, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(9), RuntimeHandler: name})
@@ -75,7 +75,7 @@ func TestHandler(t *testing.T) {
 
 	_, plain := n.runPod(t, 1, "wait")
 	if calls("run")+calls("create") != 0 {
-		t.Error("a pod that asks for no handler was run by one")
+		t.Error("a pod without a handler was run by the handler's program")
 	}
 	cfg := n.podConfig(2)
 	cfg.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
@@ -94,7 +94,7 @@ func TestHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	if both := calls("run") + calls("create"); init == 0 || both <= init {
-		t.Errorf("the handler ran %d, then %d", init, both)
+		t.Errorf("the handler's program ran %d containers, then %d", init, both)
 	}
 	if ps, err := n.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: s.PodSandboxId}); err != nil || ps.Status.RuntimeHandler != "boxed" {
 		t.Errorf("%v, %v", ps, err)
@@ -119,7 +119,7 @@ func TestHandler(t *testing.T) {
 	}
 	n.removeAll(t)
 	if calls("delete") < 2 {
-		t.Errorf("%d of its containers were deleted by it", calls("delete"))
+		t.Errorf("the handler's program deleted %d containers", calls("delete"))
 	}
 }
 
@@ -148,9 +148,9 @@ func TestHandlerOfBefore(t *testing.T) {
 	}
 }
 
-// TestOtherOCIRuntime: a node that gets another OCI runtime, for example by an upgrade of its
-// packages, manages existing containers with the one that created them, and creates new ones with
-// the new one.
+// TestOtherOCIRuntime: after a change of the node's OCI runtime, for example by an upgrade of its
+// packages, the previous OCI runtime still manages the containers that it created. New containers
+// are created with the new one.
 func TestOtherOCIRuntime(t *testing.T) {
 	n := newNode(t, 4)
 	old, byOld := n.wrapper(t, "old")
@@ -169,7 +169,7 @@ func TestOtherOCIRuntime(t *testing.T) {
 		t.Error(r, err)
 	}
 	if byOld("exec") == 0 || byYoung("exec") != 0 {
-		t.Errorf("a command in a container of the old program was run by it %d times, by the new one %d times", byOld("exec"), byYoung("exec"))
+		t.Errorf("a command in an old container was run by the old program %d times, by the new one %d times", byOld("exec"), byYoung("exec"))
 	}
 	made := byOld("run") + byOld("create")
 	n.runPod(t, 2, "wait")

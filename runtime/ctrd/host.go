@@ -38,7 +38,7 @@ func inspectHost(log *slog.Logger) (ocispec.Host, error) {
 			"lowest oom_score_adj", h.MinOOMScore)
 	}
 	h.CgroupV2 = cgroupV2()
-	h.HugePages = countsHugePages(cgroup.Mountpoint, h.CgroupV2)
+	h.HugePages = hasHugetlb(cgroup.Mountpoint, h.CgroupV2)
 	h.Throttles, err = filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle")
 	return h, err
 }
@@ -49,8 +49,8 @@ func cgroupV2() bool {
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && int64(st.Type) == unix.CGROUP2_SUPER_MAGIC
 }
 
-// countsHugePages reports whether the cgroups below root have the hugetlb controller.
-func countsHugePages(root string, v2 bool) bool {
+// hasHugetlb reports whether the cgroups below root have the hugetlb controller.
+func hasHugetlb(root string, v2 bool) bool {
 	if !v2 {
 		info, err := os.Stat(filepath.Join(root, "hugetlb"))
 		return err == nil && info.IsDir()
@@ -61,8 +61,8 @@ func countsHugePages(root string, v2 bool) bool {
 
 func hostDevices() ([]specs.LinuxDevice, error) { return oci.HostDevices() }
 
-// overlayOptions returns mount options that reduce writes to flash memory. The files of a container
-// are not synced, because a container does not survive a power cut.
+// overlayOptions returns mount options that reduce writes to flash memory. Overlay mounts skip
+// syncs, because a container does not survive a power cut.
 func overlayOptions() []string {
 	if abilities.Kernel(5, 10) {
 		return []string{"volatile"}

@@ -6,12 +6,13 @@ import (
 	"testing"
 )
 
-// TestCountsHugePages: on cgroup v2 a controller decides, on v1 a hierarchy.
+// TestCountsHugePages: hasHugetlb searches for a controller on cgroup v2, and for a hierarchy on
+// v1.
 func TestCountsHugePages(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		controllers string // of v2; empty: the file does not exist
-		hierarchy   bool   // of v1
+		controllers string // content of cgroup.controllers on v2; if empty, the file does not exist
+		hierarchy   bool   // whether the hierarchy of v1 exists
 		v2, want    bool
 	}{
 		{name: "v2", controllers: "cpuset cpu memory hugetlb pids\n", v2: true, want: true},
@@ -33,7 +34,7 @@ func TestCountsHugePages(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := countsHugePages(root, tt.v2); got != tt.want {
+		if got := hasHugetlb(root, tt.v2); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}

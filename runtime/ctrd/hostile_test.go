@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// hostileTime is much longer than a start that blocks on nothing.
+// hostileTime is the limit for a start. It is much longer than a start that does not block.
 const hostileTime = 30 * time.Second
 
 // tree returns the content of a directory, with modes, times and texts.
@@ -47,8 +47,9 @@ func tree(t testing.TB, dir string) string {
 	return all.String()
 }
 
-// If an image has a symlink to the host or a FIFO at a path of a container's files and mounts, the
-// container runs confined or fails with an error, in time, and nothing on the host is changed.
+// TestHostileRootfs: an image has a symlink to the host, or a FIFO, at a path where the runtime
+// creates files or mounts. The container runs confined or fails with an error within hostileTime,
+// and no file of the host changes.
 func TestHostileRootfs(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := context.Background()
@@ -84,23 +85,23 @@ func TestHostileRootfs(t *testing.T) {
 				"put", "/tmp/file", "x", "put", "file", "x", "env", "HOME")
 			ctr.Image.Image = crisuite.HostileRef(shape)
 			before, began := tree(t, canary), time.Now()
-			said := n.tryContainer(t, s.PodSandboxId, cfg, ctr)
+			output := n.tryContainer(t, s.PodSandboxId, cfg, ctr)
 			if took := time.Since(began); took > hostileTime {
 				t.Errorf("it took %v", took)
 			}
-			t.Log(said)
+			t.Log(output)
 			if after := tree(t, canary); after != before {
 				t.Fatalf("the host's directory was\n%s\nand is\n%s", before, after)
 			}
-			if strings.Contains(said, "/canary:") || strings.Contains(said, "secret") {
-				t.Error("it has seen the host's files")
+			if strings.Contains(output, "/canary:") || strings.Contains(output, "secret") {
+				t.Error("it has read the host's files")
 			}
 		})
 	}
 }
 
-// tryContainer runs a container to its end and returns its output or the error, which must name the
-// cause.
+// tryContainer runs a container to its end and returns its output or the error. The error must
+// contain a path.
 func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr *api.ContainerConfig) string {
 	t.Helper()
 	ctx := context.Background()
@@ -122,8 +123,9 @@ func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig,
 	return string(b)
 }
 
-// A FIFO in a volume in place of a file that OCI runtimes read is an error at once. HOME is taken
-// from the container's own /etc/passwd.
+// TestAccountsOfVolumes: if a volume replaces /etc/passwd or /etc/group by a FIFO, which would
+// block OCI runtimes, the container fails immediately. HOME is taken from the /etc/passwd in the
+// volume.
 func TestAccountsOfVolumes(t *testing.T) {
 	n := newNode(t, 16)
 	dir := filepath.Join(n.dir, "pods", "u", "volumes", "v")
@@ -170,8 +172,8 @@ func TestAccountsOfVolumes(t *testing.T) {
 	}
 }
 
-// A FIFO that appears after the check makes a start fail after its timeout of two minutes, and
-// leaves nothing.
+// TestAccountsSwapped: a FIFO replaces /etc/passwd after the check. The start fails after its
+// timeout of two minutes and leaves no process.
 func TestAccountsSwapped(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("ISLET_TEST_LONG is not set")
@@ -209,7 +211,7 @@ func TestAccountsSwapped(t *testing.T) {
 		procs, _ := filepath.Glob(filepath.Join(path, "*/*/cgroup.procs"))
 		for _, p := range procs {
 			if b, _ := os.ReadFile(p); err != nil && len(b) > 0 {
-				t.Errorf("there runs still in %s: %s", p, b)
+				t.Errorf("processes are left in %s: %s", p, b)
 			}
 		}
 	}
@@ -234,7 +236,7 @@ func TestHostileVolume(t *testing.T) {
 	}
 	for i, c := range []struct {
 		link, sub string
-		made      bool // the container is created
+		created   bool // whether the container can be created
 	}{
 		{canary, "link", false}, {strings.Repeat("../", 12) + canary, "link", false}, {"/proc/1/root" + canary, "link", false}, {"link", "link", false},
 		{"", "link", false}, {"/etc", "link", true}, {"../../etc", "link", true}, {"/", "link/etc", true},
@@ -247,7 +249,7 @@ func TestHostileVolume(t *testing.T) {
 		ctr := containerConfig(shape, "read", "/vol/passwd")
 		ctr.Mounts = []*api.Mount{{ContainerPath: "/vol", Image: &api.ImageSpec{Image: crisuite.HostileRef(shape)}, ImageSubPath: c.sub}}
 		made, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: s.PodSandboxId, Config: ctr})
-		if (err == nil) != c.made {
+		if (err == nil) != c.created {
 			t.Errorf("link to %q: %v", c.link, err)
 		}
 		if err != nil {

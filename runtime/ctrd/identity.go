@@ -42,8 +42,8 @@ func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 // bootName returns a random name for this boot. It stores the name in runDir, together with the
 // kernel's boot ID. If runDir is in memory, a reboot removes the file. Otherwise the stored boot ID
 // differs from id after a reboot. A file without a boot ID was written by an older version of islet
-// in the current boot. If storing it fails, bootName returns both a valid name and an error. Later
-// processes will then use another name.
+// in the current boot. If the file cannot be written, bootName returns a valid name and an error,
+// and later processes will use another name.
 func bootName(runDir, id string) (string, error) {
 	path, name := filepath.Join(runDir, "boot"), rand.Text()
 	b, err := os.ReadFile(path)
@@ -51,6 +51,7 @@ func bootName(runDir, id string) (string, error) {
 	if err == nil && len(stored) == len(name) && (boot == "" || boot == id) {
 		name = stored
 		if boot == id {
+			return name, nil
 		}
 	}
 	if err := os.WriteFile(path, []byte(name+" "+id), 0o600); err != nil {

@@ -5,10 +5,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
-// TestBootName: a boot keeps its name, even over an update of islet, and the next boot has another,
-// whether or not the file still exists.
+// TestBootName: a boot keeps its name, even after an update of islet. The next boot has another
+// name, whether or not the file still exists.
 func TestBootName(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "boot")
@@ -21,18 +22,25 @@ func TestBootName(t *testing.T) {
 		return n
 	}
 	first := name("a")
+	old := time.Unix(1e9, 0)
+	if err := os.Chtimes(file, old, old); err != nil {
+		t.Fatal(err)
+	}
 	if got := name("a"); got != first {
 		t.Errorf("the same boot is %s, not %s", got, first)
 	}
+	if st, err := os.Stat(file); err != nil || !st.ModTime().Equal(old) {
+		t.Errorf("the name of the boot did not change, but its file was written again: %v", err)
+	}
 	second := name("b")
 	if second == first {
-		t.Error("the next boot has the same name, on a disk")
+		t.Error("the next boot has the same name, although the kernel's boot ID differs")
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	if got := name("b"); got == second {
-		t.Error("the next boot has the same name, in memory, with the kernel's ID of before")
+		t.Error("the next boot has the same name, although the file was removed")
 	}
 	if err := os.WriteFile(file, []byte(first), 0o600); err != nil {
 		t.Fatal(err)
@@ -47,9 +55,9 @@ func TestBootName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := name(""); got != name("") {
-		t.Error("without an ID of the kernel's a boot has two names")
+		t.Error("without the kernel's boot ID, a boot has two names")
 	}
 	if n, err := bootName(filepath.Join(dir, "missing"), "a"); err == nil || n == "" {
-		t.Errorf("where it cannot be kept: %q, %v", n, err)
+		t.Errorf("if the file cannot be written: %q, %v", n, err)
 	}
 }

@@ -25,7 +25,7 @@ import (
 
 // imageVolumes is the subdirectory of a container's directory that has one numbered directory for
 // each VOLUME of its image. The directories are on the disk, not in an overlay. They count as part
-// of the container's writable layer and are removed with it.
+// of the container's writable layer and are removed with the container.
 const imageVolumes = "volumes"
 
 // Limits of an image's VOLUMEs. Each volume is an additional mount of every container of the image.
@@ -44,9 +44,9 @@ var reservedPaths = []string{"/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostna
 // of the image at that path into it. The container's root file system must be mounted, and no
 // process may have run in it.
 //
-// No volume is made at or below a mount of the pod, since that has the pod's data, nor at a path that
-// the runtime mounts. Paths in an image may contain symlinks. They are resolved here, so that no
-// path leads into /proc when the volume is mounted.
+// A volume is skipped if its path is at or below a mount of the pod, which has the pod's data, or
+// at or below a path in reservedPaths. Paths in an image may contain symlinks. They are resolved
+// here, so that no path leads into /proc when the volume is mounted.
 func (r *Runtime) makeImageVolumes(
 	ctx context.Context, s *sandbox, c *container, declared map[string]struct{},
 ) ([]ocispec.Volume, error) {
@@ -60,31 +60,31 @@ func (r *Runtime) makeImageVolumes(
 	root := filepath.Join(r.bundle(c.rec.ID), rootfs)
 	covered := slices.Clone(reservedPaths)
 	for _, m := range c.config.GetMounts() {
-		own := path.Join("/", m.GetContainerPath())
-		covered = append(covered, own)
-		if at, dir, err := placeInRoot(root, own, 0); err == nil {
+		mountPath := path.Join("/", m.GetContainerPath())
+		covered = append(covered, mountPath)
+		if at, dir, err := resolveInRoot(root, mountPath, 0); err == nil {
 			dir.Close()
 			covered = append(covered, at)
 		}
 	}
-	all := filepath.Join(r.containerDir(c.rec.ID), imageVolumes)
-	if err := os.Mkdir(all, 0o711); err != nil {
+	base := filepath.Join(r.containerDir(c.rec.ID), imageVolumes)
+	if err := os.Mkdir(base, 0o711); err != nil {
 		return nil, err
 	}
-	room, err := tree.Half(all)
+	room, err := tree.Half(base)
 	if err != nil {
 		return nil, err
 	}
 	var out []ocispec.Volume
 	for i, p := range paths {
 		skip := func(at string) bool {
-			return at == "/" || slices.ContainsFunc(covered, func(c string) bool { return at == c || below(at, c) }) ||
+			return at == "/" || slices.ContainsFunc(covered, func(c string) bool { return at == c || isBelow(at, c) }) ||
 				slices.ContainsFunc(out, func(o ocispec.Volume) bool { return o.Path == at })
 		}
 		if skip(p) {
 			continue
 		}
-		v, err := r.makeImageVolume(ctx, s, root, p, filepath.Join(all, strconv.Itoa(i)), skip, &room)
+		v, err := r.makeImageVolume(ctx, s, root, p, filepath.Join(base, strconv.Itoa(i)), skip, &room)
 		if err != nil {
 			return nil, fmt.Errorf("volume %s of the image: %w", p, err)
 		}
@@ -117,11 +117,11 @@ func volumePaths(declared map[string]struct{}) ([]string, error) {
 }
 
 // makeImageVolume creates the directory to for the volume at path p. If skip returns true for the
-// resolved path, the result has an empty Path.
+// resolved path, makeImageVolume creates nothing and the result has an empty Path.
 func (r *Runtime) makeImageVolume(
 	ctx context.Context, s *sandbox, root, p, to string, skip func(at string) bool, room *tree.Room,
 ) (v ocispec.Volume, err error) {
-	at, from, err := placeInRoot(root, p, 0)
+	at, from, err := resolveInRoot(root, p, 0)
 	if err != nil {
 		return v, err
 	}
@@ -147,12 +147,12 @@ func (r *Runtime) makeImageVolume(
 	return v, err
 }
 
-func below(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
+func isBelow(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
-// placeInRoot resolves all symlinks of the path p in a root file system and opens the directory.
-// dir is nil if the directory does not exist yet. It also resolves dangling symlinks, because the
+// resolveInRoot resolves all symlinks of the path p in a root file system and opens the directory.
+// dir is nil if the directory does not exist yet. Dangling symlinks are resolved too, because their
 // target may exist once the runtime has mounted something.
-func placeInRoot(root, p string, links int) (at string, dir *os.File, err error) {
+func resolveInRoot(root, p string, links int) (at string, dir *os.File, err error) {
 	if p = path.Join("/", p); p == "/" || links > maxVolumeLinks || len(p) > maxVolumePath || strings.Count(p, "/") > maxVolumeDepth {
 		if p == "/" {
 			return p, nil, nil
@@ -169,7 +169,7 @@ func placeInRoot(root, p string, links int) (at string, dir *os.File, err error)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", nil, err
 	}
-	parent, in, err := placeInRoot(root, path.Dir(p), links)
+	parent, in, err := resolveInRoot(root, path.Dir(p), links)
 	if err != nil {
 		return "", nil, err
 	}
@@ -189,7 +189,7 @@ func placeInRoot(root, p string, links int) (at string, dir *os.File, err error)
 	case !path.IsAbs(target):
 		target = path.Join(parent, target)
 	}
-	return placeInRoot(root, target, links+1)
+	return resolveInRoot(root, target, links+1)
 }
 
 // pathInRoot returns the path of an open directory relative to root. It begins with a slash.

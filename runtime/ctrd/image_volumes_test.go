@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/daemon"
 )
 
-// declaring imports an image with VOLUMEs and returns its name.
-func (n *node) declaring(t testing.TB, shape string, volumes []string, entries ...crisuite.Entry) string {
+// importDeclaring imports an image that declares VOLUMEs and returns its name.
+func (n *node) importDeclaring(t testing.TB, shape string, volumes []string, entries ...crisuite.Entry) string {
 	t.Helper()
 	declared := map[string]any{}
 	for _, v := range volumes {
@@ -52,7 +52,7 @@ func TestImageVolumes(t *testing.T) {
 			n.stop(t)
 			n.snapshotter = snapshotter
 			n.start(t)
-			ref := n.declaring(t, "volumes", []string{"/none", "/var/run/deep/", "relative", "/full", "/full/sub"},
+			ref := n.importDeclaring(t, "volumes", []string{"/none", "/var/run/deep/", "relative", "/full", "/full/sub"},
 				directory("full/", 0o1750, 1234, 77), text("full/file", "image", 1234, 77), directory("full/sub/", 0o755, 0, 0),
 				text("full/sub/under", "sub", 0, 0),
 				directory("run/", 0o755, 0, 0), directory("var/", 0o755, 0, 0), symlink("var/run", "/run"))
@@ -70,14 +70,14 @@ func TestImageVolumes(t *testing.T) {
 				c.Image.Image, c.Metadata.Attempt, c.LogPath = ref, attempt, fmt.Sprint(attempt, ".log")
 				c.Linux.SecurityContext.ReadonlyRootfs = true
 				id := n.startIn(t, pod.PodSandboxId, cfg, c)
-				var said string
+				var output string
 				eventually(t, "it waits", func() bool {
 					b, _ := os.ReadFile(filepath.Join(cfg.LogDirectory, c.LogPath))
-					said = string(b)
-					return strings.Contains(said, "waiting")
+					output = string(b)
+					return strings.Contains(output, "waiting")
 				})
 				var lines, types []string
-				for line := range strings.Lines(said) {
+				for line := range strings.Lines(output) {
 					line = strings.TrimSpace(strings.SplitN(line, " ", 4)[3])
 					before, after, mount := strings.Cut(line, " - ")
 					if !mount {
@@ -97,13 +97,13 @@ func TestImageVolumes(t *testing.T) {
 				}
 				want := "1234 77\n1234 77\n0 0\n(room)\nimage\nsub\nput: <nil>\nput: <nil>\nput: <nil>\nput: <nil>\nput: <nil>\nput: open /new: read-only file system\nwaiting"
 				if lines[3] = "(room)"; strings.Join(lines, "\n") != want {
-					t.Errorf("attempt %d said\n%s\nwant\n%s", attempt, strings.Join(lines, "\n"), want)
+					t.Errorf("attempt %d printed\n%s\nwant\n%s", attempt, strings.Join(lines, "\n"), want)
 				}
-				if !strings.Contains(said, "dtrwxr-x---") {
-					t.Errorf("the mode of the volume is not the image's: %s", said)
+				if !strings.Contains(output, "dtrwxr-x---") {
+					t.Errorf("the mode of the volume is not the image's: %s", output)
 				}
 				if st := n.status(t, id); len(st.Mounts) != 0 {
-					t.Errorf("the status shows mounts that nobody asked for: %v", st.Mounts)
+					t.Errorf("the status has mounts that were not requested: %v", st.Mounts)
 				}
 			}
 		})
@@ -114,7 +114,7 @@ func TestImageVolumes(t *testing.T) {
 // image's content belong to the pod's users.
 func TestImageVolumesUsers(t *testing.T) {
 	n := newUsersNode(t, 4)
-	ref := n.declaring(t, "volumes", []string{"/none", "/full"}, directory("full/", 0o750, 1234, 77), text("full/file", "image", 1234, 77))
+	ref := n.importDeclaring(t, "volumes", []string{"/none", "/full"}, directory("full/", 0o750, 1234, 77), text("full/file", "image", 1234, 77))
 	cfg, c := n.usersConfig(7, "main", "print", "ran", "owner", "/none", "owner", "/full", "owner", "/full/file", "put", "/none/new",
 		"x", "owner", "/none/new")
 	c.Image.Image = ref
@@ -122,9 +122,9 @@ func TestImageVolumesUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := n.tryContainer(t, pod.PodSandboxId, cfg, c)
+	output := n.tryContainer(t, pod.PodSandboxId, cfg, c)
 	var got []string
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(output) {
 		got = append(got, strings.TrimSpace(strings.SplitN(line, " ", 4)[3]))
 	}
 	if want := "ran|0 0|1234 77|1234 77|put: <nil>|0 0"; strings.Join(got, "|") != want {
@@ -136,7 +136,7 @@ func TestImageVolumesUsers(t *testing.T) {
 // path under any name, above, and below.
 func TestImageVolumesAndMounts(t *testing.T) {
 	n := newNode(t, 4)
-	ref := n.declaring(t, "volumes", []string{"/data", "/data/sub", "/var/run/x", "/lib/pg/data"}, directory("run/", 0o755, 0, 0), directory("var/", 0o755, 0, 0), symlink("var/run", "/run"))
+	ref := n.importDeclaring(t, "volumes", []string{"/data", "/data/sub", "/var/run/x", "/lib/pg/data"}, directory("run/", 0o755, 0, 0), directory("var/", 0o755, 0, 0), symlink("var/run", "/run"))
 	own := filepath.Join(n.dir, "own")
 	if err := os.MkdirAll(filepath.Join(own, "data"), 0o755); err != nil {
 		t.Fatal(err)
@@ -158,18 +158,18 @@ func TestImageVolumesAndMounts(t *testing.T) {
 		ctr := containerConfig(fmt.Sprint("main", i), "print", "ran", "put", c.file, "pod")
 		ctr.Image.Image = ref
 		ctr.Mounts = []*api.Mount{{ContainerPath: c.mount, HostPath: own}}
-		said := n.tryContainer(t, pod.PodSandboxId, cfg, ctr)
+		output := n.tryContainer(t, pod.PodSandboxId, cfg, ctr)
 		if b, err := os.ReadFile(filepath.Join(own, c.lands)); err != nil || string(b) != "pod" {
-			t.Errorf("%s with a mount at %s did not land in the pod's volume: %v, %s", c.file, c.mount, err, said)
+			t.Errorf("%s with a mount at %s did not land in the pod's volume: %v, %s", c.file, c.mount, err, output)
 		}
 	}
 }
 
-// TestImageVolumesCounted: a container's writes to its image's volumes count in its writable layer,
-// also after a restart of the agent, are deleted with it, and are removed with the container.
+// TestImageVolumesCounted: a container's writes to its image's volumes count as part of its
+// writable layer, also after a restart of the agent. They are deleted with the layer.
 func TestImageVolumesCounted(t *testing.T) {
 	n := newNode(t, 4)
-	ref := n.declaring(t, "volumes", []string{"/data"}, directory("data/", 0o755, 0, 0), text("data/image", strings.Repeat("x", 1<<20), 0, 0))
+	ref := n.importDeclaring(t, "volumes", []string{"/data"}, directory("data/", 0o755, 0, 0), text("data/image", strings.Repeat("x", 1<<20), 0, 0))
 	c := containerConfig("main", "wait", "wait")
 	c.Image.Image = ref
 	_, id := n.runContainer(t, 1, c)
@@ -196,9 +196,9 @@ func TestImageVolumesCounted(t *testing.T) {
 	}
 }
 
-// TestImageVolumesHostile: an image's VOLUMEs point to paths of the runtime or the host, have files
-// there, or are too many. Its container runs without such a volume, or fails with an error, and has
-// the runtime's /proc.
+// TestImageVolumesHostile: an image's VOLUMEs point to paths of the runtime or the host, point to
+// files, or are too many. The container runs without such a volume, or fails with an error, and no
+// volume is mounted in the runtime's /proc.
 func TestImageVolumesHostile(t *testing.T) {
 	n := newNode(t, 4)
 	cfg := n.podConfig(1)
@@ -231,7 +231,7 @@ func TestImageVolumesHostile(t *testing.T) {
 		{volumes: []string{long}, err: "/xxx"},
 		{volumes: []string{strings.Repeat("/x", 65)}, err: "/x/x"},
 	} {
-		ref := n.declaring(t, fmt.Sprint("hostile", i), c.volumes, c.entries...)
+		ref := n.importDeclaring(t, fmt.Sprint("hostile", i), c.volumes, c.entries...)
 		ctr := containerConfig(fmt.Sprint("main", i), "print", "ran", "read", "/proc/self/mountinfo", "read", "/proc/self/attr/current",
 			"read", "/proc/sys/kernel/hostname")
 		ctr.Image.Image = ref
@@ -243,12 +243,12 @@ func TestImageVolumesHostile(t *testing.T) {
 			}
 			continue
 		}
-		said := n.tryContainer(t, pod.PodSandboxId, cfg, ctr)
-		if strings.HasPrefix(said, "error") {
-			t.Errorf("%.200q with %v: %s", c.volumes, c.entries, said)
+		output := n.tryContainer(t, pod.PodSandboxId, cfg, ctr)
+		if strings.HasPrefix(output, "error") {
+			t.Errorf("%.200q with %v: %s", c.volumes, c.entries, output)
 		}
 		places := map[string]int{}
-		for line := range strings.Lines(said) {
+		for line := range strings.Lines(output) {
 			f := strings.Fields(line)
 			if len(f) < 9 {
 				continue
@@ -261,10 +261,10 @@ func TestImageVolumesHostile(t *testing.T) {
 			}
 		}
 		if places["/x"] > 1 {
-			t.Errorf("two volumes are at one place: %s", said)
+			t.Errorf("two volumes are mounted at the same path: %s", output)
 		}
 	}
 	if left := subdirs(filepath.Join(n.dir, "state", "containers")); len(left) > 7 {
-		t.Errorf("a refused container left its directory: %v", left)
+		t.Errorf("a rejected container left its directory: %v", left)
 	}
 }

@@ -38,7 +38,7 @@ type container struct {
 	pid     int           // 0 unless it is running
 	ending  *wire.Exit    // the exit until it is recorded
 	done    chan struct{} // closed once its exit is recorded
-	mounts  *wire.Mounts  // mounts for its shim; if nil, it starts in the host's mount namespace
+	mounts  *wire.Mounts  // mounts for its shim; if nil, the container starts in the host's mount namespace
 	dropped atomic.Bool   // whether its writable layer was deleted
 
 	cleanedUp  bool // whether this process has removed its bundle; guarded by the container's lock
@@ -142,9 +142,9 @@ func find[T any](m map[string]*T, id string) (*T, error) {
 	return found, nil
 }
 
-// wholeID returns the only ID in m that begins with id. If there is none, or more than one, it
+// expandID returns the only ID in m that begins with id. If there is none, or more than one, it
 // returns id, so that the filter matches nothing, as in other CRI runtimes.
-func wholeID[T any](m map[string]*T, id string) string {
+func expandID[T any](m map[string]*T, id string) string {
 	if m[id] != nil {
 		return id
 	}

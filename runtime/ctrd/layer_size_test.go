@@ -24,9 +24,9 @@ func deepen(t *testing.T, dir string, n int) {
 	}
 }
 
-// TestLayerHides: the size of a container's writes is reported, or that there are more files than
-// can be counted, and other containers' figures are still there. Package disk tests the ways of
-// hiding files.
+// TestLayerHides: a container writes deeply nested directories. The size of its writes is reported,
+// or that it has more files than can be counted. The figures of other containers are still
+// reported. Package disk tests other ways of hiding files.
 func TestLayerHides(t *testing.T) {
 	for _, snapshotter := range []string{daemon.Overlay, daemon.Native} {
 		t.Run(snapshotter, func(t *testing.T) {
@@ -58,10 +58,10 @@ func TestLayerHides(t *testing.T) {
 					t.Errorf("whole: %v, %v", whole, err)
 				}
 				if used := all[id].GetUsedBytes().GetValue(); used < payload && id != abyss {
-					t.Errorf("%d bytes of %d are told", used, payload)
+					t.Errorf("%d bytes of %d are reported", used, payload)
 				}
 				if inodes := all[id].GetInodesUsed().GetValue(); inodes < 100 {
-					t.Errorf("%d inodes are told", inodes)
+					t.Errorf("%d inodes are reported", inodes)
 				}
 			}
 			if u, _, _ := n.WholeLayer(t.Context(), some); u.FsId.GetMountpoint() == "" || u.Timestamp == 0 {
@@ -86,13 +86,13 @@ func TestDroppedLayer(t *testing.T) {
 		return st.Stats.WritableLayer.GetUsedBytes().GetValue()
 	}
 	if u := used(); u < payload {
-		t.Errorf("%d bytes are told", u)
+		t.Errorf("%d bytes are reported", u)
 	}
 	if err := n.DropLayers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if u := used(); u != 0 {
-		t.Errorf("%d bytes are told after they were freed", u)
+		t.Errorf("%d bytes are reported after they were freed", u)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// DropLayers deletes the writable layers of exited containers, which no process can read any more.
-// The containers remain, with their status.
+// DropLayers deletes the writable layers of exited containers, which no process uses any more. The
+// containers and their statuses remain.
 func (r *Runtime) DropLayers(ctx context.Context) error {
 	var ended []*container
 	r.mu.Lock()
@@ -52,8 +52,8 @@ func (r *Runtime) dropLayer(c *container) error {
 // of the layer must be read to measure it.
 const maxLayerAge = time.Minute
 
-// WritableLayers returns the sizes of running containers' writable layers, by container ID. It
-// returns only this part of ListContainerStats, for callers that need it often.
+// WritableLayers returns the sizes of running containers' writable layers, by container ID. It is
+// cheaper than ListContainerStats, for callers that need only these sizes.
 func (r *Runtime) WritableLayers(ctx context.Context) (map[string]*api.FilesystemUsage, error) {
 	r.mu.Lock()
 	running := make([]*container, 0, len(r.containers))

@@ -19,7 +19,7 @@ func TestDropLayers(t *testing.T) {
 	for _, id := range []string{ended, runs} {
 		found, err := filepath.Glob(filepath.Join(n.dir, "*", "containers", id, "upper"))
 		if err != nil || len(found) != 1 {
-			t.Fatalf("where %s writes: %q, %v", id, found, err)
+			t.Fatalf("writable layer of %s: %q, %v", id, found, err)
 		}
 		dirs[id] = found[0]
 	}
@@ -34,13 +34,13 @@ func TestDropLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(upper(ended)); !os.IsNotExist(err) {
-		t.Error("of the ended one:", err)
+		t.Error("the layer of the ended container:", err)
 	}
 	if _, err := os.Stat(filepath.Join(upper(runs), "data")); err != nil {
-		t.Error("of the one that runs:", err)
+		t.Error("the layer of the running container:", err)
 	}
 	if after := n.status(t, ended); after.String() != before.String() || after.ExitCode != 3 {
-		t.Errorf("known: %v, not %v", after, before)
+		t.Errorf("the status is %v, not %v", after, before)
 	}
 	n.stop(t)
 	n.start(t)

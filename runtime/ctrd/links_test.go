@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Paths with links and without, and missing ones, have the same result as EvalSymlinks.
+// TestWithoutLinks: withoutLinks has the same result as EvalSymlinks for paths with and without
+// symlinks, and for paths that do not exist.
 func TestWithoutLinks(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -23,18 +23,18 @@ import (
 // is the ID of the container or sandbox.
 var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
-// A metric describes one metric. read returns its values in a sample: a single value, or one for
-// each value of its own labels.
+// A metric describes one metric. read returns the metric's values in a sample: a single value, or
+// one for each combination of its own labels.
 type metric struct {
 	name, help string
 	kind       api.MetricType
-	more       []string // labels in addition to podLabels
+	labels     []string // labels in addition to podLabels
 	read       func(*sample) []value
 }
 
 type value struct {
-	more []string // values of the metric's own labels
-	n    uint64
+	labels []string // values of the metric's own labels
+	n      uint64
 }
 
 // A sample contains the data from which the metrics are computed. The sample of a sandbox contains
@@ -63,12 +63,12 @@ const (
 	counter = api.MetricType_COUNTER
 )
 
-func one(get func(*sample) uint64) func(*sample) []value {
+func single(get func(*sample) uint64) func(*sample) []value {
 	return func(s *sample) []value { return []value{{n: get(s)}} }
 }
 
 func seconds(get func(*sample) time.Duration) func(*sample) []value {
-	return one(func(s *sample) uint64 { return uint64(get(s) / time.Second) })
+	return single(func(s *sample) uint64 { return uint64(get(s) / time.Second) })
 }
 
 func devices(get func(cgroup.IO) uint64) func(*sample) []value {
@@ -89,9 +89,10 @@ func interfaces(get func(process.Interface) uint64) func(*sample) []value {
 	}
 }
 
-// limit reads a limit. It is zero if the configuration has none, and negative if it is "no limit".
+// limit returns a function that reads a limit of the container. The value is zero if the limit is
+// missing or negative, which means unlimited.
 func limit(get func(*api.LinuxContainerResources) int64) func(*sample) []value {
-	return one(func(s *sample) uint64 { return uint64(max(get(s.c.GetResources().GetLinux()), 0)) })
+	return single(func(s *sample) uint64 { return uint64(max(get(s.c.GetResources().GetLinux()), 0)) })
 }
 
 var containerMetrics = []metric{
@@ -102,39 +103,39 @@ var containerMetrics = []metric{
 	{"container_cpu_system_seconds_total", "CPU time used by the kernel, in seconds of one core", counter, nil,
 		seconds(func(s *sample) time.Duration { return s.System })},
 	{"container_cpu_cfs_periods_total", "periods in which a CPU limit was in force", counter, nil,
-		one(func(s *sample) uint64 { return s.Periods })},
+		single(func(s *sample) uint64 { return s.Periods })},
 	{"container_cpu_cfs_throttled_periods_total", "periods in which a CPU limit was used up", counter, nil,
-		one(func(s *sample) uint64 { return s.Throttled })},
-	{"container_cpu_cfs_throttled_seconds_total", "time for which a CPU limit held processes back", counter, nil,
+		single(func(s *sample) uint64 { return s.Throttled })},
+	{"container_cpu_cfs_throttled_seconds_total", "time for which processes were throttled by a CPU limit", counter, nil,
 		seconds(func(s *sample) time.Duration { return s.ThrottledTime })},
 
-	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, nil, one(func(s *sample) uint64 { return s.Memory })},
-	{"container_memory_working_set_bytes", "memory that cannot be dropped", gauge, nil,
-		one(func(s *sample) uint64 { return s.WorkingSet })},
-	{"container_memory_max_usage_bytes", "the most memory that was in use", gauge, nil, one(func(s *sample) uint64 { return s.Peak })},
-	{"container_memory_rss", "anonymous memory", gauge, nil, one(func(s *sample) uint64 { return s.RSS })},
-	{"container_memory_cache", "page cache", gauge, nil, one(func(s *sample) uint64 { return s.Cache })},
-	{"container_memory_mapped_file", "page cache that is mapped", gauge, nil, one(func(s *sample) uint64 { return s.Mapped })},
-	{"container_memory_kernel_usage", "memory that the kernel uses for it", gauge, nil, one(func(s *sample) uint64 { return s.Kernel })},
-	{"container_memory_swap", "memory that is swapped out", gauge, nil, one(func(s *sample) uint64 { return s.Swap })},
-	{"container_memory_total_active_file_bytes", "page cache that was used lately", gauge, nil,
-		one(func(s *sample) uint64 { return s.ActiveFile })},
-	{"container_memory_total_inactive_file_bytes", "page cache that was not used lately", gauge, nil,
-		one(func(s *sample) uint64 { return s.InactiveFile })},
-	{"container_memory_failcnt", "how often the memory limit was met", counter, nil, one(func(s *sample) uint64 { return s.LimitHits })},
+	{"container_memory_usage_bytes", "memory in use, page cache included", gauge, nil, single(func(s *sample) uint64 { return s.Memory })},
+	{"container_memory_working_set_bytes", "memory in use, inactive page cache excluded", gauge, nil,
+		single(func(s *sample) uint64 { return s.WorkingSet })},
+	{"container_memory_max_usage_bytes", "maximum memory in use so far", gauge, nil, single(func(s *sample) uint64 { return s.Peak })},
+	{"container_memory_rss", "anonymous memory", gauge, nil, single(func(s *sample) uint64 { return s.RSS })},
+	{"container_memory_cache", "page cache", gauge, nil, single(func(s *sample) uint64 { return s.Cache })},
+	{"container_memory_mapped_file", "page cache that is mapped", gauge, nil, single(func(s *sample) uint64 { return s.Mapped })},
+	{"container_memory_kernel_usage", "kernel memory", gauge, nil, single(func(s *sample) uint64 { return s.Kernel })},
+	{"container_memory_swap", "memory that is swapped out", gauge, nil, single(func(s *sample) uint64 { return s.Swap })},
+	{"container_memory_total_active_file_bytes", "page cache that was used recently", gauge, nil,
+		single(func(s *sample) uint64 { return s.ActiveFile })},
+	{"container_memory_total_inactive_file_bytes", "page cache that was not used recently", gauge, nil,
+		single(func(s *sample) uint64 { return s.InactiveFile })},
+	{"container_memory_failcnt", "number of memory limit hits", counter, nil, single(func(s *sample) uint64 { return s.LimitHits })},
 	{"container_memory_failures_total", "page faults", counter, []string{"failure_type", "scope"}, func(s *sample) []value {
 		return []value{{[]string{"pgfault", "container"}, s.OwnFaults}, {[]string{"pgmajfault", "container"}, s.OwnMajor},
 			{[]string{"pgfault", "hierarchy"}, s.PageFaults}, {[]string{"pgmajfault", "hierarchy"}, s.MajorFault}}
 	}},
 	{"container_oom_events_total", "processes that the kernel killed at the memory limit", counter, nil,
-		one(func(s *sample) uint64 { return s.OOMKills })},
+		single(func(s *sample) uint64 { return s.OOMKills })},
 
-	{"container_fs_usage_bytes", "the container's own files", gauge, nil,
-		one(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
-	{"container_fs_limit_bytes", "the file system of its own files", gauge, nil,
-		one(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
-	{"container_fs_inodes_total", "inodes of that file system", gauge, nil, one(func(s *sample) uint64 { return s.free.Files })},
-	{"container_fs_inodes_free", "inodes that are free there", gauge, nil, one(func(s *sample) uint64 { return s.free.Ffree })},
+	{"container_fs_usage_bytes", "size of the container's writable layer", gauge, nil,
+		single(func(s *sample) uint64 { return s.disk.GetUsedBytes().GetValue() })},
+	{"container_fs_limit_bytes", "size of the file system that has the writable layer", gauge, nil,
+		single(func(s *sample) uint64 { return s.free.Blocks * uint64(s.free.Bsize) })},
+	{"container_fs_inodes_total", "inodes of that file system", gauge, nil, single(func(s *sample) uint64 { return s.free.Files })},
+	{"container_fs_inodes_free", "free inodes of that file system", gauge, nil, single(func(s *sample) uint64 { return s.free.Ffree })},
 	{"container_fs_reads_bytes_total", "bytes read from a device", counter, []string{"device"},
 		devices(func(i cgroup.IO) uint64 { return i.ReadBytes })},
 	{"container_fs_writes_bytes_total", "bytes written to a device", counter, []string{"device"},
@@ -142,21 +143,21 @@ var containerMetrics = []metric{
 	{"container_fs_reads_total", "reads from a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Reads })},
 	{"container_fs_writes_total", "writes to a device", counter, []string{"device"}, devices(func(i cgroup.IO) uint64 { return i.Writes })},
 
-	{"container_processes", "processes", gauge, nil, one(func(s *sample) uint64 { return s.Processes })},
-	{"container_threads", "threads", gauge, nil, one(func(s *sample) uint64 { return s.PIDs })},
-	{"container_threads_max", "how many threads there may be; 0: any number", gauge, nil, one(func(s *sample) uint64 { return s.MaxPIDs })},
+	{"container_processes", "processes", gauge, nil, single(func(s *sample) uint64 { return s.Processes })},
+	{"container_threads", "threads", gauge, nil, single(func(s *sample) uint64 { return s.PIDs })},
+	{"container_threads_max", "maximum number of threads; 0: unlimited", gauge, nil, single(func(s *sample) uint64 { return s.MaxPIDs })},
 
-	{"container_last_seen", "when these figures were read, in seconds since 1970", gauge, nil,
-		one(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
-	{"container_start_time_seconds", "when the container was started, in seconds since 1970", gauge, nil,
-		one(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
-	{"container_spec_cpu_period", "the period of its CPU limit, in microseconds", gauge, nil,
+	{"container_last_seen", "time of this reading, in seconds since 1970", gauge, nil,
+		single(func(s *sample) uint64 { return uint64(s.At.Unix()) })},
+	{"container_start_time_seconds", "start time of the container, in seconds since 1970", gauge, nil,
+		single(func(s *sample) uint64 { return uint64(s.c.GetStartedAt() / int64(time.Second)) })},
+	{"container_spec_cpu_period", "period of the CPU limit, in microseconds", gauge, nil,
 		limit((*api.LinuxContainerResources).GetCpuPeriod)},
-	{"container_spec_cpu_shares", "its weight in the distribution of CPU time", gauge, nil,
+	{"container_spec_cpu_shares", "CPU shares (relative weight)", gauge, nil,
 		limit((*api.LinuxContainerResources).GetCpuShares)},
-	{"container_spec_memory_limit_bytes", "its memory limit; 0: none", gauge, nil,
+	{"container_spec_memory_limit_bytes", "memory limit; 0: unlimited", gauge, nil,
 		limit((*api.LinuxContainerResources).GetMemoryLimitInBytes)},
-	{"container_spec_memory_swap_limit_bytes", "its limit of memory and swap; 0: none", gauge, nil,
+	{"container_spec_memory_swap_limit_bytes", "limit of memory and swap; 0: unlimited", gauge, nil,
 		limit((*api.LinuxContainerResources).GetMemorySwapLimitInBytes)},
 }
 
@@ -184,7 +185,7 @@ func (r *Runtime) ListMetricDescriptors(context.Context, *api.ListMetricDescript
 	out := &api.ListMetricDescriptorsResponse{}
 	for _, m := range slices.Concat(containerMetrics, sandboxMetrics) {
 		out.Descriptors = append(out.Descriptors, &api.MetricDescriptor{
-			Name: m.name, Help: m.help, LabelKeys: slices.Concat(podLabels, m.more),
+			Name: m.name, Help: m.help, LabelKeys: slices.Concat(podLabels, m.labels),
 		})
 	}
 	return out, nil
@@ -262,7 +263,7 @@ func (r *Runtime) sampleOf(ctx context.Context, s *sandbox, c *container) (*samp
 func readAll(table []metric, labels []string, p *sample) (out []*api.Metric) {
 	for _, m := range table {
 		for _, v := range m.read(p) {
-			out = append(out, &api.Metric{Name: m.name, MetricType: m.kind, LabelValues: slices.Concat(labels, v.more), Value: u64(v.n)})
+			out = append(out, &api.Metric{Name: m.name, MetricType: m.kind, LabelValues: slices.Concat(labels, v.labels), Value: u64(v.n)})
 		}
 	}
 	return out

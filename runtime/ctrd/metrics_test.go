@@ -23,8 +23,8 @@ func TestMetricLabels(t *testing.T) {
 			if !slices.Equal(m.LabelValues[:len(labels)], labels) {
 				t.Errorf("%s: %q", m.Name, m.LabelValues)
 			}
-			i := slices.IndexFunc(table, func(of metric) bool { return of.name == m.Name })
-			if len(m.LabelValues) != len(podLabels)+len(table[i].more) {
+			i := slices.IndexFunc(table, func(d metric) bool { return d.name == m.Name })
+			if len(m.LabelValues) != len(podLabels)+len(table[i].labels) {
 				t.Errorf("%s has %d labels", m.Name, len(m.LabelValues))
 			}
 		}

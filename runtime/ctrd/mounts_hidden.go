@@ -20,14 +20,15 @@ import (
 // hidden directory.
 const borrowed = "m"
 
-// hideMounts turns the directories that contain pods' mounts into mount points. A shim can then
-// unmount them in its own namespace; see server.Host. It returns these directories. It returns none
-// if shims must see all mounts. This is so if the host's root mount is not shared, because later
-// mounts would not propagate to a shim. It is also so if the kernel is older than 5.6, because it
-// cannot move a mount to another namespace, or if something is already mounted below the
-// directories, for example by an earlier version.
+// hideMounts turns the directories that contain the mounts of pods into mount points, and returns
+// them. A shim can then unmount them in its own mount namespace; see server.Host. The result is
+// empty, and shims see all mounts, in these cases:
+//
+//   - The host's root mount is not shared. Later mounts would not propagate to a shim.
+//   - The kernel is older than 5.6. It cannot move a mount to another namespace.
+//   - There are already mounts below the directories, for example from an earlier version of islet.
 func (r *Runtime) hideMounts() ([]string, error) {
-	if !canLend() {
+	if !canMoveMounts() {
 		return nil, nil
 	}
 	for _, dir := range r.c.PodDirs {
@@ -39,30 +40,30 @@ func (r *Runtime) hideMounts() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mount table: %w", err)
 	}
-	shared, covers := false, map[string]bool{}
+	shared, mounted := false, map[string]bool{}
 	for _, m := range table {
 		if m.Mountpoint == "/" {
 			shared = strings.Contains(m.Optional, "shared:")
 		}
-		// A tmpfs that was mounted on the run directory hides mounts below it, so check those. Do
-		// not check others, because access to a volume whose server is down would block.
-		covers[m.Mountpoint] = !strings.HasPrefix(m.Mountpoint, r.c.RunDir+"/") || isMounted(m.Mountpoint)
+		// A tmpfs on the run directory hides older mounts below it, so check that the mounts there
+		// are visible. Do not check other mounts, because access to a volume whose server is down would block.
+		mounted[m.Mountpoint] = !strings.HasPrefix(m.Mountpoint, r.c.RunDir+"/") || isMounted(m.Mountpoint)
 	}
 	if !shared {
 		return nil, nil
 	}
-	dirs := r.hideable()
+	dirs := r.hideableDirs()
 	for _, dir := range dirs {
-		if covers[dir] {
+		if mounted[dir] {
 			continue
 		}
-		below := func(m *mountinfo.Info) bool { return strings.HasPrefix(m.Mountpoint, dir+"/") && covers[m.Mountpoint] }
+		below := func(m *mountinfo.Info) bool { return strings.HasPrefix(m.Mountpoint, dir+"/") && mounted[m.Mountpoint] }
 		if slices.ContainsFunc(table, below) {
 			return nil, nil
 		}
 	}
 	for _, dir := range dirs {
-		if covers[dir] {
+		if mounted[dir] {
 			continue
 		}
 		// Mounts below the runtime's own directories are private. The directories of pods become a
@@ -82,11 +83,11 @@ func (r *Runtime) hideMounts() ([]string, error) {
 
 // isMounted reports whether path is a mount point and no other mount hides it.
 func isMounted(path string) bool {
-	yes, err := mountinfo.Mounted(path)
-	return err == nil && yes
+	mounted, err := mountinfo.Mounted(path)
+	return err == nil && mounted
 }
 
-func (r *Runtime) hideable() []string {
+func (r *Runtime) hideableDirs() []string {
 	return append([]string{r.dirs.bundles, r.dirs.files, r.dirs.pins}, r.c.PodDirs...)
 }
 
@@ -103,8 +104,8 @@ func (r *Runtime) unhide() error {
 	return errors.Join(errs...)
 }
 
-// canLend reports whether the kernel can move a copy of a mount to another mount namespace.
-func canLend() bool {
+// canMoveMounts reports whether the kernel can move a copy of a mount to another mount namespace.
+func canMoveMounts() bool {
 	dir, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
 		return false
@@ -118,8 +119,8 @@ func canLend() bool {
 	return true
 }
 
-// withoutLinks resolves the symlinks in path, like filepath.EvalSymlinks. If the path has no
-// symlinks, which is usual, it needs only one system call.
+// withoutLinks resolves the symlinks in path, like filepath.EvalSymlinks. A path without symlinks,
+// which is the usual case, costs only one system call.
 func withoutLinks(path string) (string, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
@@ -129,12 +130,12 @@ func withoutLinks(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// lend changes the bind mounts in the specification whose source is below a hidden directory: the
-// source becomes a link in the bundle. It returns the mounts that the shim must attach there. It
-// returns nil if the container must start in the host's mount namespace. This is so if it mounts a
-// hidden directory or a parent of one, or if mounts must propagate between the container and the
-// host.
-func (r *Runtime) lend(c *container, spec *specs.Spec, pins string) (*wire.Mounts, error) {
+// lendMounts prepares a container for a shim that does not see the mounts below hidden directories. In
+// spec it replaces the source of each bind mount below a hidden directory by a link in the bundle.
+// It returns the mounts that the shim must attach at these links. The result is nil if the
+// container must start in the host's mount namespace: it mounts a hidden directory or a parent of
+// one, or mounts must propagate between the container and the host.
+func (r *Runtime) lendMounts(c *container, spec *specs.Spec, pins string) (*wire.Mounts, error) {
 	bundle := r.bundle(c.rec.ID)
 	m := &wire.Mounts{Pins: pins, Borrow: map[string]string{rootfs: filepath.Join(bundle, rootfs)}}
 	if err := os.MkdirAll(filepath.Join(bundle, borrowed), 0o700); err != nil {
@@ -148,7 +149,7 @@ func (r *Runtime) lend(c *container, spec *specs.Spec, pins string) (*wire.Mount
 			spec.Linux.Namespaces[i].Path = filepath.Join(bundle, wire.PinsLink, name)
 		}
 	}
-	apart := spec.Linux.RootfsPropagation == ""
+	isolated := spec.Linux.RootfsPropagation == ""
 	for i := range spec.Mounts {
 		mount := &spec.Mounts[i]
 		if mount.Type != "bind" {
@@ -168,12 +169,12 @@ func (r *Runtime) lend(c *container, spec *specs.Spec, pins string) (*wire.Mount
 		case slices.ContainsFunc(r.hidden, func(dir string) bool {
 			return dir == source || strings.HasPrefix(dir, strings.TrimSuffix(source, "/")+"/")
 		}):
-			apart = false
+			isolated = false
 		default:
 			m.Same = append(m.Same, source)
 		}
 	}
-	if !apart {
+	if !isolated {
 		return nil, nil
 	}
 	return m, nil

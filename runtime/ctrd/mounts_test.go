@@ -14,11 +14,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mountsEnv is set in the process that runs the tests, in a mount namespace of its own. Its mounts
-// are shared, as with systemd, so that shims get their own namespaces and the host is not affected.
+// mountsEnv is set in a child process that runs the tests in its own mount namespace. The mounts
+// there are shared, as with systemd, so that shims get their own namespaces. The host is not
+// affected.
 const mountsEnv = "ISLET_TEST_MOUNTS"
 
-// amongSharedMounts runs the tests in that process.
+// amongSharedMounts runs the tests in such a child process.
 func amongSharedMounts(run func() int) int {
 	if os.Getuid() != 0 {
 		return run()
@@ -43,8 +44,8 @@ func amongSharedMounts(run func() int) int {
 	return 0
 }
 
-// A shim does not see the mounts of pods, and the host keeps no root file system of a running
-// container mounted.
+// TestShimSeesNoMountsOfPods: a shim does not see the mounts of pods, and the root file systems of
+// running containers are not mounted on the host.
 func TestShimSeesNoMountsOfPods(t *testing.T) {
 	n := newNode(t, 16)
 	volumes := filepath.Join(n.dir, "pods")
@@ -64,13 +65,13 @@ func TestShimSeesNoMountsOfPods(t *testing.T) {
 	}
 	for _, line := range mountTable(t, "/proc/self/mountinfo") {
 		if strings.HasSuffix(strings.Fields(line)[4], "/rootfs") {
-			t.Errorf("the root file system of a container that runs is mounted on the host: %s", line)
+			t.Errorf("the root file system of a running container is mounted on the host: %s", line)
 		}
 	}
 }
 
-// A pod's mounts on the host, including nested ones, are visible in its containers, and are still
-// mounted on the host after the containers have started and ended.
+// TestLentMounts: a pod's mounts on the host, including nested ones, are visible in its containers.
+// They are still mounted on the host after the containers have started and ended.
 func TestLentMounts(t *testing.T) {
 	n := newNode(t, 16)
 	volume := filepath.Join(n.dir, "pods", "u", "volumes", "memory")
@@ -98,7 +99,7 @@ func TestLentMounts(t *testing.T) {
 	pods := filepath.Join(n.dir, "pods")
 	for name, mount := range map[string]struct {
 		*api.Mount
-		file, holds string
+		file, content string
 	}{
 		"volume":    {&api.Mount{HostPath: volume, ContainerPath: "/v"}, "/v/file", "memory"},
 		"below":     {&api.Mount{HostPath: volume, ContainerPath: "/v"}, "/v/deep/file", "deep"},
@@ -130,7 +131,7 @@ func TestLentMounts(t *testing.T) {
 			ctr.Mounts = []*api.Mount{mount.Mount}
 			sandbox, id := n.runContainer(t, 7, ctr)
 			out, err := n.ExecSync(context.Background(), &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "read", mount.file}, Timeout: 20})
-			if err != nil || strings.TrimSpace(string(out.GetStdout())) != mount.holds {
+			if err != nil || strings.TrimSpace(string(out.GetStdout())) != mount.content {
 				t.Errorf("the container reads %q from %s: %v %s", out.GetStdout(), mount.file, err, out.GetStderr())
 			}
 			if _, err := n.RemovePodSandbox(context.Background(), &api.RemovePodSandboxRequest{PodSandboxId: sandbox}); err != nil {

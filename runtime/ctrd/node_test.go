@@ -29,13 +29,13 @@ type node struct {
 	*ctrd.Runtime
 	dir, run string
 	cgroup   string
-	oci      string // OCI runtime; empty: the default choice
+	oci      string // OCI runtime; if empty, the default is used
 
-	snapshotter string // empty: overlay
+	snapshotter string // if empty, overlay
 	shimPods    int
 	shim        string
 	handlers    map[string]ctrd.Handler
-	handler     string // of the pods
+	handler     string // runtime handler of the pods
 	daemon      *daemon.Daemon
 	network     *network
 	images      *image.Service
@@ -50,8 +50,8 @@ var programs struct {
 	cleanupDir string
 }
 
-// The main thread stays locked to the main goroutine, as in islet's own main function: /proc files
-// of this process describe that thread.
+// The main thread stays locked to the main goroutine, as in islet's own main function, because
+// /proc files of this process describe that thread.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
@@ -72,7 +72,7 @@ func runAll(m *testing.M) int {
 func build(t testing.TB) {
 	t.Helper()
 	programs.once.Do(func() {
-		if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // without Go, as in a virtual machine
+		if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // for machines without Go, such as a virtual machine
 			programs.shim, programs.prog = filepath.Join(dir, "shim"), filepath.Join(dir, "prog")
 			programs.image = crisuite.Image(t, programs.prog)
 			return
@@ -97,7 +97,7 @@ func build(t testing.TB) {
 	}
 }
 
-// newNode starts a node with the tests' image, and checks after the test that nothing is left
+// newNode starts a node with the test image. After the test it checks that the node left nothing
 // behind.
 func newNode(t testing.TB, shimPods int) *node {
 	t.Helper()
@@ -122,7 +122,7 @@ func newNode(t testing.TB, shimPods int) *node {
 // systemd reports whether to test with systemd's cgroup driver.
 func systemd() bool { return os.Getenv("ISLET_TEST_SYSTEMD") != "" }
 
-// mountRun makes the run directory like /run: in memory, and gone after a reboot.
+// mountRun makes the run directory like /run: in memory, so that a reboot removes its content.
 func (n *node) mountRun(t testing.TB) {
 	t.Helper()
 	if err := unix.Mount("run", n.run, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755"); err != nil {
@@ -137,7 +137,7 @@ func (n *node) start(t testing.TB) {
 	}
 }
 
-// open starts the node's parts, and imports an image if there is one.
+// open starts the node's parts, and imports archive if it is not nil.
 func (n *node) open(log *slog.Logger, archive []byte) error {
 	ctx := context.Background()
 	var err error
@@ -168,7 +168,7 @@ func (n *node) cdi() []string {
 	return []string{filepath.Join(n.dir, "etc-cdi"), filepath.Join(n.dir, "run-cdi")}
 }
 
-// stop ends the runtime like the end of an agent: containers keep running.
+// stop ends the runtime as an agent ends: containers keep running.
 func (n *node) stop(t testing.TB) {
 	t.Helper()
 	if n.Runtime != nil {
@@ -220,7 +220,7 @@ func (n *node) checkClean(t testing.TB) {
 		expectEmpty(t, filepath.Join(n.dir, "state", d))
 	}
 	for _, c := range cgroupDirs(n.cgroup) {
-		if n.handler != "" { // a containerd shim whose agent is killed may leave empty ones, which are removed with their pod's
+		if n.handler != "" { // a containerd shim of a killed agent may leave empty cgroups, which the agent removes with the pod's
 			removeCgroup(c)
 		}
 		for _, e := range subdirs(c) {

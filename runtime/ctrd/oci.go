@@ -47,7 +47,7 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", name, err))
 	}
-	for _, path := range tried { // the next start tries again, because the host may be repaired by then
+	for _, path := range tried { // forget the results: the host may be repaired before the next start
 		os.Remove(r.probeCache(path))
 	}
 	if len(tried) == 0 {
@@ -56,9 +56,9 @@ func (r *Runtime) chooseOCI(ctx context.Context) (wire.OCI, error) {
 	return oci, fmt.Errorf("no OCI runtime can run a container on this host (islet doctor finds the cause): %w", errors.Join(errs...))
 }
 
-// askVersion returns the version in the first line of --version, such as "1.8.1" for "crun version
-// 1.8.1". It returns "" if there is none.
-func (r *Runtime) askVersion() string {
+// readOCIVersion returns the version in the first line of the OCI runtime's --version, such as "1.8.1"
+// for "crun version 1.8.1". It returns "" if the version is unknown.
+func (r *Runtime) readOCIVersion() string {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, r.oci.Path, "--version").Output()
@@ -73,7 +73,8 @@ func (r *Runtime) askVersion() string {
 // versionTimeout is the timeout of the --version call.
 const versionTimeout = 5 * time.Second
 
-// probe runs a container that exits at once. It returns a cached result if there is one.
+// probe tests an OCI runtime by running a container that exits immediately. If a cached result
+// exists, probe returns that.
 func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 	st, err := os.Stat(oci.Path)
 	if err != nil {
@@ -82,21 +83,21 @@ func (r *Runtime) probe(ctx context.Context, oci wire.OCI) error {
 	cache := r.probeCache(oci.Path)
 	key := fmt.Sprintf("%s %d %d %t\n", oci.Path, st.Size(), st.ModTime().UnixNano(), oci.Systemd)
 	if b, err := os.ReadFile(cache); err == nil {
-		if said, ok := strings.CutPrefix(string(b), key); ok {
-			if said == "" {
+		if result, ok := strings.CutPrefix(string(b), key); ok {
+			if result == "" {
 				return nil
 			}
-			return errors.New(said)
+			return errors.New(result)
 		}
 	}
-	said := ""
+	result := ""
 	err = r.tryOCI(ctx, oci)
 	if err != nil {
-		said = err.Error()
+		result = err.Error()
 		r.log.Info("an OCI runtime does not work on this host", "runtime", oci.Path, "error", err)
 	}
 	if ctx.Err() == nil {
-		os.WriteFile(cache, []byte(key+said), 0o600) // without the file the next start runs the container again
+		os.WriteFile(cache, []byte(key+result), 0o600) // if this fails, the next start runs the container again
 	}
 	return err
 }
@@ -105,13 +106,15 @@ func (r *Runtime) probeCache(path string) string {
 	return filepath.Join(r.c.RunDir, "oci-"+strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "-")+".probe")
 }
 
-// stateFiles are the names of the state files of crun and runc. They distinguish the containers of
-// the two in their common state directory. Neither program can read the state of the other.
+// stateFiles are the names of the state files of crun and runc. The two programs have a common
+// state directory, but neither can read the state of the other. The file shows which one created a
+// container.
 var stateFiles = map[string]string{"crun": "status", "runc": "state.json"}
 
-// ociOfState returns the OCI runtime that created a container of the default handler whose record
-// does not name one. It is crun or runc, depending on whose state the container has. Without state,
-// it is the current one. The host may have changed its OCI runtime by installing another one.
+// ociOfState returns the OCI runtime of a container of the default handler whose record does not
+// contain it. The container's state files show whether crun or runc created the container. Without
+// them, the result is the current default. The default may be another program than before, because
+// it depends on the installed programs.
 func (r *Runtime) ociOfState(id string) wire.OCI {
 	oci := r.oci
 	if _, known := stateFiles[filepath.Base(oci.Path)]; !known {
@@ -139,7 +142,7 @@ func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
 		return err
 	}
-	cgroup := "/islet-" + id // at the root, because parents that were created for it would remain
+	cgroup := "/islet-" + id // at the root, because the OCI runtime does not remove parents that it creates
 	if oci.Systemd {
 		cgroup = "system.slice:islet:" + id
 	}
@@ -175,15 +178,15 @@ func ociCommand(ctx context.Context, oci wire.OCI, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ociDelete kills a container and removes the OCI runtime's state of it, without a shim. Missing
-// state is no error.
+// ociDelete kills a container and removes its state by calling the OCI runtime directly, without a
+// shim. Missing state is not an error.
 func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error {
 	state := filepath.Join(oci.Root, id)
-	known := state
+	required := state
 	if oci.Root != r.dirs.state {
-		known = oci.Root // other programs may use paths of their own below it
+		required = oci.Root // other OCI runtimes may use other paths below it
 	}
-	if _, err := os.Stat(known); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(required); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	out, err := ociCommand(ctx, oci, "delete", "--force", id).CombinedOutput()

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// TestOCIOfState: crun's state is never passed to runc, nor the other way round, if the record does
-// not name the program.
+// TestOCIOfState: if a record does not contain its OCI runtime, crun is never called for runc's
+// state, and runc is never called for crun's.
 func TestOCIOfState(t *testing.T) {
 	programs, state := t.TempDir(), t.TempDir()
 	t.Setenv("PATH", programs)

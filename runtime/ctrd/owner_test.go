@@ -39,15 +39,15 @@ func (n *node) socket(t *testing.T) *cri.Client {
 	return c
 }
 
-// TestToolsHarmNoPod: through the socket a tool can list and inspect the agent's pods but neither
-// end nor change them. Its own sandboxes stay its own, also after a restart of the agent, and even
-// with a pod's name.
+// TestToolsHarmNoPod: through the socket a tool can list and inspect the agent's pods, but it can
+// neither stop nor change them. It can remove its own sandboxes, also after a restart of the agent.
+// A sandbox with the metadata of a pod is a separate sandbox.
 func TestToolsHarmNoPod(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()
 	pod, id := n.runPod(t, 1, "wait")
 	tool := n.socket(t)
-	made, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: containerConfig("second", "wait")})
+	created, err := n.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: containerConfig("second", "wait")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestToolsHarmNoPod(t *testing.T) {
 			_, err := tool.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: pod})
 			return err
 		},
-		"by a beginning": func() error {
+		"remove by ID prefix": func() error {
 			_, err := tool.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: pod[:13]})
 			return err
 		},
@@ -73,7 +73,7 @@ func TestToolsHarmNoPod(t *testing.T) {
 			return err
 		},
 		"start": func() error {
-			_, err := tool.StartContainer(ctx, &api.StartContainerRequest{ContainerId: made.ContainerId})
+			_, err := tool.StartContainer(ctx, &api.StartContainerRequest{ContainerId: created.ContainerId})
 			return err
 		},
 		"stop": func() error {
@@ -99,29 +99,29 @@ func TestToolsHarmNoPod(t *testing.T) {
 	if out, err := tool.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "print", "seen"}, Timeout: 60}); err != nil || string(out.Stdout) != "seen\n" {
 		t.Errorf("%v, %v", out, err)
 	}
-	// The same name and UID give another sandbox.
-	own, err := tool.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(1)})
-	if err != nil || own.PodSandboxId == pod {
-		t.Fatalf("%v, %v", own, err)
+	// The same name and UID result in a different sandbox.
+	tools, err := tool.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(1)})
+	if err != nil || tools.PodSandboxId == pod {
+		t.Fatalf("%v, %v", tools, err)
 	}
 	n.stop(t)
 	n.start(t)
 	if err := n.removedBy(ctx, tool, pod); !errdefs.IsPermissionDenied(err) {
 		t.Errorf("after a restart: %v", err)
 	}
-	c, err := tool.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: own.PodSandboxId, Config: containerConfig("own", "wait")})
+	c, err := tool.CreateContainer(ctx, &api.CreateContainerRequest{PodSandboxId: tools.PodSandboxId, Config: containerConfig("own", "wait")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tool.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId}); err != nil {
 		t.Error(err)
 	}
-	if err := n.removedBy(ctx, tool, own.PodSandboxId); err != nil {
-		t.Errorf("its own: %v", err)
+	if err := n.removedBy(ctx, tool, tools.PodSandboxId); err != nil {
+		t.Errorf("its own sandbox: %v", err)
 	}
 	list, err := n.ListPodSandbox(ctx, &api.ListPodSandboxRequest{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].Id != pod {
-		t.Errorf("left are %v, %v", list, err)
+		t.Errorf("the remaining sandboxes are %v, %v", list, err)
 	}
 }
 
@@ -155,6 +155,6 @@ func TestResizeSurvives(t *testing.T) {
 		t.Errorf("%v, %v", st, err)
 	}
 	if u := st.Status.GetUser().GetLinux(); u.GetUid() != 1234 || u.GetGid() != 2345 || !slices.Contains(u.GetSupplementalGroups(), 77) {
-		t.Errorf("it runs as %v", u)
+		t.Errorf("the container's user is %v", u)
 	}
 }

@@ -23,7 +23,7 @@ func TestParseSignal(t *testing.T) {
 	// All signals of the CRI can be sent.
 	for n, name := range api.Signal_name {
 		if _, ok := parseSignal(strings.TrimPrefix(name, "SIGNAL_")); !ok && n != 0 {
-			t.Errorf("%s is not understood", name)
+			t.Errorf("%s is not recognized", name)
 		}
 	}
 }
@@ -44,8 +44,8 @@ func TestLayerDirs(t *testing.T) {
 	}
 }
 
-// FuzzUsers: any user namespace in a request is rejected, is the host's, or has one valid range
-// each without the host's root.
+// FuzzUsers: a user namespace in a request is rejected, or is the host's, or has one valid range of
+// UIDs and one of GIDs, without the host's root.
 func FuzzUsers(f *testing.F) {
 	f.Add(int32(api.NamespaceMode_POD), uint32(0), uint32(65536), uint32(65536), uint32(0), uint32(65536), uint32(65536), true)
 	f.Add(int32(api.NamespaceMode_NODE), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), false)
@@ -59,7 +59,7 @@ func FuzzUsers(f *testing.F) {
 		switch {
 		case err != nil:
 		case u == nil && (mapped || api.NamespaceMode(mode) != api.NamespaceMode_NODE):
-			t.Errorf("%v is taken for the host's", o)
+			t.Errorf("%v is accepted as the host's user namespace", o)
 		case u != nil && (c1 != 0 || c2 != 0 || h1 == 0 || h2 == 0 || n1 == 0 || n2 == 0 || uint64(h1)+uint64(n1) > 1<<32-1 ||
 			uint64(h2)+uint64(n2) > 1<<32-1):
 			t.Errorf("%v is %+v", o, u)

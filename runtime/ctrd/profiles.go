@@ -8,27 +8,27 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// readProfiles sets the security profiles that an older client named in the deprecated CRI fields.
-// If it ignored those fields, the container would run unconfined.
+// readProfiles converts the deprecated CRI fields for security profiles, which older clients still
+// use, to the current ones. If it ignored them, the container would run unconfined.
 func readProfiles(c *api.ContainerConfig) error {
 	sec := c.GetLinux().GetSecurityContext()
 	if sec == nil {
 		return nil
 	}
 	for _, p := range []struct {
-		what, old string
-		now       **api.SecurityProfile
+		field, deprecated string
+		current           **api.SecurityProfile
 	}{{"seccomp_profile_path", sec.GetSeccompProfilePath(), &sec.Seccomp}, {"apparmor_profile", sec.GetApparmorProfile(), &sec.Apparmor}} {
-		if *p.now == nil && p.old != "" {
-			profile, err := profileOf(p.old)
+		if *p.current == nil && p.deprecated != "" {
+			profile, err := profileOf(p.deprecated)
 			if err != nil {
-				return fmt.Errorf("%s %q: %w", p.what, p.old, err)
+				return fmt.Errorf("%s %q: %w", p.field, p.deprecated, err)
 			}
-			*p.now = profile
+			*p.current = profile
 		}
-		if (*p.now).GetLocalhostRef() != "" && (*p.now).GetProfileType() != api.SecurityProfile_Localhost {
+		if (*p.current).GetLocalhostRef() != "" && (*p.current).GetProfileType() != api.SecurityProfile_Localhost {
 			return fmt.Errorf("security profile %q: a localhost_ref needs the profile type Localhost: %w",
-				(*p.now).GetLocalhostRef(), errdefs.ErrInvalidArgument)
+				(*p.current).GetLocalhostRef(), errdefs.ErrInvalidArgument)
 		}
 	}
 	return nil

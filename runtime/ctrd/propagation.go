@@ -28,15 +28,15 @@ func checkPropagation(all []*api.Mount) error {
 		if err != nil {
 			return fmt.Errorf("mount %s: %w", m.GetContainerPath(), err)
 		}
-		in, err := mounts.MountOf(source)
+		parent, err := mounts.MountOf(source)
 		if err != nil {
 			return fmt.Errorf("mount %s: look up the mount of %s: %w", m.GetContainerPath(), source, err)
 		}
-		if in != nil && !hasTag(in.Optional, need) {
+		if parent != nil && !hasTag(parent.Optional, need) {
 			return fmt.Errorf("mount %s asks for %s, but %s is in the mount %s of the host, which is not %s: "+
 				"make it shared (mount --make-rshared %s), at each boot before pods start: %w",
-				m.GetContainerPath(), propagationNames[m.GetPropagation()], source, in.Mountpoint,
-				strings.Replace(strings.Join(need, " or "), "master", "slave", 1), in.Mountpoint, errdefs.ErrFailedPrecondition)
+				m.GetContainerPath(), propagationNames[m.GetPropagation()], source, parent.Mountpoint,
+				strings.Replace(strings.Join(need, " or "), "master", "slave", 1), parent.Mountpoint, errdefs.ErrFailedPrecondition)
 		}
 	}
 	return nil

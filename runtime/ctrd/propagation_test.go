@@ -12,8 +12,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestPropagation: a mount whose propagation has no effect, such as a host path in a private mount,
-// is rejected with the mount's name; otherwise mounts propagate.
+// TestPropagation: a mount whose propagation would have no effect, such as a host path in a private
+// mount, is rejected with an error that names it. The other mounts propagate.
 func TestPropagation(t *testing.T) {
 	n := newNode(t, 4)
 	cfg := n.podConfig(1)
@@ -23,9 +23,9 @@ func TestPropagation(t *testing.T) {
 	}
 	const both, in = api.MountPropagation_PROPAGATION_BIDIRECTIONAL, api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
 	for i, c := range []struct {
-		kind uintptr
-		asks api.MountPropagation
-		says string
+		kind        uintptr
+		propagation api.MountPropagation
+		wantErr     string
 	}{
 		{unix.MS_PRIVATE, both, "Bidirectional"}, {unix.MS_PRIVATE, in, "HostToContainer"}, {unix.MS_SLAVE, both, "not shared"}, {unix.MS_SLAVE, in, ""},
 		{unix.MS_SHARED, both, ""}, {unix.MS_SHARED, in, ""}, {unix.MS_PRIVATE, api.MountPropagation_PROPAGATION_PRIVATE, ""},
@@ -41,12 +41,12 @@ func TestPropagation(t *testing.T) {
 		if err := unix.Mount("", host, "", c.kind, ""); err != nil {
 			t.Fatal(err)
 		}
-		inside := filepath.Join(host, "new", "dir") // is created
+		inside := filepath.Join(host, "new", "dir") // the runtime creates it
 		ctr := containerConfig(fmt.Sprint("main", i), "wait")
-		ctr.Mounts = []*api.Mount{{ContainerPath: "/p", HostPath: inside, Propagation: c.asks}}
+		ctr.Mounts = []*api.Mount{{ContainerPath: "/p", HostPath: inside, Propagation: c.propagation}}
 		created, err := n.CreateContainer(t.Context(), &api.CreateContainerRequest{PodSandboxId: pod.PodSandboxId, SandboxConfig: cfg, Config: ctr})
-		if c.says != "" {
-			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), host) ||
+		if c.wantErr != "" {
+			if err == nil || !strings.Contains(err.Error(), c.wantErr) || !strings.Contains(err.Error(), host) ||
 				!strings.Contains(err.Error(), "/p ") {
 				t.Errorf("case %d: %v", i, err)
 			}
@@ -60,13 +60,13 @@ func TestPropagation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.kind == unix.MS_SLAVE {
-			continue // mounts arrive only from its master
+			continue // mounts propagate only from its master
 		}
-		n.expectReach(t, created.ContainerId, inside, c.asks != api.MountPropagation_PROPAGATION_PRIVATE, i)
+		n.expectReach(t, created.ContainerId, inside, c.propagation != api.MountPropagation_PROPAGATION_PRIVATE, i)
 	}
 }
 
-// expectReach mounts something on the host and checks whether a container sees it.
+// expectReach mounts a tmpfs on the host and checks whether a container sees it.
 func (n *node) expectReach(t *testing.T, id, dir string, reaches bool, i int) {
 	t.Helper()
 	late := filepath.Join(dir, "late")

@@ -24,7 +24,7 @@ const (
 )
 
 // errNewer is the error of a record with a newer format.
-var errNewer = errors.New("written by a newer version of islet: install that again, or end its pods with its islet cleanup")
+var errNewer = errors.New("written by a newer version of islet: install that version again, or end the pods with its islet cleanup")
 
 // A sandboxRecord is the persistent state of a sandbox. Changes of Stopped and Resized are appended
 // to the file.
@@ -41,7 +41,7 @@ type sandboxRecord struct {
 	Boot      string    `json:"boot,omitempty"` // the kernel's boot ID at creation; empty if an earlier version created it
 	IPs       []string  `json:"ips,omitempty"`
 	Shim      string    `json:"shim"`
-	Level     string    `json:"seLinuxLevel,omitempty"` // for containers that specify none
+	Level     string    `json:"seLinuxLevel,omitempty"` // SELinux level for containers that specify none
 	Tool      bool      `json:"tool,omitempty"`         // whether a tool at the CRI socket created it
 	Resized   []byte    `json:"resized,omitempty"`      // an api.LinuxPodSandboxConfig with the current resources and the overhead
 	Stopped   bool      `json:"stopped,omitempty"`
@@ -60,7 +60,7 @@ type containerRecord struct {
 	Volumes    []string `json:"volumes,omitempty"` // chain IDs of the images that the container mounts
 	// ImageVolumes is the number of directories for VOLUMEs of its image.
 	ImageVolumes int `json:"imageVolumes,omitempty"`
-	// User is the user of its first process. It is nil if an earlier version created the container.
+	// User is the user of the container's first process. It is nil if an earlier version created the container.
 	User      *specs.User `json:"user,omitempty"`
 	CreatedAt time.Time   `json:"createdAt"`
 	Boot      string      `json:"boot,omitempty"` // see sandboxRecord.Boot
@@ -81,8 +81,8 @@ type progress struct {
 const recordFile = "record.json"
 
 // A record file is a sequence of JSON objects, one per line. The first object is complete. Each
-// later one contains the fields that have changed. So a change creates no new file. It often causes
-// no additional write, because the page is dirty anyway.
+// later one contains the fields that have changed. So a change needs no new file, and often no
+// additional disk write, because the page is already dirty.
 
 // createRecord writes a new record. It is not synced, so a power cut may lose it.
 func createRecord(path string, v any) error {
@@ -123,8 +123,9 @@ func appendRecord(path string, change any, sync bool) error {
 	return nil
 }
 
-// readRecord reads a record. It truncates a partial last line, which a power cut may have left. A
-// partial first object is an error, and so is a newer format (errNewer).
+// readRecord reads a record. It truncates a partial last line, which a power cut may have left. It
+// returns an error if the first object is partial, and errNewer if the format is newer than
+// recordFormat.
 func readRecord(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 )
 
 // withoutSecrets returns the configuration without the environment and the command. Both may
-// contain values of Secrets, because a command may refer to a variable as $(NAME), and only the
-// specification needs them. The specification is in the run directory, which is in memory. The
-// record is on disk and may outlive the Secret.
+// contain values of Secrets, because a command may refer to a variable as $(NAME). Only the
+// specification needs these fields. The specification is in the run directory, which is in memory.
+// The record is on disk and may outlive the Secret.
 func withoutSecrets(c *api.ContainerConfig) *api.ContainerConfig {
 	out := proto.CloneOf(c)
 	out.Envs, out.Command, out.Args = nil, nil, nil

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A record that is cut off anywhere is read as before its last change, and can be changed again.
+// TestTornRecord: a record that is truncated at any byte is read without its last change, and can
+// be changed again.
 func TestTornRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record")
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -53,8 +54,8 @@ func TestTornRecord(t *testing.T) {
 	}
 }
 
-// Records outlive the program that wrote them: older ones are read, unknown fields are ignored, and
-// newer formats are an error.
+// TestRecordFormats: records of older versions are read, unknown fields are ignored, and newer
+// formats are an error.
 func TestRecordFormats(t *testing.T) {
 	for text, want := range map[string]error{
 		`{"id":"a","config":"Yw==","shim":"1"}`:                            nil,

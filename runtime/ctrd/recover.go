@@ -28,21 +28,21 @@ func (r *Runtime) recover(ctx context.Context) error {
 	if err := r.loadContainers(); err != nil {
 		return err
 	}
-	held, err := r.adoptShims(ctx)
+	adopted, err := r.adoptShims(ctx)
 	if err != nil {
 		return err
 	}
 	r.endShimsWithoutSocket()
-	if err := r.adoptContainers(ctx, held); err != nil {
+	if err := r.adoptContainers(ctx, adopted); err != nil {
 		return err
 	}
-	r.endInits(ctx, held)
-	r.adoptSandboxes(held)
-	return r.sweep(ctx, held)
+	r.endInits(ctx, adopted)
+	r.adoptSandboxes(adopted)
+	return r.sweep(ctx, adopted)
 }
 
-// loadSandboxes reads the sandboxes' records. A record that cannot be decoded was torn by a power
-// cut, which also ended its sandbox.
+// loadSandboxes reads the sandboxes' records. It removes a record that cannot be decoded: only a
+// power cut leaves such a record, and it also ended the sandbox.
 func (r *Runtime) loadSandboxes() error {
 	entries, err := r.readablePart(os.ReadDir(r.dirs.sandboxes))
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *Runtime) loadContainers() error {
 			err = errors.New("its sandbox is unknown")
 		}
 		if readonly.Fault(err) {
-			r.log.Error("a container's record cannot be read from the disk: the container is ended", "container", e.Name(), "error", err)
+			r.log.Error("a container's record cannot be read from the disk: the container is killed", "container", e.Name(), "error", err)
 		}
 		if err != nil || c.rec.ID != e.Name() {
 			continue // sweep will remove its directory and bundle
@@ -138,7 +138,7 @@ type adoptedContainer struct {
 	client runner
 }
 
-// listTimeout is how long a running shim may take to list its containers.
+// listTimeout limits the time for a running shim to list its containers.
 const listTimeout = 30 * time.Second
 
 // adoptShims connects to the running shims and lists their containers. A shim that does not respond
@@ -148,7 +148,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 	if err != nil {
 		return nil, err
 	}
-	held, streams := map[string]adoptedContainer{}, map[string]*shim.Client{}
+	adopted, streams := map[string]adoptedContainer{}, map[string]*shim.Client{}
 	for _, name := range names {
 		r.shims.mu.Lock()
 		g := r.shims.groups[name]
@@ -167,11 +167,11 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 				"another shim",
 				"shim", name, "pid", pid)
 			r.shims.mu.Lock()
-			g.apart = true
+			g.otherMounts = true
 			r.shims.mu.Unlock()
 		}
-		asked, cancel := context.WithTimeout(ctx, listTimeout)
-		list, err := client.List(asked)
+		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
+		list, err := client.List(callCtx)
 		cancel()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -186,27 +186,28 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 			if c.Held {
 				streams[c.ID] = client
 			} else {
-				held[c.ID] = adoptedContainer{c, client}
+				adopted[c.ID] = adoptedContainer{c, client}
 			}
 		}
 	}
-	if err := r.adoptTasks(ctx, held); err != nil {
+	if err := r.adoptTasks(ctx, adopted); err != nil {
 		return nil, err
 	}
+	// Stop serving the streams of containers that no containerd shim runs any more.
 	for id, client := range streams {
-		if _, ok := held[id]; !ok { // or its container was just found to have ended
+		if _, ok := adopted[id]; !ok {
 			client.LetGo(ctx, id)
 		}
 	}
-	return held, nil
+	return adopted, nil
 }
 
 // adoptContainers updates the records from the reports of the shims.
-func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adoptedContainer) error {
+func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adoptedContainer) error {
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, c := range r.containers {
-		h, ok := held[c.rec.ID]
+		h, ok := adopted[c.rec.ID]
 		switch {
 		case c.state() == api.ContainerState_CONTAINER_EXITED:
 			g.Go(func() error { r.lockAndCleanUp(c); return nil })
@@ -216,7 +217,7 @@ func (r *Runtime) adoptContainers(ctx context.Context, held map[string]adoptedCo
 				r.handleEnd(c.rec.ID, *h.Exit)
 			}
 		default:
-			g.Go(func() error { r.endUnheld(ctx, c); return nil })
+			g.Go(func() error { r.endUnreported(ctx, c); return nil })
 		}
 	}
 	return g.Wait()
@@ -229,18 +230,18 @@ func (r *Runtime) lockAndCleanUp(c *container) {
 }
 
 // adoptSandboxes determines which sandboxes are still usable.
-func (r *Runtime) adoptSandboxes(held map[string]adoptedContainer) {
+func (r *Runtime) adoptSandboxes(adopted map[string]adoptedContainer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, s := range r.sandboxes {
 		if s.rec.Stopped {
 			continue
 		}
-		// An earlier version ran it with the default OCI runtime, even if the pod requests a
-		// handler.
+		// If a handler's sandbox has no program, an earlier version ran it with the default OCI
+		// runtime.
 		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.hasFiles(s)
 		if s.hasInit() {
-			if h, ok := held[id]; ok && h.Exit == nil && !s.initEnded {
+			if h, ok := adopted[id]; ok && h.Exit == nil && !s.initEnded {
 				s.pid = h.Pid
 			} else {
 				s.ready = false
@@ -250,8 +251,8 @@ func (r *Runtime) adoptSandboxes(held map[string]adoptedContainer) {
 }
 
 // sweep removes everything that belongs to no known sandbox or container.
-func (r *Runtime) sweep(ctx context.Context, held map[string]adoptedContainer) error {
-	for id, h := range held {
+func (r *Runtime) sweep(ctx context.Context, adopted map[string]adoptedContainer) error {
+	for id, h := range adopted {
 		if r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready {
 			continue
 		}
@@ -259,11 +260,11 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adoptedContainer) e
 		if err == nil {
 			err = h.client.DeleteEnded(ctx, id)
 		}
-		if err := ignoreNotFound(err); err != nil { // the previous agent may have requested its end
+		if err := ignoreNotFound(err); err != nil { // not found: the previous agent has already deleted it
 			return err
 		}
 	}
-	known := func(id string) bool {
+	inUse := func(id string) bool {
 		return r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready
 	}
 	var errs []error
@@ -278,10 +279,10 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adoptedContainer) e
 			}
 		}
 	}
-	each(r.dirs.state, known, func(id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
+	each(r.dirs.state, inUse, func(id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
 	each(r.dirs.handlers, func(string) bool { return false }, func(name string) error {
 		h, err := r.handler(name)
-		each(filepath.Join(r.dirs.handlers, name), known, func(id string) error {
+		each(filepath.Join(r.dirs.handlers, name), inUse, func(id string) error {
 			path := filepath.Join(r.dirs.handlers, name, id)
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
 				return nil // a file of the program itself
@@ -293,8 +294,8 @@ func (r *Runtime) sweep(ctx context.Context, held map[string]adoptedContainer) e
 		})
 		return nil
 	})
-	each(r.dirs.bundles, known, func(id string) error { return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id)) })
-	r.sweepContainers(ctx, held)
+	each(r.dirs.bundles, inUse, func(id string) error { return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id)) })
+	r.sweepContainers(ctx, adopted)
 	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
 	each(r.dirs.pins, sandbox, func(id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })
 	each(r.dirs.files, sandbox, r.removeSandboxFiles)

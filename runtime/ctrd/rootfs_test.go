@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCopyMount: the copy of an image has the mode of the image's root directory, and copying ends
-// with its context.
+// TestCopyMount: the copy of an image has the mode of the image's root directory. Copying stops
+// when its context ends.
 func TestCopyMount(t *testing.T) {
 	image := t.TempDir()
 	if err := errors.Join(os.WriteFile(filepath.Join(image, "file"), []byte("image"), 0o640),
@@ -28,6 +28,6 @@ func TestCopyMount(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := copyMount(ended, t.TempDir(), []string{image}); !errors.Is(err, context.Canceled) {
-		t.Errorf("after its end: %v", err)
+		t.Errorf("after the end of its context: %v", err)
 	}
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// The run directory can be lost while containers run, because a cleanup tool removes it or a tmpfs
-// is mounted over it. So missing files do not prove that a container has ended:
+// The run directory can be lost while containers run: a cleanup tool removes it, or a tmpfs is
+// mounted over it. So missing files do not prove that a container has ended:
 //
 //	a shim has the container      it is adopted
 //	no shim has it                its cgroup is killed; the end is recorded once it is empty
 //	a part of a sandbox is gone   the sandbox is not ready: its containers are killed by their
-//	                              shim or through their cgroup, before another one starts
-//	a command cannot be started   the same, if a probe or a hook needs it: otherwise the pod
-//	                              would stay unready forever
+//	                              shim or through their cgroup before new containers start
+//	a command cannot be started   the same, but only if the command is a probe or a hook: the pod
+//	                              would otherwise stay unready forever
 //
 // Whether the machine was rebooted (see bootid) affects only the reason and the message of the end.
 
@@ -63,7 +63,7 @@ func (r *Runtime) restoreRun() error {
 	}
 	if len(r.hidden) > 0 {
 		if _, err := r.hideMounts(); err != nil {
-			r.log.Warn("the mounts of pods cannot be hidden from shims: the more pods there are, the longer the start of a container takes",
+			r.log.Warn("the mounts of pods cannot be hidden from shims: every additional pod makes the start of a container slower",
 				"error", err)
 		}
 	}
@@ -80,7 +80,7 @@ func (r *Runtime) hasFiles(s *sandbox) bool {
 			return false
 		}
 	}
-	// A sandbox on the host's network may have no other file there.
+	// A sandbox without namespaces of its own has no pins, so check one of its files too.
 	_, err := os.Stat(filepath.Join(r.dirs.files, s.rec.ID, "resolv.conf"))
 	return err == nil
 }
@@ -95,26 +95,26 @@ func (r *Runtime) usable(s *sandbox) bool {
 		return ready
 	}
 	r.log.Error("a sandbox has lost files in the run directory: its pod is started again", "sandbox", s.rec.ID)
-	r.damage(s)
+	r.markDamaged(s)
 	return false
 }
 
-// damage makes a sandbox permanently not ready. The agent then stops its pod, with retries, and
-// starts it again.
-func (r *Runtime) damage(s *sandbox) {
+// markDamaged marks a sandbox as permanently not ready. The agent then stops its pod, with retries, and
+// starts the pod again.
+func (r *Runtime) markDamaged(s *sandbox) {
 	if s == nil {
 		return
 	}
 	r.mu.Lock()
-	was := s.ready
+	wasReady := s.ready
 	s.ready, s.damaged = false, true
 	r.mu.Unlock()
-	if was {
+	if wasReady {
 		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 }
 
-// errLost is the error of a command in a running container whose files are lost.
+// errLost is the error of exec in a running container whose files are lost.
 var errLost = errors.New("its files in islet's run directory were removed while it ran, so no command can be started in it: " +
 	"restart its pod")
 
@@ -133,7 +133,7 @@ func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 			s := r.sandboxes[c.rec.Sandbox]
 			r.mu.Unlock()
 			r.log.Error("no command can be started in a container any more: its pod is started again", "container", c.rec.ID, "error", err)
-			r.damage(s)
+			r.markDamaged(s)
 		}
 	}
 	if err != nil {
@@ -142,7 +142,7 @@ func (r *Runtime) commandDir(c *container, o cri.ExecOptions) (string, error) {
 	return dir, nil
 }
 
-// checkFiles returns an error unless the container's files are in the run directory.
+// checkFiles returns an error if the container's files are missing in the run directory.
 func (r *Runtime) checkFiles(c *container) error {
 	if _, err := os.Lstat(r.bundle(c.rec.ID)); err != nil {
 		return err
@@ -160,14 +160,14 @@ func (r *Runtime) lostFiles(c *container) bool {
 	r.ops.Lock(c.rec.ID)
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
-	pid, there := c.pid, r.containers[c.rec.ID] == c
+	pid, exists := c.pid, r.containers[c.rec.ID] == c
 	r.mu.Unlock()
-	return there && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.checkFiles(c), os.ErrNotExist)
+	return exists && pid > 0 && unix.Kill(pid, 0) == nil && errors.Is(r.checkFiles(c), os.ErrNotExist)
 }
 
 // killRemaining kills the processes of a container, or of a sandbox's init, through its cgroup. It
-// needs neither a shim nor an OCI runtime. found reports whether there were any. If it returns no
-// error, no process is left.
+// needs neither a shim nor an OCI runtime. found reports whether there were any processes. After a
+// nil error, no process is left.
 func (r *Runtime) killRemaining(ctx context.Context, s *sandbox, id string) (found bool, err error) {
 	if s == nil {
 		return false, nil
@@ -178,9 +178,10 @@ func (r *Runtime) killRemaining(ctx context.Context, s *sandbox, id string) (fou
 	return found, nil
 }
 
-// endUnheld ends a container that no shim reported at the start of this process. A container that
-// was only created is not ended. If it has processes, its start was not recorded, and it is ended.
-func (r *Runtime) endUnheld(ctx context.Context, c *container) {
+// endUnreported handles a container that no shim reported at the start of this process. It ends the
+// container if its record says that it runs. A container that was only created is kept, unless it
+// has processes, because then its start was not recorded.
+func (r *Runtime) endUnreported(ctx context.Context, c *container) {
 	if c.state() == api.ContainerState_CONTAINER_RUNNING {
 		r.endWithLostShim(c)
 		return
@@ -194,7 +195,7 @@ func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 	switch {
 	case err != nil:
 		r.log.Error("a container without a shim could not be killed", "container", c.rec.ID, "error", err)
-		r.damage(s)
+		r.markDamaged(s)
 	case found:
 		exit, reason, message := r.endWithoutShim(c, true, true)
 		exit.StartedAt = exit.FinishedAt
@@ -203,9 +204,9 @@ func (r *Runtime) endUnheld(ctx context.Context, c *container) {
 }
 
 // endInits kills the init processes of sandboxes that no shim reported.
-func (r *Runtime) endInits(ctx context.Context, held map[string]adoptedContainer) {
+func (r *Runtime) endInits(ctx context.Context, adopted map[string]adoptedContainer) {
 	for id, s := range r.sandboxes {
-		if _, ok := held[id]; ok || !s.hasInit() {
+		if _, ok := adopted[id]; ok || !s.hasInit() {
 			continue
 		}
 		if s.tasks != nil && s.tasks.Connected() {
@@ -213,7 +214,7 @@ func (r *Runtime) endInits(ctx context.Context, held map[string]adoptedContainer
 		}
 		if _, err := r.killRemaining(ctx, s, id); err != nil {
 			r.log.Error("the init process of a sandbox without a shim could not be killed", "sandbox", id, "error", err)
-			r.damage(s)
+			r.markDamaged(s)
 		}
 	}
 }

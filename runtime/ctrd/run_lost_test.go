@@ -14,7 +14,7 @@ import (
 
 // TestExecLost: the files that the OCI runtime needs to start a command are removed while a
 // container runs. A user's exec gets an error with advice, and the container keeps running. A probe
-// would fail forever, so its pod becomes not ready and is started again.
+// would fail forever, so it makes its pod not ready, and the pod is started again.
 func TestExecLost(t *testing.T) {
 	n := newNode(t, 16)
 	defer func() {
@@ -43,20 +43,21 @@ func TestExecLost(t *testing.T) {
 				t.Errorf("a command: %v", err)
 			}
 			if !ready() || n.status(t, id).State != api.ContainerState_CONTAINER_RUNNING {
-				t.Error("a command that fails ends the pod")
+				t.Error("a failed command ended the pod")
 			}
 			if _, err := n.ExecSync(t.Context(), &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "true"}, Timeout: 60}); !lost(err) {
 				t.Errorf("a probe: %v", err)
 			}
 			if ready() {
-				t.Error("the pod stays ready, and nobody starts it again")
+				t.Error("the pod is still ready, so it is not started again")
 			}
 		})
 	}
 }
 
-// TestShimWithoutSocket: nobody can connect to a shim whose socket was removed while no agent was
-// running. The next agent kills it with its containers, and no process is left.
+// TestShimWithoutSocket: the socket of a shim was removed while no agent was running, so no agent
+// can connect to the shim. The next agent kills the shim with its containers, and no process is
+// left.
 func TestShimWithoutSocket(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 0, "wait")
@@ -74,7 +75,7 @@ func TestShimWithoutSocket(t *testing.T) {
 	}
 	before := shims()
 	if len(before) != 1 {
-		t.Fatalf("the shims %v run", before)
+		t.Fatalf("the running shims are %v", before)
 	}
 	n.stop(t)
 	sockets, err := filepath.Glob(filepath.Join(n.run, "s", "*"))

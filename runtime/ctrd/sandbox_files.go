@@ -29,8 +29,8 @@ func filesLimit(s *sandbox) string {
 
 // makeSandboxFiles creates the files that the containers of a sandbox share: /etc/hostname,
 // /etc/resolv.conf, /dev/shm, and /etc/hosts for containers whose configuration does not mount one.
-// Containers can write to all of these files. So the files are in a file system of the sandbox with
-// limited size, and not in that of the run directory:
+// Containers can write to all of these files. So the files are in a tmpfs of limited size for each
+// sandbox, and not in the file system of the run directory:
 //
 //	/run/islet/sandboxes/ID        tmpfs, 64 MiB
 //	├── hostname resolv.conf hosts
@@ -74,8 +74,8 @@ func (r *Runtime) makeSandboxFiles(s *sandbox) error {
 	return errors.Join(os.Chmod(shm, shmMode), s.chown(shm)) // the mode must not depend on the umask
 }
 
-// resolvConf returns the content of a pod's resolv.conf. Without a configuration it is the content
-// of the host's.
+// resolvConf returns the content of a pod's resolv.conf. If d is nil, it returns the content of the
+// host's file.
 func resolvConf(d *api.DNSConfig) ([]byte, error) {
 	if d == nil {
 		b, err := os.ReadFile("/etc/resolv.conf")

@@ -13,7 +13,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sizeOf returns the bytes of a directory's own file system.
+// sizeOf returns the bytes below a directory that are on the same file system as the directory.
 func sizeOf(t testing.TB, dir string) (bytes int64) {
 	t.Helper()
 	top, err := os.Stat(dir)
@@ -42,16 +42,16 @@ func sizeOf(t testing.TB, dir string) (bytes int64) {
 	return bytes
 }
 
-// A pod's writes to its files and to /dev/shm are limited, and use no space of the host's run
-// directory.
+// TestSandboxFilesHaveALimit: a pod's writes to its files and to /dev/shm are limited, and use no
+// space of the host's run directory.
 func TestSandboxFilesHaveALimit(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := context.Background()
 	for i, c := range []struct {
 		name string
 		ipc  api.NamespaceMode
-		room string // of /dev/shm
-		most int64  // MiB
+		room string // size and mode of /dev/shm
+		most int64  // limit in MiB
 	}{{"own shm", api.NamespaceMode_POD, "64 dtrwxrwxrwx", 64}, {"the host's shm", api.NamespaceMode_NODE, "", 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := n.podConfig(i)
@@ -74,7 +74,7 @@ func TestSandboxFilesHaveALimit(t *testing.T) {
 					t.Errorf("/dev/shm is %q, want %q", got, c.room)
 				}
 				if got := exec("ls", "/dev/shm"); got != "" {
-					t.Errorf("there is something in /dev/shm: %s", got)
+					t.Errorf("/dev/shm is not empty: %s", got)
 				}
 				other := containerConfig("other", "write", "/dev/shm/x", "text", "read", "/dev/shm/x", "wait")
 				other.Linux.SecurityContext.RunAsUser = &api.Int64Value{Value: 1234}
@@ -115,8 +115,8 @@ func (n *node) startIn(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr 
 	return c.ContainerId
 }
 
-// A sandbox of an earlier version, whose files were in the run directory itself, is adopted, starts
-// containers, and is removed completely.
+// TestSandboxFilesOfAnEarlierIslet: an earlier version kept the files of a sandbox in the run
+// directory itself. Such a sandbox is adopted, starts containers, and is removed completely.
 func TestSandboxFilesOfAnEarlierIslet(t *testing.T) {
 	n := newNode(t, 16)
 	pod, _ := n.runPod(t, 1, "wait")

@@ -129,13 +129,13 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 // handleInitEnd makes a sandbox not ready when the init of its PID namespace has ended.
 func (r *Runtime) handleInitEnd(s *sandbox) {
 	r.mu.Lock()
-	was := s.ready && s.pid > 0
+	wasReady := s.ready && s.pid > 0
 	s.initEnded = true
-	if was {
+	if wasReady {
 		s.ready, s.pid = false, 0
 	}
 	r.mu.Unlock()
-	if was {
+	if wasReady {
 		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 }

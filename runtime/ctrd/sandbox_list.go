@@ -9,13 +9,13 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ListPodSandbox lists the sandboxes that match a filter. The newest comes first.
+// ListPodSandbox lists the sandboxes that match a filter, the newest first.
 func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
 	f := req.GetFilter()
 	out := &api.ListPodSandboxResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	want := wholeID(r.sandboxes, f.GetId())
+	want := expandID(r.sandboxes, f.GetId())
 	for id, s := range r.podSandboxes.candidates(r.sandboxes, f.GetLabelSelector()) {
 		if !idMatches(id, want) || f.GetState() != nil && f.GetState().GetState() != s.state() ||
 			!matches(s.config.GetLabels(), f.GetLabelSelector()) {

@@ -10,8 +10,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RemovePodSandbox stops a sandbox and removes it with its containers. A missing sandbox is no
-// error.
+// RemovePodSandbox stops a sandbox and removes it with its containers. It returns no error if the
+// sandbox does not exist.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {

@@ -76,8 +76,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// runSandbox starts s and adds it to r.sandboxes. If it fails, it has removed everything that it
-// created.
+// runSandbox starts s and adds it to r.sandboxes. On failure it removes everything that it created.
 func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 	s.rec.Shim, s.rec.Level = r.shims.join(s.rec.ID, s.tasks != nil), r.selinux.Level()
 	defer func() {
@@ -126,15 +125,15 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 func (r *Runtime) sandboxPath(id string) string { return filepath.Join(r.dirs.sandboxes, id+".json") }
 
 // namespaceConfig returns the configuration of the namespaces of a sandbox. A pod on the host's
-// network also has the host's name.
+// network also uses the host's UTS namespace.
 func namespaceConfig(s *sandbox) namespace.Config {
 	c := namespace.Config{
 		Net: !s.hostNetwork(), IPC: !s.hostIPC(), UTS: !s.hostNetwork(), Users: s.users(),
 		Hostname: s.config.GetHostname(), Sysctls: map[string]string{},
 	}
 	if c.Net {
-		// containerd does the same: in a network of its own, every user of a pod may use ping and
-		// bind any port.
+		// As in containerd, every user of a pod may use ping and bind any port, because the pod has its
+		// own network namespace.
 		c.Sysctls["net.ipv4.ip_unprivileged_port_start"] = "0"
 		c.Sysctls["net.ipv4.ping_group_range"] = "0 2147483647"
 	}

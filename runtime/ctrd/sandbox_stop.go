@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// StopPodSandbox kills the containers of a sandbox and removes its network and namespaces. A
-// sandbox that is missing or already stopped is no error.
+// StopPodSandbox kills the containers of a sandbox and removes its network and namespaces. It
+// returns no error if the sandbox does not exist or is already stopped.
 func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
 	s, err := r.sandbox(req.GetPodSandboxId())
 	if err != nil {
@@ -30,11 +30,11 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxReq
 	return &api.StopPodSandboxResponse{}, nil
 }
 
-// stopSandbox stops a sandbox. The caller holds the sandbox's lock. It records the stop first, so
-// that a later process does not take over a sandbox that is partly removed.
+// stopSandbox stops a sandbox. It records the stop first, so that a later process does not take
+// over a partly removed sandbox. The caller holds the sandbox's lock.
 func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	r.mu.Lock()
-	was, recorded := s.ready, s.rec.Stopped
+	wasReady, recorded := s.ready, s.rec.Stopped
 	s.ready, s.rec.Stopped = false, true
 	r.mu.Unlock()
 	if !recorded {
@@ -50,7 +50,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	if err := r.tearDown(ctx, s); err != nil {
 		return fmt.Errorf("stop sandbox %s: %w", s.rec.ID, err)
 	}
-	if was {
+	if wasReady {
 		r.notify(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	return nil

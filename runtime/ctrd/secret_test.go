@@ -14,8 +14,9 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// Values of Secrets in a container's environment or command are never in a file on disk, neither
-// while it runs nor after a power cut. They are removed from records of an older version.
+// TestNoSecretOnDisk: values of Secrets in a container's environment or command are never in a file
+// on disk, neither while the container runs nor after a power cut. They are removed from records of
+// an older version.
 func TestNoSecretOnDisk(t *testing.T) {
 	const value = "s3cr3t-in-the-environment"
 	n := newNode(t, 16)
@@ -42,7 +43,7 @@ func TestNoSecretOnDisk(t *testing.T) {
 	}
 	expectNowhere(t, n.dir, value)
 
-	// As an earlier version has left it.
+	// Write the record as an earlier version did.
 	n.stop(t)
 	record := filepath.Join(n.dir, "state", "containers", c.ContainerId, "record.json")
 	b, err := os.ReadFile(record)
@@ -66,7 +67,7 @@ func TestNoSecretOnDisk(t *testing.T) {
 	n.start(t)
 	st, err := n.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: c.ContainerId})
 	if err != nil || st.Status.State != api.ContainerState_CONTAINER_RUNNING || st.Status.Labels["kept"] != "yes" {
-		t.Errorf("taken over: %v, %v", st, err)
+		t.Errorf("after the restart: %v, %v", st, err)
 	}
 	expectNowhere(t, n.dir, value)
 	n.stop(t)
@@ -75,7 +76,7 @@ func TestNoSecretOnDisk(t *testing.T) {
 	n.start(t)
 }
 
-// expectNowhere searches all files below dir for a text, or protobuf in base64 that contains it.
+// expectNowhere fails if a file below dir contains text, also inside a base64 configuration.
 func expectNowhere(t *testing.T, dir, text string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -84,7 +85,7 @@ func expectNowhere(t *testing.T, dir, text string) {
 		}
 		b, err := os.ReadFile(path)
 		if bytes.Contains(b, []byte(text)) || decodes(b, text) {
-			t.Errorf("%s holds the secret", path)
+			t.Errorf("%s contains the secret", path)
 		}
 		return err
 	})
@@ -93,7 +94,7 @@ func expectNowhere(t *testing.T, dir, text string) {
 	}
 }
 
-// decodes reports whether a record has a configuration with that text.
+// decodes reports whether a record has a configuration that contains text.
 func decodes(b []byte, text string) bool {
 	for line := range bytes.Lines(b) {
 		var rec struct{ Config []byte }

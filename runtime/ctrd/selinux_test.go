@@ -8,7 +8,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A container that requests labels is not created if they cannot be enforced.
+// TestLabelsRefused: a container that requests SELinux labels is not created if they cannot be
+// enforced.
 func TestLabelsRefused(t *testing.T) {
 	if selinux.GetEnabled() {
 		t.Skip("this machine has SELinux")

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim"
 )
 
-// TestCutShimLog: the log of an earlier version's shim, which does not bound it, is truncated when
-// it has become large.
+// TestCutShimLog: a shim of an earlier version does not limit its log. The log is truncated when it
+// has become too large.
 func TestCutShimLog(t *testing.T) {
 	s := newShims(&Runtime{log: slog.New(slog.DiscardHandler), dirs: dirs{sockets: t.TempDir()}})
 	for size, want := range map[int64]int64{maxShimLog: maxShimLog, maxShimLog + 1: 0} {
@@ -18,9 +18,9 @@ func TestCutShimLog(t *testing.T) {
 		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.cutLog(&group{name: "1"}, &shim.Client{}) // a former client, so it runs only once
+		s.cutLog(&group{name: "1"}, &shim.Client{}) // not the group's client, so it is not repeated
 		if st, err := os.Stat(path); err != nil || st.Size() != want {
-			t.Errorf("of %d bytes: %v, %v; want %d", size, st.Size(), err, want)
+			t.Errorf("a log of %d bytes has %v, %v; want %d", size, st.Size(), err, want)
 		}
 	}
 }

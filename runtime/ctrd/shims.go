@@ -15,7 +15,7 @@ import (
 )
 
 // shims are the shim processes and their sandboxes. A sandbox keeps its shim until it is removed.
-// The process is started for the first container, and again after it has died. A shim without
+// The shim process is started for the first container, and again after it has died. A shim without
 // sandboxes is shut down.
 type shims struct {
 	r *Runtime
@@ -31,9 +31,9 @@ type group struct {
 	name   string
 	pods   map[string]bool // guarded by shims.mu, as is client
 	client *shim.Client    // nil if it is not connected
-	// apart reports whether the shim is in another mount namespace than this process. New sandboxes
+	// otherMounts reports whether the shim is in another mount namespace than this process. New sandboxes
 	// do not join such a shim. shims.mu guards it.
-	apart bool
+	otherMounts bool
 
 	mu sync.Mutex
 }
@@ -44,20 +44,21 @@ func newShims(r *Runtime) *shims {
 
 func (s *shims) socket(name string) string { return filepath.Join(s.r.dirs.sockets, name) }
 
-// join assigns a sandbox to a shim that has room, unless it already has a shim. It returns the
-// shim's name. Shims that only serve streams for containerd shims have names of their own.
+// join returns the name of a sandbox's shim. If the sandbox has none yet, join assigns it to a shim
+// that has room. If streams is set, a containerd shim runs the containers and the shim only serves
+// their streams. Such shims are separate: their names begin with "t".
 func (s *shims) join(sandbox string, streams bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if name, ok := s.groupOf[sandbox]; ok {
 		return name
 	}
-	for i := 1; ; i++ { // the lowest numbers first, so that a few shims are full instead of many half empty
+	for i := 1; ; i++ { // prefer low numbers, so that a few shims are full instead of many half empty
 		name := strconv.Itoa(i)
 		if streams {
 			name = "t" + name
 		}
-		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) && !g.apart {
+		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) && !g.otherMounts {
 			s.put(sandbox, name)
 			return name
 		}
@@ -110,7 +111,7 @@ func (s *shims) end(name string, client *shim.Client) {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
 		if err := client.Shutdown(ctx); err != nil {
-			// Its pods have ended, and the process could not be found again without its socket.
+			// Its pods have ended. Without its socket, which is removed below, the process could not be found again.
 			s.r.log.Warn("an unused shim did not shut down and is killed", "shim", name, "error", err)
 			client.Abandon()
 		} else {
@@ -151,7 +152,7 @@ func (s *shims) client(ctx context.Context, name string) (*shim.Client, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	g.apart = false
+	g.otherMounts = false
 	s.mu.Unlock()
 	return s.connect(ctx, g)
 }

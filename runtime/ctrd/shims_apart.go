@@ -6,13 +6,13 @@ import (
 	"strconv"
 )
 
-// inOtherMounts reports whether no thread of a process is in the mount namespace of this process.
-// At least one thread of a shim is in the mount namespace of the agent that started it; see
-// server.Host. An agent in another mount namespace mounts pinned namespaces and bundles that such a
-// shim does not see, so setns fails with EINVAL. The result is false if the process is unknown or
-// cannot be inspected.
+// inOtherMounts reports whether a shim runs in another mount namespace than this process. At least
+// one thread of a shim is in the mount namespace of the agent that started it; see server.Host. A
+// shim in another mount namespace does not see the pinned namespaces and bundles that this process
+// mounts, so setns would fail with EINVAL. The result is false if the process is unknown or cannot
+// be inspected.
 func inOtherMounts(pid int) bool {
-	own, err := os.Readlink("/proc/self/ns/mnt")
+	self, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil || pid <= 0 {
 		return false
 	}
@@ -20,15 +20,15 @@ func inOtherMounts(pid int) bool {
 	if err != nil {
 		return false
 	}
-	others := 0
+	different := 0
 	for _, thread := range threads {
 		switch ns, err := os.Readlink(thread); {
 		case err != nil: // the thread has ended
-		case ns == own:
+		case ns == self:
 			return false
 		default:
-			others++
+			different++
 		}
 	}
-	return others > 0
+	return different > 0
 }

@@ -7,27 +7,27 @@ import (
 	"testing"
 )
 
-// TestInOtherMounts: a process in a mount namespace of its own is told from one that shares this
-// process's.
+// TestInOtherMounts: inOtherMounts distinguishes a process in its own mount namespace from one in
+// the mount namespace of this process.
 func TestInOtherMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	for _, apart := range []bool{false, true} {
+	for _, ownMounts := range []bool{false, true} {
 		cmd := exec.Command("cat") // until its input ends
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		cmd.SysProcAttr = (&syscall.SysProcAttr{})
-		if apart {
+		if ownMounts {
 			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
 		}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if got := inOtherMounts(cmd.Process.Pid); got != apart {
-			t.Errorf("in a mount namespace of its own: %v, found %v", apart, got)
+		if got := inOtherMounts(cmd.Process.Pid); got != ownMounts {
+			t.Errorf("own mount namespace: %v, got %v", ownMounts, got)
 		}
 		in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -35,17 +35,18 @@ func TestInOtherMounts(t *testing.T) {
 		}
 	}
 	if inOtherMounts(0) || inOtherMounts(-1) {
-		t.Error("a process that is not known is in another mount namespace")
+		t.Error("an unknown process is reported to be in another mount namespace")
 	}
 }
 
-// TestJoinApart: a sandbox joins no shim with another mount namespace; one that is in it stays.
+// TestJoinApart: a new sandbox does not join a shim in another mount namespace. A sandbox that
+// already has such a shim keeps it.
 func TestJoinApart(t *testing.T) {
 	s := newShims(&Runtime{c: Config{ShimPods: 4}})
 	if name := s.join("old", false); name != "1" {
 		t.Fatal(name)
 	}
-	s.groups["1"].apart = true
+	s.groups["1"].otherMounts = true
 	for sandbox, want := range map[string]string{"new": "2", "newer": "2", "old": "1"} {
 		if name := s.join(sandbox, false); name != want {
 			t.Errorf("%s is in shim %s, want %s", sandbox, name, want)

@@ -63,11 +63,11 @@ func (r *Runtime) endShimsWithoutSocket() {
 // shim.Start). It returns "" if the process is not a shim. Processes of pods are in other PID
 // namespaces, unless a pod shares the host's.
 func shimName(proc string) string {
-	own, err := os.Readlink("/proc/self/ns/pid")
+	self, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
 		return ""
 	}
-	if its, err := os.Readlink(filepath.Join(proc, "ns/pid")); err != nil || its != own {
+	if other, err := os.Readlink(filepath.Join(proc, "ns/pid")); err != nil || other != self {
 		return ""
 	}
 	f, err := os.Open(filepath.Join(proc, "cmdline"))
@@ -96,16 +96,16 @@ func listensAt(proc string, lost map[string]string, name string) bool {
 	})
 }
 
-// seesOwnState reports whether a process sees this node's state directory at its path. If several
-// nodes run in containers on the host's network, a shim of another node may have a socket of the
-// same name.
+// seesOwnState reports whether a process sees this node's state directory at the same path. If
+// several nodes run in containers on the host's network, a shim of another node may have a socket
+// of the same name.
 func (r *Runtime) seesOwnState(proc string) bool {
-	own, err := os.Stat(r.dirs.containers)
+	self, err := os.Stat(r.dirs.containers)
 	if err != nil {
 		return false
 	}
-	its, err := os.Stat(filepath.Join(proc, "root") + r.dirs.containers)
-	return err == nil && os.SameFile(own, its)
+	other, err := os.Stat(filepath.Join(proc, "root") + r.dirs.containers)
+	return err == nil && os.SameFile(self, other)
 }
 
 // listeners returns the listening sockets in a directory, as names by inode. It skips other

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stranger starts a process with a listening socket, and returns it with the socket's inode.
+// stranger starts a process that inherits a listening socket. It returns the process and the
+// socket's inode.
 func stranger(t *testing.T, network, address string, args ...string) (*exec.Cmd, uint64) {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -48,8 +49,8 @@ func stranger(t *testing.T, network, address string, args ...string) (*exec.Cmd,
 }
 
 // TestForgedSocketTable: a pod on the host's network binds a socket whose name looks like further
-// lines of the kernel's socket table, in which a process of the host has a shim's socket. That
-// process is not killed. One that was started as that shim is.
+// lines of the kernel's socket table. These lines claim that a process of the host has a shim's
+// socket. That process is not killed. A process that was started as that shim is killed.
 func TestForgedSocketTable(t *testing.T) {
 	short, err := os.MkdirTemp("/tmp", "f") // a socket's name has at most 108 bytes
 	if err != nil {

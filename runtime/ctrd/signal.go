@@ -9,8 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// stopSignal returns the stop signal of the configuration. Without one it returns that of the
-// image, or SIGTERM. The caller holds Runtime.mu.
+// stopSignal returns the stop signal of the container's configuration. If it has none, stopSignal
+// returns the stop signal of the image, or SIGTERM. The caller holds Runtime.mu.
 func stopSignal(c *container) unix.Signal {
 	if s := c.config.GetStopSignal(); s != api.Signal_SIGNAL_RUNTIME_DEFAULT {
 		if sig, ok := parseSignal(strings.TrimPrefix(s.String(), "SIGNAL_")); ok {
@@ -23,7 +23,8 @@ func stopSignal(c *container) unix.Signal {
 	return unix.SIGTERM
 }
 
-// criSignal returns the signal's constant of the CRI.
+// criSignal converts a signal to the CRI's enum. The result is 0 if the CRI does not define the
+// signal.
 func criSignal(sig unix.Signal) api.Signal {
 	name := unix.SignalName(sig)
 	switch {

@@ -44,9 +44,9 @@ func (r *Runtime) ListContainerStats(ctx context.Context, req *api.ListContainer
 func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.ContainerStats, error) {
 	var running, byShim []*container
 	r.mu.Lock()
-	f = r.wholeIDs(f)
+	f = r.expandIDs(f)
 	for _, c := range r.containers {
-		if c.pid <= 0 || !c.passes(f) {
+		if c.pid <= 0 || !c.matchesFilter(f) {
 			continue
 		}
 		if s := r.sandboxes[c.rec.Sandbox]; s != nil && s.tasks != nil {
@@ -79,8 +79,8 @@ func (r *Runtime) statsOf(ctx context.Context, f *api.ContainerFilter) ([]*api.C
 	return out, nil
 }
 
-// logOmitted logs that a container is omitted from a list. It returns err if the caller has stopped
-// waiting.
+// logOmitted logs that a container is omitted from a list. If ctx has ended, it returns err
+// instead.
 func (r *Runtime) logOmitted(ctx context.Context, c *container, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -103,7 +103,7 @@ func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.Contai
 		Id: c.rec.ID, Metadata: cfg.GetMetadata(), Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(),
 	}}
 	if running && s != nil {
-		f, err := r.figures(ctx, s, c)
+		f, err := r.readFigures(ctx, s, c)
 		if err != nil {
 			return nil, fmt.Errorf("statistics of container %s: %w", c.rec.ID, err)
 		}
@@ -118,15 +118,15 @@ func (r *Runtime) containerStats(ctx context.Context, c *container) (*api.Contai
 // virtual machine, which a pod can block.
 const statsTimeout = 2 * time.Second
 
-// figures reads the resource usage of a container from its cgroup, or from its containerd shim.
-func (r *Runtime) figures(ctx context.Context, s *sandbox, c *container) (cgroup.Figures, error) {
+// readFigures reads the resource usage of a container from its cgroup, or from its containerd shim.
+func (r *Runtime) readFigures(ctx context.Context, s *sandbox, c *container) (cgroup.Figures, error) {
 	if s.tasks == nil {
 		return r.cgroups.Read(r.cgroupDir(s, c.rec.ID))
 	}
-	asked, cancel := context.WithTimeout(ctx, statsTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
-	f, err := s.tasks.Stats(asked, c.rec.ID)
-	if err != nil && asked.Err() != nil && ctx.Err() == nil {
+	f, err := s.tasks.Stats(callCtx, c.rec.ID)
+	if err != nil && callCtx.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("its shim did not respond within %s: %w", statsTimeout, err)
 	}
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {

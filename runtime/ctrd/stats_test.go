@@ -14,7 +14,7 @@ import (
 // TestPodNetworkFigures: a pod's figures include those of its network, without loopback.
 func TestPodNetworkFigures(t *testing.T) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		t.Skip("no interface can be made")
+		t.Skip("no network interface can be created")
 	}
 	n := newNode(t, 16)
 	cfg := &api.PodSandboxConfig{
@@ -35,7 +35,7 @@ func TestPodNetworkFigures(t *testing.T) {
 		return st.Stats.Linux.Network
 	}
 	if got := network(); got != nil {
-		t.Errorf("nothing runs in it: %v", got)
+		t.Errorf("a sandbox without a process: %v", got)
 	}
 	c, err := n.CreateContainer(t.Context(), &api.CreateContainerRequest{PodSandboxId: pod.PodSandboxId, SandboxConfig: cfg, Config: &api.ContainerConfig{
 		Metadata: &api.ContainerMetadata{Name: "main"}, Image: &api.ImageSpec{Image: crisuite.ImageRef}, Args: []string{"wait"}, LogPath: "0.log",

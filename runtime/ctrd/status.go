@@ -60,8 +60,8 @@ func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*ap
 // UpdateRuntimeConfig validates the pod address ranges and ignores them, because the network reads
 // them from the Node or the configuration. A containerd without a CNI template does the same.
 func (r *Runtime) UpdateRuntimeConfig(_ context.Context, req *api.UpdateRuntimeConfigRequest) (*api.UpdateRuntimeConfigResponse, error) {
-	if all := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr(); all != "" {
-		for cidr := range strings.SplitSeq(all, ",") {
+	if ranges := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr(); ranges != "" {
+		for cidr := range strings.SplitSeq(ranges, ",") {
 			if _, err := netip.ParsePrefix(strings.TrimSpace(cidr)); err != nil {
 				return nil, fmt.Errorf("pod CIDR %q: %w: %w", cidr, err, errdefs.ErrInvalidArgument)
 			}

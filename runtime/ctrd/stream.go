@@ -23,7 +23,7 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	if len(o.Command) > 0 {
 		return r.exec(ctx, id, o)
 	}
-	c, client, err := r.running(ctx, id)
+	c, client, err := r.runningContainer(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -44,20 +44,20 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 	return err
 }
 
-// awaitEndTimeout is how long to wait for the end of a container after the end of its output.
+// awaitEndTimeout limits the wait for the end of a container after the end of its output.
 const awaitEndTimeout = 10 * time.Second
 
 // awaitEnd returns the result of an attachment to an older shim, which does not report why the
-// attachment ended. It is a success if the container has ended too.
+// attachment ended. The result is nil if the container ends within awaitEndTimeout.
 func (c *container) awaitEnd(ctx context.Context) error {
-	late := time.NewTimer(awaitEndTimeout)
-	defer late.Stop()
+	timeout := time.NewTimer(awaitEndTimeout)
+	defer timeout.Stop()
 	select {
 	case <-c.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-late.C:
+	case <-timeout.C:
 		return fmt.Errorf("attach to container %s: output is missing: %w", c.rec.ID, shim.ErrNoReason)
 	}
 }
@@ -97,7 +97,7 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	r.mu.Lock()
 	ready := s.ready
 	r.mu.Unlock()
-	if !ready { // its namespace does not exist, or the port of the host's network may belong to another program
+	if !ready { // its network namespace does not exist; on the host's network, the port may belong to another program
 		return fmt.Errorf("forward to port %d of sandbox %s: it is not ready: %w", port, s.rec.ID, errdefs.ErrFailedPrecondition)
 	}
 	conn, err := r.dial(ctx, s, port)
@@ -128,8 +128,9 @@ func (r *Runtime) Forward(ctx context.Context, id string, port int32, stream io.
 	return ctx.Err()
 }
 
-// A clientStream is the stream of a client. Until this side closes a SPDY stream, it reports whether
-// the client has reset it, but it still accepts writes, whose data is lost.
+// A clientStream is the stream of a client. A SPDY stream still accepts writes after the client has
+// reset it, and their data is lost. Until this side closes the stream, the stream reports the
+// reset.
 type clientStream struct {
 	io.ReadWriteCloser
 	closed atomic.Bool

@@ -23,7 +23,8 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }
 
-// short returns the names of the tests that a subject runs without ISLET_TEST_LONG. TestContract always runs all tests.
+// short returns the names of the tests that a subject runs without ISLET_TEST_LONG. TestContract
+// runs all tests in any case.
 func short(names ...string) []string {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return nil

@@ -76,7 +76,7 @@ func (n *node) sandboxState(t testing.TB, id string) api.PodSandboxState {
 	return r.Status.State
 }
 
-// eventually waits for a condition that has no event.
+// eventually waits for a condition for which there is no event to wait for.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
@@ -90,14 +90,14 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Fatalf("waited in vain: %s", what)
 }
 
-// shimProcess finds a shim by its arguments.
+// shimProcess finds a shim by its arguments and returns its PID, or 0.
 func shimProcess(t testing.TB, program, name string) int {
 	t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[int]int{} // PID of its parent by PID
+	found := map[int]int{} // parent's PID by PID
 	for _, p := range procs {
 		b, _ := os.ReadFile(p)
 		if !strings.HasPrefix(string(b), program+"\x00serve\x00"+name+"\x00") {
@@ -110,14 +110,15 @@ func shimProcess(t testing.TB, program, name string) int {
 		}
 	}
 	for pid, parent := range found {
-		if _, child := found[parent]; !child { // a process that the shim starts has its command line for a moment
+		if _, child := found[parent]; !child { // a child of the shim has the shim's command line until its exec
 			return pid
 		}
 	}
 	return 0
 }
 
-// A restart of the agent does not affect running containers, and it finds out what has ended.
+// TestAgentRestart: a restart of the agent does not affect running containers. The next agent
+// reports the containers that have ended meanwhile.
 func TestAgentRestart(t *testing.T) {
 	n := newNode(t, 4)
 	const pods = 6
@@ -144,17 +145,17 @@ func TestAgentRestart(t *testing.T) {
 	end(5)
 	began := time.Now()
 	n.start(t)
-	t.Logf("taken over in %s, with opening the storage", time.Since(began))
+	t.Logf("adopted in %s, including the time to open the storage", time.Since(began))
 	for i, id := range ids {
 		if i == 1 || i == 5 {
-			eventually(t, "the exit is known", func() bool { return n.status(t, id).State == api.ContainerState_CONTAINER_EXITED })
+			eventually(t, "the exit is recorded", func() bool { return n.status(t, id).State == api.ContainerState_CONTAINER_EXITED })
 			if st := n.status(t, id); st.ExitCode != int32(40+i) || st.StartedAt == 0 || st.FinishedAt < st.StartedAt {
-				t.Errorf("ended meanwhile: %v", st)
+				t.Errorf("a container that ended meanwhile: %v", st)
 			}
 			continue
 		}
 		if st := n.status(t, id); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, id) != pids[i] {
-			t.Errorf("not taken over: %v", st)
+			t.Errorf("a running container was not adopted: %v", st)
 		}
 	}
 	// Adopted containers can be stopped, and their logs have no gap.
@@ -170,7 +171,7 @@ func TestAgentRestart(t *testing.T) {
 	}
 }
 
-// A stop signal is sent once, even if the agent restarts.
+// TestSignalOnce: a stop signal is sent only once, even if the agent restarts.
 func TestSignalOnce(t *testing.T) {
 	n := newNode(t, 1)
 	_, id := n.runPod(t, 0, "once")
@@ -185,10 +186,10 @@ func TestSignalOnce(t *testing.T) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600}) // the caller gives up
+		n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600}) // until the caller stops waiting
 	}()
 	logged("signal terminated")
-	eventually(t, "it is recorded", func() bool {
+	eventually(t, "the signal is recorded", func() bool {
 		b, _ := os.ReadFile(filepath.Join(n.dir, "state", "containers", id, "record.json"))
 		return strings.Contains(string(b), "signaled")
 	})
@@ -218,7 +219,8 @@ func (n *node) pid(t testing.TB, id string) int {
 	return info.Pid
 }
 
-// The death of a shim ends its containers and no others; its pods continue with a new shim.
+// TestShimDeath: if a shim dies, its containers end and others continue. The pods of the dead shim
+// get a new shim.
 func TestShimDeath(t *testing.T) {
 	n := newNode(t, 2)
 	ids := map[int]string{}
@@ -235,7 +237,7 @@ func TestShimDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		eventually(t, "the container is known to have ended",
+		eventually(t, "the end of the container is recorded",
 			func() bool { return n.status(t, ids[i]).State == api.ContainerState_CONTAINER_EXITED })
 		if st := n.status(t, ids[i]); st.ExitCode != 137 || st.Reason != "ShimLost" {
 			t.Errorf("container of the dead shim: %v", st)
@@ -261,7 +263,7 @@ func TestShimDeath(t *testing.T) {
 	}
 }
 
-// The agent and a shim die together.
+// TestShimAndAgentDeath: a shim dies while no agent is running.
 func TestShimAndAgentDeath(t *testing.T) {
 	n := newNode(t, 2)
 	_, running := n.runPod(t, 0, "ignore")
@@ -275,16 +277,16 @@ func TestShimAndAgentDeath(t *testing.T) {
 	eventually(t, "the shim is gone", func() bool { return shimProcess(t, n.shim, "1") == 0 })
 	n.start(t)
 	if st := n.status(t, running); st.ExitCode != 137 || st.Reason != "ShimLost" {
-		t.Errorf("it ran: %v", st)
+		t.Errorf("the container that was running: %v", st)
 	}
 	if st := n.status(t, ended); st.ExitCode != 9 {
-		t.Errorf("it had ended: %v", st)
+		t.Errorf("the container that had ended: %v", st)
 	}
 }
 
-// A power cut may destroy the record of a container that ran and was reported: its replacement with
-// the same attempt has another ID. Within a boot the same identity has the same ID, also over
-// restarts of the agent.
+// TestRecordLostByPowerCut: a power cut may destroy the record of a container that has run and was
+// reported. The next container with the same attempt then has another ID. Within a boot the same
+// identity has the same ID, also after restarts of the agent.
 func TestRecordLostByPowerCut(t *testing.T) {
 	n := newNode(t, 2)
 	pod, before := n.runPod(t, 0, "ignore")
@@ -306,7 +308,8 @@ func TestRecordLostByPowerCut(t *testing.T) {
 	}
 }
 
-// After a reboot nothing is running, nothing is left over, and everything is known.
+// TestReboot: after a reboot no container is running, nothing is left over, and the containers have
+// a status.
 func TestReboot(t *testing.T) {
 	n := newNode(t, 2)
 	shared := n.podConfig(9)

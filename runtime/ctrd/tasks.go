@@ -64,8 +64,8 @@ func (r *Runtime) tasksOf(sandbox string) *taskshim.Shim {
 	return nil
 }
 
-// forceDelete kills a container and removes the OCI runtime's state of it, without its shim. A
-// missing container is no error.
+// forceDelete kills a container and removes the OCI runtime's state of that container, without
+// calling islet's shim. It returns no error if the container does not exist.
 func (r *Runtime) forceDelete(ctx context.Context, s *sandbox, id string) error {
 	switch {
 	case s == nil:
@@ -89,7 +89,7 @@ func (r *Runtime) eventsSocket() string { return filepath.Join(r.dirs.tasks, "ev
 func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 	r.events.mu.Lock()
 	defer r.events.mu.Unlock()
-	// The socket was removed together with the run directory; see run_lost.go.
+	// If the socket was removed together with the run directory (see run_lost.go), open it again.
 	if _, err := os.Lstat(r.eventsSocket()); r.events.Events != nil && errors.Is(err, os.ErrNotExist) {
 		r.events.Close()
 		r.events.Events = nil
@@ -133,14 +133,14 @@ func (r *Runtime) tasksGone(sandbox string) {
 // closeTasks closes the connections to all containerd shims. Their containers continue to run.
 func (r *Runtime) closeTasks() {
 	r.mu.Lock()
-	var all []*taskshim.Shim
+	var list []*taskshim.Shim
 	for _, s := range r.sandboxes {
 		if s.tasks != nil {
-			all = append(all, s.tasks)
+			list = append(list, s.tasks)
 		}
 	}
 	r.mu.Unlock()
-	for _, t := range all {
+	for _, t := range list {
 		t.Close()
 	}
 	r.events.mu.Lock()
@@ -170,7 +170,7 @@ func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
 }
 
 // adoptTasks connects to the running containerd shims and lists their containers.
-func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adoptedContainer) error {
+func (r *Runtime) adoptTasks(ctx context.Context, adopted map[string]adoptedContainer) error {
 	for id, s := range r.sandboxes {
 		if s.tasks == nil {
 			continue
@@ -179,8 +179,8 @@ func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adoptedContain
 		for _, c := range r.containersOf(id) {
 			ids = append(ids, c.rec.ID)
 		}
-		asked, cancel := context.WithTimeout(ctx, listTimeout)
-		list, err := r.listTasks(asked, s, ids)
+		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
+		list, err := r.listTasks(callCtx, s, ids)
 		cancel()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -189,10 +189,10 @@ func (r *Runtime) adoptTasks(ctx context.Context, held map[string]adoptedContain
 			r.log.Error("a containerd shim does not respond: its pod is started again", "sandbox", id, "error", err)
 		}
 		for _, c := range list {
-			if known := r.containers[c.ID]; known != nil && !known.rec.StartedAt.IsZero() {
-				c.StartedAt = known.rec.StartedAt
+			if recorded := r.containers[c.ID]; recorded != nil && !recorded.rec.StartedAt.IsZero() {
+				c.StartedAt = recorded.rec.StartedAt
 			}
-			held[c.ID] = adoptedContainer{c, s.tasks}
+			adopted[c.ID] = adoptedContainer{c, s.tasks}
 		}
 	}
 	return nil

@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// runcShim is containerd's own shim, built once and kept in the repository's cache. It is built in
-// its own module, because its dependencies are not islet's.
+// runcShim builds containerd's own shim once, in the repository's cache. The shim is built in its
+// own module, because its dependencies are not islet's.
 var runcShim = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" {
 		return filepath.Join(dir, "containerd-shim-runc-v2"), nil
@@ -67,7 +67,8 @@ func newTaskNode(t *testing.T) *node {
 	return n
 }
 
-// taskShims returns the containerd shims of a sandbox, or all if it is empty.
+// taskShims returns the PIDs of the containerd shims of a sandbox, or of all sandboxes if sandbox
+// is "".
 func (n *node) taskShims(t testing.TB, sandbox string) (pids []int) {
 	t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -105,61 +106,61 @@ func TestTaskContract(t *testing.T) {
 			"Update", "Stats", "Metrics")})
 }
 
-// TestTaskRestart: containers of a containerd shim survive a restart of the agent, with their logs,
-// and exit codes of those that ended meanwhile are known.
+// TestTaskRestart: containers of a containerd shim survive a restart of the agent, with their logs.
+// The next agent reports the exit codes of containers that ended meanwhile.
 func TestTaskRestart(t *testing.T) {
 	n := newTaskNode(t)
 	ctx := t.Context()
-	stays, lives := n.runPod(t, 1, "wait", "print", "last", "exit", "41")
-	_, ends := n.runPod(t, 2, "wait", "print", "last", "exit", "42")
+	runningPod, runningID := n.runPod(t, 1, "wait", "print", "last", "exit", "41")
+	_, endedID := n.runPod(t, 2, "wait", "print", "last", "exit", "42")
 	logged := func(id, text string) func() bool {
 		return func() bool {
 			b, _ := os.ReadFile(n.status(t, id).LogPath)
 			return strings.Contains(string(b), text)
 		}
 	}
-	eventually(t, "both wait for signals", func() bool { return logged(lives, "waiting")() && logged(ends, "waiting")() })
-	before, pid, path := n.status(t, lives), n.pid(t, lives), n.status(t, ends).LogPath
-	end := n.pid(t, ends)
+	eventually(t, "both wait for signals", func() bool { return logged(runningID, "waiting")() && logged(endedID, "waiting")() })
+	before, pid, path := n.status(t, runningID), n.pid(t, runningID), n.status(t, endedID).LogPath
+	end := n.pid(t, endedID)
 	n.stop(t)
 	if err := unix.Kill(end, unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is logged while no agent is there", func() bool {
+	eventually(t, "the output is logged while no agent is running", func() bool {
 		b, _ := os.ReadFile(path)
 		return strings.Contains(string(b), "last")
 	})
 	handlers := n.handlers
 	n.handlers = nil // the handler is removed from the configuration while its pods run
 	n.start(t)
-	if st := n.status(t, lives); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, lives) != pid ||
+	if st := n.status(t, runningID); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, runningID) != pid ||
 		st.StartedAt != before.StartedAt {
-		t.Errorf("what went on is %v", st)
+		t.Errorf("the running container is %v", st)
 	}
-	if got := n.sandboxState(t, stays); got != api.PodSandboxState_SANDBOX_READY {
+	if got := n.sandboxState(t, runningPod); got != api.PodSandboxState_SANDBOX_READY {
 		t.Errorf("its sandbox is %v", got)
 	}
-	eventually(t, "the exit is known", func() bool { return n.status(t, ends).State == api.ContainerState_CONTAINER_EXITED })
-	if st := n.status(t, ends); st.ExitCode != 42 || st.Reason != "Error" {
-		t.Errorf("what ended is %v", st)
+	eventually(t, "the exit is recorded", func() bool { return n.status(t, endedID).State == api.ContainerState_CONTAINER_EXITED })
+	if st := n.status(t, endedID); st.ExitCode != 42 || st.Reason != "Error" {
+		t.Errorf("the ended container is %v", st)
 	}
-	if r, err := n.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: lives, Cmd: []string{"/prog", "print", "hello", "exit", "3"}}); err != nil || r.ExitCode != 3 || string(r.Stdout) != "hello\n" {
+	if r, err := n.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: runningID, Cmd: []string{"/prog", "print", "hello", "exit", "3"}}); err != nil || r.ExitCode != 3 || string(r.Stdout) != "hello\n" {
 		t.Error(r, err)
 	}
 	if _, err := n.ListContainerStats(ctx, &api.ListContainerStatsRequest{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: lives, Timeout: 60}); err != nil {
+	if _, err := n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: runningID, Timeout: 60}); err != nil {
 		t.Error(err)
 	}
-	if st := n.status(t, lives); st.ExitCode != 41 || !logged(lives, "last")() {
-		t.Errorf("what was stopped is %v", st)
+	if st := n.status(t, runningID); st.ExitCode != 41 || !logged(runningID, "last")() {
+		t.Errorf("the stopped container is %v", st)
 	}
 	n.handlers = handlers
 }
 
-// TestTaskShimSilent: shims that do not respond affect no other container's figures, and cost the
-// timeout only once.
+// TestTaskShimSilent: shims that do not respond do not affect the figures of other containers, and
+// delay a list by one timeout in total.
 func TestTaskShimSilent(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestShimSilent, by a containerd shim: ISLET_TEST_LONG=1")
@@ -181,7 +182,7 @@ func TestTaskShimSilent(t *testing.T) {
 	if err != nil || len(list.Stats) != 1 || list.Stats[0].Attributes.Id != bystander {
 		t.Errorf("%v %v", list, err)
 	}
-	if took := time.Since(begun); took > 6*time.Second { // two seconds for one of them
+	if took := time.Since(begun); took > 6*time.Second { // the timeout is two seconds
 		t.Errorf("it took %v", took)
 	}
 }
@@ -201,32 +202,32 @@ func stopped(t *testing.T, pid int) bool {
 	})
 }
 
-// TestTaskShimDies: the containers of a dead containerd shim are ended and reported, whether or not
-// the agent was running, and the pod can run again.
+// TestTaskShimDies: if a containerd shim dies, its containers are ended and reported, whether or
+// not an agent was running. The pod can run again.
 func TestTaskShimDies(t *testing.T) {
 	n := newTaskNode(t)
 	ctx := t.Context()
-	for _, away := range []bool{false, true} {
+	for _, agentStopped := range []bool{false, true} {
 		pod, id := n.runPod(t, 1, "wait")
 		other, bystander := n.runPod(t, 2, "wait")
 		pid := n.pid(t, id)
-		if away {
+		if agentStopped {
 			n.stop(t)
 		}
 		n.killTaskShim(t, pod)
-		if away {
+		if agentStopped {
 			eventually(t, "the shim is gone", func() bool { return len(n.taskShims(t, pod)) == 0 })
 			n.start(t)
 		}
 		eventually(t, "the container is ended", func() bool { return n.status(t, id).State == api.ContainerState_CONTAINER_EXITED })
 		if st := n.status(t, id); st.Reason != "ShimLost" || st.ExitCode != 137 {
-			t.Errorf("agent away %t: it ended as %v", away, st)
+			t.Errorf("agent away %t: it ended as %v", agentStopped, st)
 		}
 		eventually(t, "its process is gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 		eventually(t, "its sandbox is not ready", func() bool { return n.sandboxState(t, pod) == api.PodSandboxState_SANDBOX_NOTREADY })
 		if st := n.status(t, bystander); st.State != api.ContainerState_CONTAINER_RUNNING ||
 			n.sandboxState(t, other) != api.PodSandboxState_SANDBOX_READY {
-			t.Errorf("agent away %t: the other pod is %v", away, st)
+			t.Errorf("agent away %t: the other pod is %v", agentStopped, st)
 		}
 		for _, p := range []string{pod, other} {
 			if _, err := n.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{PodSandboxId: p}); err != nil {
@@ -236,8 +237,8 @@ func TestTaskShimDies(t *testing.T) {
 	}
 }
 
-// TestTaskStreamsLost: if islet's own shim, which serves the streams, dies, the pod is ended too,
-// because its output would be lost.
+// TestTaskStreamsLost: islet's own shim serves the streams of a containerd shim's containers. If it
+// dies, the pod is ended too, because its output would be lost.
 func TestTaskStreamsLost(t *testing.T) {
 	n := newTaskNode(t)
 	pod, id := n.runPod(t, 1, "wait")
@@ -250,7 +251,8 @@ func TestTaskStreamsLost(t *testing.T) {
 	eventually(t, "its sandbox is not ready", func() bool { return n.sandboxState(t, pod) == api.PodSandboxState_SANDBOX_NOTREADY })
 }
 
-// TestTaskReboot: after a reboot nothing of a containerd shim is left, and the pod is recreated.
+// TestTaskReboot: after a reboot no resource of a containerd shim is left, and the pod is
+// recreated.
 func TestTaskReboot(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestReboot, by a containerd shim: ISLET_TEST_LONG=1")
@@ -279,8 +281,8 @@ func TestTaskKilledAgain(t *testing.T) {
 	testKilledAgain(t, newTaskNode(t), 4)
 }
 
-// TestTaskShimRefused: a program that is not a containerd shim fails the sandbox, and leaves
-// nothing.
+// TestTaskShimRefused: the sandbox fails if its program is not a containerd shim, and no resource
+// is left.
 func TestTaskShimRefused(t *testing.T) {
 	n := newTaskNode(t)
 	n.stop(t)

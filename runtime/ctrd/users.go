@@ -28,8 +28,8 @@ import (
 //
 // https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
 
-// usersOf returns the ID mappings in the options of a sandbox or container. It returns nil if they
-// are in the host's user namespace.
+// usersOf returns the ID mappings in the options of a sandbox or container. It returns nil for
+// the host's user namespace.
 func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 	u := o.GetUsernsOptions()
 	if u == nil {
@@ -103,22 +103,22 @@ func (r *Runtime) checkUsers(s *sandbox) error {
 		return fmt.Errorf("%s does not support user namespaces with idmapped mounts: install runc 1.2 or crun 1.9, or later: %w",
 			s.oci.Path, errdefs.ErrNotImplemented)
 	}
-	if err := r.shifts(); err != nil {
-		return fmt.Errorf("user namespaces do not work here: %w: %w", err, errdefs.ErrNotImplemented)
+	if err := r.checkShift(); err != nil {
+		return fmt.Errorf("user namespaces do not work on this host: %w: %w", err, errdefs.ErrNotImplemented)
 	}
 	return nil
 }
 
-// checkMember rejects a container whose user namespace differs from its sandbox's.
-func checkMember(s *sandbox, c *api.ContainerConfig) error {
-	its, err := usersOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
+// checkUserNamespace rejects a container whose user namespace differs from its sandbox's.
+func checkUserNamespace(s *sandbox, c *api.ContainerConfig) error {
+	users, err := usersOf(c.GetLinux().GetSecurityContext().GetNamespaceOptions())
 	if err != nil {
 		return err
 	}
-	if its != nil && c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == api.NamespaceMode_NODE {
+	if users != nil && c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == api.NamespaceMode_NODE {
 		return fmt.Errorf("a user namespace cannot be combined with the host's PID namespace: %w", errdefs.ErrInvalidArgument)
 	}
-	if pod := s.users(); (its == nil) != (pod == nil) || its != nil && *its != *pod {
+	if pod := s.users(); (users == nil) != (pod == nil) || users != nil && *users != *pod {
 		return fmt.Errorf("its user namespace differs from its sandbox's: %w", errdefs.ErrInvalidArgument)
 	}
 	return nil
@@ -162,9 +162,9 @@ func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
 	return os.Open(filepath.Join(r.dirs.pins, s.rec.ID, namespace.User))
 }
 
-// makeBundle creates a bundle. The host's root may enter it. If the pod has a user namespace, that
-// namespace's root may too, because it must reach the root file system in the bundle. Therefore the
-// directory's group is the GID of the namespace's root on the host.
+// makeBundle creates a bundle. The host's root may enter it. If the pod has a user namespace, the
+// root of that namespace may enter it too, to reach the root file system in the bundle. Therefore
+// the directory's group is the host's GID of that root.
 func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	bundle, u := r.bundle(id), s.users()
 	err := os.MkdirAll(bundle, 0o700)
@@ -174,9 +174,9 @@ func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	return errors.Join(os.Chmod(r.dirs.bundles, 0o711), os.Chown(bundle, 0, int(u.GIDs.First)), os.Chmod(bundle, 0o710))
 }
 
-// closeBundles makes the bundles of an earlier version private. Any user of the host could enter
-// them.
-func (r *Runtime) closeBundles() error {
+// restrictBundles makes the bundles of an earlier version private. That version let any user of the
+// host enter them.
+func (r *Runtime) restrictBundles() error {
 	entries, err := os.ReadDir(r.dirs.bundles)
 	for _, e := range entries {
 		path := filepath.Join(r.dirs.bundles, e.Name())
@@ -225,15 +225,15 @@ func (r *Runtime) chownStreams(c *container, pid int) {
 }
 
 // shiftedLayers is the directory in a bundle where the layers of an image are mounted with mapped
-// owners while the overlay of them is mounted.
+// owners until the overlay of these layers is mounted.
 const shiftedLayers = "layers"
 
 // shiftLayers mounts layers below the directory at, with owners mapped to a user namespace. done
 // unmounts them. All layers must be in one directory of the snapshotter.
 func shiftLayers(layers []string, at string, users *os.File) (out []string, done func() error, err error) {
-	all := filepath.Dir(filepath.Dir(layers[0]))
+	dir := filepath.Dir(filepath.Dir(layers[0]))
 	for _, l := range layers {
-		name, err := filepath.Rel(all, l)
+		name, err := filepath.Rel(dir, l)
 		if err != nil || !filepath.IsLocal(name) {
 			return nil, nil, fmt.Errorf("layers %s and %s are not in the same directory", layers[0], l)
 		}
@@ -242,7 +242,7 @@ func shiftLayers(layers []string, at string, users *os.File) (out []string, done
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return nil, nil, err
 	}
-	if err := mounts.Shift(all, at, users, true); err != nil {
+	if err := mounts.Shift(dir, at, users, true); err != nil {
 		return nil, nil, err
 	}
 	return out, func() error { return unmount(at) }, nil
@@ -252,7 +252,7 @@ func shiftLayers(layers []string, at string, users *os.File) (out []string, done
 // Overlays accept idmapped layers since Linux 5.19.
 func (r *Runtime) tryShift() (err error) {
 	id := "users"
-	dir, bundle := r.containerDir(id), r.bundle(id) // sweep removes what is left
+	dir, bundle := r.containerDir(id), r.bundle(id) // if this process dies, sweep removes them
 	defer func() { err = errors.Join(err, r.removeBundle(id), mounts.RemoveAll(dir)) }()
 	layer, target := filepath.Join(dir, "layers", "1", "fs"), filepath.Join(bundle, rootfs)
 	for _, d := range []string{layer, target} {
@@ -260,8 +260,8 @@ func (r *Runtime) tryShift() (err error) {
 			return err
 		}
 	}
-	all := namespace.IDs{First: 1 << 16, Count: 1 << 16}
-	users, err := namespace.NewUsers(namespace.Users{UIDs: all, GIDs: all})
+	ids := namespace.IDs{First: 1 << 16, Count: 1 << 16}
+	users, err := namespace.NewUsers(namespace.Users{UIDs: ids, GIDs: ids})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/daemon"
 )
 
-// currentRunc returns a runc that supports idmapped mounts, which Debian 12's does not. It is built
+// currentRunc returns a runc that supports idmapped mounts. Debian 12's runc does not. It is built
 // once from its module.
 func currentRunc(t testing.TB) string {
 	t.Helper()
@@ -85,8 +85,8 @@ func TestUsersSurvive(t *testing.T) {
 }
 
 // TestBundlesArePrivate: no user of the host can access a container's root file system, which may
-// have setuid programs (CVE-2021-41103), nor can root of one pod's user namespace access that of
-// another. Bundles that an earlier version left open are closed.
+// have setuid programs (CVE-2021-41103). Root of one pod's user namespace cannot access the root
+// file system of another pod. Bundles that an earlier version left open are closed.
 func TestBundlesArePrivate(t *testing.T) {
 	n := newUsersNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
@@ -96,7 +96,7 @@ func TestBundlesArePrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	mapped := n.startIn(t, s.PodSandboxId, cfg, c)
-	look := func() (out []string) {
+	inspect := func() (out []string) {
 		for _, path := range []string{n.run + "/b/" + id, n.run + "/b/" + mapped} {
 			st, err := os.Stat(path)
 			if err != nil {
@@ -107,7 +107,7 @@ func TestBundlesArePrivate(t *testing.T) {
 		}
 		return out
 	}
-	if got, want := strings.Join(look(), ", "), "700 0 0, 710 0 458752"; got != want {
+	if got, want := strings.Join(inspect(), ", "), "700 0 0, 710 0 458752"; got != want {
 		t.Errorf("bundles are %s, not %s", got, want)
 	}
 	n.stop(t)
@@ -115,13 +115,13 @@ func TestBundlesArePrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.start(t)
-	if got, want := strings.Join(look(), ", "), "700 0 0, 710 0 458752"; got != want {
+	if got, want := strings.Join(inspect(), ", "), "700 0 0, 710 0 458752"; got != want {
 		t.Errorf("after a restart bundles are %s, not %s", got, want)
 	}
 }
 
-// TestUsersNative: without overlays, an image's copy is mounted with mapped owners, and so is an
-// image volume.
+// TestUsersNative: without overlays, the copy of an image is mounted with mapped owners, and so are
+// image volumes.
 func TestUsersNative(t *testing.T) {
 	n := newNode(t, 4)
 	n.stop(t)

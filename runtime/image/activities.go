@@ -14,9 +14,9 @@ type activities struct {
 	now map[*cri.ImportProgress]struct{}
 }
 
-// follow registers an import or pull until end is called. report stores the progress and passes it
-// to tell, which may be nil. total is the number of bytes to read, or 0 if it is unknown.
-func (g *activities) follow(
+// track registers an import or a pull until end is called. report stores the progress and passes
+// it to tell if tell is not nil. total is the number of bytes to read, or 0 if it is unknown.
+func (g *activities) track(
 	ref string, total int64, tell func(cri.ImportProgress),
 ) (report func(cri.ImportProgress), end func()) {
 	last := &cri.ImportProgress{Ref: ref, Status: "waiting", Total: total}
@@ -27,7 +27,7 @@ func (g *activities) follow(
 	}
 	g.now[last] = struct{}{}
 	report = func(p cri.ImportProgress) {
-		if p.Ref == ref { // otherwise it is about one image of an archive
+		if p.Ref == ref { // a different Ref is one image of an archive
 			g.mu.Lock()
 			last.Status, last.Current, last.Total = p.Status, p.Current, max(p.Total, total)
 			g.mu.Unlock()
@@ -45,10 +45,10 @@ func (g *activities) follow(
 
 // Going returns the progress of the running imports and pulls, sorted by reference.
 func (s *Service) Going() []cri.ImportProgress {
-	s.going.mu.Lock()
-	defer s.going.mu.Unlock()
+	s.active.mu.Lock()
+	defer s.active.mu.Unlock()
 	var out []cri.ImportProgress
-	for p := range s.going.now {
+	for p := range s.active.now {
 		out = append(out, *p)
 	}
 	sorting.By(out, func(a, b cri.ImportProgress) int { return cmp.Compare(a.Ref, b.Ref) })

@@ -16,12 +16,12 @@ const (
 	maxToken = 1 << 20
 )
 
-// wholeKey marks a request whose reader limits the length of the response: a layer, or a document
-// with a descriptor.
-type wholeKey struct{}
+// limitedByReader is the context key of a request whose reader limits the length of the response. This is
+// a request for a layer, or for a document with a descriptor.
+type limitedByReader struct{}
 
-// withoutZstd removes zstd from the encodings that a request accepts. containerd accepts it, but
-// decoding it could need any amount of memory.
+// withoutZstd removes zstd from the encodings that a request accepts. containerd's client accepts
+// zstd, but decoding it may need an unlimited amount of memory.
 func withoutZstd(req *http.Request) *http.Request {
 	if !strings.Contains(req.Header.Get("Accept-Encoding"), "zstd") {
 		return req
@@ -37,16 +37,16 @@ func limitBody(req *http.Request, res *http.Response) error {
 	encodings := strings.FieldsFunc(strings.Join(res.Header.Values("Content-Encoding"), ","), func(r rune) bool {
 		return r == ' ' || r == '\t' || r == ','
 	})
-	known := func(e string) bool { return strings.EqualFold(e, "gzip") || strings.EqualFold(e, "identity") }
-	if len(encodings) > 1 || len(encodings) == 1 && !known(encodings[0]) {
+	supported := func(e string) bool { return strings.EqualFold(e, "gzip") || strings.EqualFold(e, "identity") }
+	if len(encodings) > 1 || len(encodings) == 1 && !supported(encodings[0]) {
 		return fmt.Errorf("%s answers with the content encoding %.100q, which was not requested: %w",
 			req.URL.Host, encodings, errdefs.ErrInvalidArgument)
 	}
 	most := int64(maxManifest + 1)
 	switch {
-	case req.Context().Value(askingKey{}) != nil:
+	case req.Context().Value(tokenRequestKey{}) != nil:
 		most = maxToken
-	case req.Context().Value(wholeKey{}) != nil:
+	case req.Context().Value(limitedByReader{}) != nil:
 		return nil
 	}
 	res.Body = &limitedBody{ReadCloser: res.Body, left: most, most: most, host: req.URL.Host}

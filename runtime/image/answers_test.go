@@ -13,7 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestAnswerBombs: responses of registries and token servers use little memory, and endless ones
+// TestAnswerBombs: responses of registries and token servers use little memory. Endless responses
 // are not read to the end.
 func TestAnswerBombs(t *testing.T) {
 	img := small(t)
@@ -36,9 +36,9 @@ func TestAnswerBombs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
-		says  string
-		wants func(r *http.Request) bool
-		do    func(w http.ResponseWriter, out io.Writer)
+		want    string
+		matches func(r *http.Request) bool
+		do      func(w http.ResponseWriter, out io.Writer)
 	}{
 		"a token without end": {"more than 1048576 bytes", func(r *http.Request) bool { return r.URL.Path == "/token" }, func(_ http.ResponseWriter, out io.Writer) {
 			fmt.Fprint(out, `{"token":"`)
@@ -82,7 +82,7 @@ func TestAnswerBombs(t *testing.T) {
 			hub.set(func(h *server) {
 				h.before = func(w http.ResponseWriter, r *http.Request) bool {
 					switch {
-					case tt.wants(r):
+					case tt.matches(r):
 						tt.do(w, counted{w, &sent})
 					case strings.Contains(name, "token"):
 						w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="x"`, hub.URL))
@@ -95,8 +95,8 @@ func TestAnswerBombs(t *testing.T) {
 			})
 			s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
 			wantHeap(t, func() {
-				if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err == nil || !strings.Contains(err.Error(), tt.says) {
-					t.Errorf("pull: %.300v, want %q", err, tt.says)
+				if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("pull: %.300v, want %q", err, tt.want)
 				}
 			})
 			if sent.Load() > 64<<20 {
@@ -106,7 +106,7 @@ func TestAnswerBombs(t *testing.T) {
 	}
 }
 
-// forever writes until the other side closes the connection.
+// forever writes until the peer closes the connection.
 func forever(out io.Writer) {
 	block := bytes.Repeat([]byte("x"), 64<<10)
 	for range 1 << 20 {
@@ -127,7 +127,8 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestLongerThanDescriptor: a document whose length differs from its descriptor's is rejected.
+// TestLongerThanDescriptor: a document whose length differs from the size in its descriptor is
+// rejected.
 func TestLongerThanDescriptor(t *testing.T) {
 	for _, more := range []int64{1, -1} {
 		hub := newBombRegistry(t)
@@ -136,7 +137,7 @@ func TestLongerThanDescriptor(t *testing.T) {
 		hub.add(t, ocispec.MediaTypeImageManifest, []byte(manifestOpen+`"config":`+toJSON(t, config)+`}`))
 		s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
 		if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err == nil {
-			t.Errorf("%d bytes more: pulled", more)
+			t.Errorf("an image was pulled whose document is %d bytes longer", more)
 		}
 	}
 }

@@ -26,14 +26,13 @@ const (
 	smallBlob  = 256 << 10
 	smallBlobs = 8 << 20
 	// maxName is the maximum length of a file's name or a link's target. maxNames is the maximum
-	// length of all names and targets of an archive. Both are in bytes.
+	// total length of the names and targets in an archive. Both are in bytes.
 	maxName  = 4096
 	maxNames = 4 << 20
-	// maxBlobs is the maximum number of layers and tags of all images of an archive in docker's
-	// format.
+	// maxBlobs is the maximum total number of layers and tags in an archive in docker's format.
 	maxBlobs = 16384
-	// maxPadding is the maximum size of the data after the end of a tar archive. It is also the
-	// maximum size of the headers of one file, such as long names and PAX records. It is in bytes.
+	// maxPadding is the maximum size of the data after the end of a tar archive. The headers of one
+	// file, such as long names and PAX records, may have four times this size. It is in bytes.
 	maxPadding = 1 << 20
 )
 
@@ -42,7 +41,7 @@ const (
 type archive struct {
 	store  content.Store // for blobs that are too large for memory and cannot be read again
 	dir    string        // directory of the store, whose free space is checked
-	again  io.ReaderAt   // the archive if it is a regular file, otherwise nil
+	source io.ReaderAt   // the archive if it is a regular file, otherwise nil
 	files  map[string]blob
 	links  map[string]string // targets of symbolic and hard links, by path
 	blobs  map[digest.Digest]blob
@@ -61,12 +60,12 @@ type blob struct {
 	digest digest.Digest // "" if it will be read from the archive
 }
 
-// readArchive reads a tar stream to its end. Small files are kept in memory. A large file is read
-// later, from the reader again. If again is nil, it is written to the content store under the lease
-// of ctx. A name in the archive is used only as a map key, never as a path.
-func (s *Service) readArchive(ctx context.Context, r io.Reader, again io.ReaderAt) (*archive, error) {
+// readArchive reads a tar stream to its end. It keeps small files in memory. A large file is read
+// later from source. If source is nil, readArchive writes large files to the content store under the
+// lease of ctx. A name in the archive is used only as a map key, never as a path.
+func (s *Service) readArchive(ctx context.Context, r io.Reader, source io.ReaderAt) (*archive, error) {
 	a := &archive{
-		store: s.c.Client.ContentStore(), dir: s.c.Root, again: again, decoding: &s.places.decoding,
+		store: s.c.Client.ContentStore(), dir: s.c.Root, source: source, decoding: &s.shared.decoding,
 		files: map[string]blob{},
 		links: map[string]string{},
 		blobs: map[digest.Digest]blob{},
@@ -111,8 +110,8 @@ func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at
 	if a.names += len(h.Name) + len(h.Linkname); a.names > maxNames {
 		return fmt.Errorf("the names in the archive have more than %d bytes: %w", maxNames, errdefs.ErrInvalidArgument)
 	}
-	// Clone the strings, because they are substrings of the header's records, which they would keep
-	// in memory.
+	// Clone the strings. They are substrings of the header's records, which would otherwise stay in
+	// memory.
 	name, link := strings.Clone(path.Clean(h.Name)), strings.Clone(h.Linkname)
 	switch h.Typeflag {
 	case tar.TypeSymlink:
@@ -129,8 +128,8 @@ func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at
 
 var errSparse = fmt.Errorf("a file of the archive is sparse, which is not supported: %w", errdefs.ErrInvalidArgument)
 
-// A position counts the bytes that are read. It fails when the headers of one file are too long. It
-// does not implement io.Seeker, because tar must read the data that it skips.
+// A position counts the bytes that are read. It fails if the headers of one file are too long. It
+// does not implement io.Seeker, so tar reads the data that it skips.
 type position struct {
 	io.Reader
 	n, most int64
@@ -177,10 +176,10 @@ func (a *archive) add(ctx context.Context, r io.Reader, name string, h *tar.Head
 		}
 		a.memory += h.Size
 		b.digest = digest.FromBytes(b.data)
-	case a.again != nil:
+	case a.source != nil:
 		b.at = offset
-		// In an OCI layout, the name of a blob is its digest. The digest is verified when the blob
-		// is read.
+		// In an OCI layout, the file name of a blob contains its digest. The digest is verified when
+		// the blob is read.
 		if d, ok := strings.CutPrefix(name, ocispec.ImageBlobsDir+"/"); ok {
 			a.blobs[digest.Digest(strings.Replace(d, "/", ":", 1))] = b
 		}
@@ -218,7 +217,7 @@ func (a *archive) ingest(ctx context.Context, r io.Reader, name string, size int
 	return sum, nil
 }
 
-// file returns the file that a manifest refers to by this name. It follows links.
+// file returns the file with the name that a manifest contains. It follows links.
 func (a *archive) file(name string) (blob, error) {
 	at := path.Clean(name)
 	for range 8 { // limited, because links may form a loop
@@ -248,12 +247,12 @@ func (a *archive) open(ctx context.Context, b blob) (content.ReaderAt, error) {
 	case b.data != nil:
 		return sectionReader{io.NewSectionReader(bytes.NewReader(b.data), 0, b.size)}, nil
 	case b.digest == "":
-		return sectionReader{io.NewSectionReader(a.again, b.at, b.size)}, nil
+		return sectionReader{io.NewSectionReader(a.source, b.at, b.size)}, nil
 	}
 	return a.store.ReaderAt(ctx, ocispec.Descriptor{Digest: b.digest})
 }
 
-// A sectionReader is a blob reader whose Close does nothing.
+// A sectionReader is a content.ReaderAt whose Close does nothing.
 type sectionReader struct{ *io.SectionReader }
 
 func (sectionReader) Close() error { return nil }

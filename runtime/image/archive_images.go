@@ -105,8 +105,9 @@ func (a *archive) dockerImages(ctx context.Context, b blob) ([]namedImage, error
 
 // dockerManifest creates the manifest of an image in docker's format, which has no manifest. It
 // equals the manifest that containerd creates for an archive with uncompressed layers, so the image
-// gets the same repo digests. The digests of its layers come from the config. They are the digests
-// of the uncompressed content, so the compression of the archive does not matter.
+// has the same repo digests as with containerd. The digests of its layers come from the config. They
+// are the digests of the uncompressed content, so they do not depend on the compression of the
+// archive.
 func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.Descriptor, error) {
 	file, err := a.file(img.Config)
 	if err != nil {
@@ -149,13 +150,13 @@ func (a *archive) dockerManifest(ctx context.Context, img dockerImage) (ocispec.
 		return ocispec.Descriptor{}, fmt.Errorf("the archive has too many images: their manifests have more than %d bytes: %w",
 			smallBlobs, errdefs.ErrInvalidArgument)
 	}
-	made := blob{size: int64(len(data)), data: data, digest: digest.FromBytes(data)}
-	a.blobs[made.digest] = made
-	return ocispec.Descriptor{MediaType: m.MediaType, Digest: made.digest, Size: made.size}, nil
+	manifest := blob{size: int64(len(data)), data: data, digest: digest.FromBytes(data)}
+	a.blobs[manifest.digest] = manifest
+	return ocispec.Descriptor{MediaType: m.MediaType, Digest: manifest.digest, Size: manifest.size}, nil
 }
 
-// readFile decodes a JSON file of the archive. The file may have at most maxSize bytes. It returns
-// the digest of the file, by which the file can then be read.
+// readFile decodes a JSON file of the archive. The file may have at most maxSize bytes. readFile
+// returns the digest of the file, and registers the file as the blob with this digest.
 func (a *archive) readFile(ctx context.Context, b blob, maxSize int64, into any) (digest.Digest, error) {
 	if b.size > maxSize {
 		return "", fmt.Errorf("%d bytes, more than the %d that %s may have: %w", b.size, maxSize, kindOf(maxSize),

@@ -59,7 +59,7 @@ func layerOf(tb testing.TB, files ...file) v1.Layer {
 	return l
 }
 
-// noise returns n incompressible bytes, the same for the same seed.
+// noise returns n incompressible bytes, which are always the same for a seed.
 func noise(seed uint64, n int) string {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
@@ -93,7 +93,7 @@ func imageFor(tb testing.TB, arch, user string, layers ...v1.Layer) v1.Image {
 	return img
 }
 
-// small returns an image of two layers, one of which deletes a file of the other.
+// small returns an image of two layers. The second deletes a file of the first.
 func small(tb testing.TB) v1.Image {
 	tb.Helper()
 	return imageOf(tb, "1000:100",

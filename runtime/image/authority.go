@@ -36,20 +36,20 @@ func withoutSecrets(h http.Header) http.Header {
 
 // An authority is the docker.Authorizer of one registry. It sends the user's secrets only to the
 // registry itself and to the token server that the registry names. If the registry redirects to
-// another host, it requests tokens for that host without secrets.
+// another host, the authority requests tokens for that host without secrets.
 type authority struct {
 	registry origin
-	plain    bool // HTTP is tried too if the registry does not support TLS
+	plain    bool // whether HTTP is tried if the registry does not support TLS
 	client   *http.Client
 	header   http.Header
 	secrets  func(host string) (user, secret string, err error)
 	token    string // a fixed token; if it is empty, a token is requested
 
-	mu    sync.Mutex
-	known map[origin]docker.Authorizer
+	mu          sync.Mutex
+	authorizers map[origin]docker.Authorizer
 }
 
-// restrictHosts sets an authority of its own for each registry host.
+// restrictHosts gives each registry host an authority of its own.
 func restrictHosts(
 	hosts docker.RegistryHosts, secrets func(string) (string, string, error), token func(host string) string,
 ) docker.RegistryHosts {
@@ -57,13 +57,13 @@ func restrictHosts(
 		list, err := hosts(name)
 		for i := range list {
 			h := &list[i]
-			_, direct := h.Client.Transport.(reach)
+			_, direct := h.Client.Transport.(registryTransport)
 			h.Authorizer = &authority{
 				registry: originOf(&url.URL{Scheme: h.Scheme, Host: h.Host}),
 				plain:    !direct, // containerd wraps the transport if it may fall back to HTTP
 				client:   h.Client, header: withoutSecrets(h.Header),
 				secrets: secrets, token: token(h.Host),
-				known: map[origin]docker.Authorizer{},
+				authorizers: map[origin]docker.Authorizer{},
 			}
 		}
 		return list, err
@@ -81,38 +81,38 @@ func (a *authority) isRegistry(o origin) bool {
 	return o == a.registry
 }
 
-// authorizer returns the authorizer of requests to o.
+// authorizer returns the authorizer for requests to o.
 func (a *authority) authorizer(o origin) docker.Authorizer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.known[o] == nil {
+	if a.authorizers[o] == nil {
 		opts := []docker.AuthorizerOpt{docker.WithAuthClient(a.client), docker.WithAuthHeader(a.header)}
 		switch {
 		case a.isRegistry(o) && a.token != "":
-			a.known[o] = bearer(a.token)
-			return a.known[o]
+			a.authorizers[o] = bearer(a.token)
+			return a.authorizers[o]
 		case a.isRegistry(o):
 			opts = append(opts, docker.WithAuthCreds(a.secrets))
 		}
-		a.known[o] = docker.NewDockerAuthorizer(opts...)
+		a.authorizers[o] = docker.NewDockerAuthorizer(opts...)
 	}
-	return a.known[o]
+	return a.authorizers[o]
 }
 
-// Authorize adds the credentials for the host of req. If req was redirected to another host, it
-// removes the credentials of the first host.
+// Authorize adds the credentials for the host of req. If req was redirected to another host,
+// Authorize removes the credentials of the first host.
 func (a *authority) Authorize(ctx context.Context, req *http.Request) error {
 	o := originOf(req.URL)
 	if !a.isRegistry(o) {
 		req.Header = withoutSecrets(req.Header)
 	}
-	return a.authorizer(o).Authorize(asking(ctx, a.registry), req)
+	return a.authorizer(o).Authorize(forTokens(ctx, a.registry), req)
 }
 
 // AddResponses processes the challenge in a response.
 func (a *authority) AddResponses(ctx context.Context, responses []*http.Response) error {
 	o := originOf(responses[len(responses)-1].Request.URL)
-	return a.authorizer(o).AddResponses(asking(ctx, a.registry), responses)
+	return a.authorizer(o).AddResponses(forTokens(ctx, a.registry), responses)
 }
 
 // A bearer is a docker.Authorizer with a fixed token.
@@ -124,25 +124,26 @@ func (b bearer) Authorize(_ context.Context, req *http.Request) error {
 	return nil
 }
 
-// AddResponses returns an error. It is called when the registry rejected the token, and there is no
+// AddResponses returns an error. It is called if the registry rejected the token, and there is no
 // other token.
 func (b bearer) AddResponses(context.Context, []*http.Response) error {
 	return fmt.Errorf("the registry rejected the token: %w", docker.ErrInvalidAuthorization)
 }
 
-// askingKey is the context key of the registry for which a token is requested.
-type askingKey struct{}
+// tokenRequestKey is the context key of a token request. The value is the registry that needs the token.
+type tokenRequestKey struct{}
 
-// asking returns a context for requests of tokens for a registry.
-func asking(ctx context.Context, registry origin) context.Context {
-	return context.WithValue(ctx, askingKey{}, registry)
+// forTokens returns a context for token requests for a registry.
+func forTokens(ctx context.Context, registry origin) context.Context {
+	return context.WithValue(ctx, tokenRequestKey{}, registry)
 }
 
-// checkTokenRequest checks a request to a token server. It rejects a request that would send a secret
-// without TLS although the registry uses TLS, or that would send it to another host because of a
-// redirect. If a redirected request can work without secrets, it removes them instead.
+// checkTokenRequest checks a request to a token server. It returns an error if the request would
+// send a secret without TLS although the registry uses TLS, or if a redirect would send a secret to
+// another host. If a redirected request can work without secrets, the result is the request without
+// them.
 func checkTokenRequest(req *http.Request) (*http.Request, error) {
-	registry, ok := req.Context().Value(askingKey{}).(origin)
+	registry, ok := req.Context().Value(tokenRequestKey{}).(origin)
 	if !ok {
 		return req, nil
 	}

@@ -20,12 +20,12 @@ import (
 
 const secretWord = "open-sesame"
 
-// thief is a server that records requests with secrets.
+// thief is a server that records the secrets in its requests.
 type thief struct {
 	*httptest.Server
-	mu     sync.Mutex
-	stolen []string
-	asked  int
+	mu       sync.Mutex
+	secrets  []string
+	requests int
 }
 
 func newThief(t *testing.T, answer http.HandlerFunc) *thief {
@@ -37,14 +37,14 @@ func newThief(t *testing.T, answer http.HandlerFunc) *thief {
 			t.Error(err)
 		}
 		x.mu.Lock()
-		x.asked++
+		x.requests++
 		for _, key := range []string{"Authorization", "Proxy-Authorization", "Cookie"} {
 			if v := r.Header.Get(key); v != "" && !strings.Contains(v, "anonymous") {
-				x.stolen = append(x.stolen, fmt.Sprintf("%s %s: %s %s", r.Method, r.URL, key, v))
+				x.secrets = append(x.secrets, fmt.Sprintf("%s %s: %s %s", r.Method, r.URL, key, v))
 			}
 		}
 		if bytes.Contains(body, []byte(secretWord)) {
-			x.stolen = append(x.stolen, fmt.Sprintf("%s %s: body %s", r.Method, r.URL, body))
+			x.secrets = append(x.secrets, fmt.Sprintf("%s %s: body %s", r.Method, r.URL, body))
 		}
 		x.mu.Unlock()
 		answer(w, r)
@@ -56,38 +56,39 @@ func newThief(t *testing.T, answer http.HandlerFunc) *thief {
 func (x *thief) got() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return slices.Clone(x.stolen)
+	return slices.Clone(x.secrets)
 }
 
 func (x *thief) check(t *testing.T) {
 	t.Helper()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.asked == 0 {
-		t.Error("the other server was not asked: the test tests nothing")
+	if x.requests == 0 {
+		t.Error("the other server received no request, so this tests nothing")
 	}
-	if len(x.stolen) > 0 {
-		t.Errorf("secrets went to another server: %q", x.stolen)
+	if len(x.secrets) > 0 {
+		t.Errorf("secrets were sent to another server: %q", x.secrets)
 	}
 }
 
-// TestSecretsStay: credentials of a registry are sent only to the registry, wherever it redirects
-// to and whatever that server demands. An anonymous token of that server is used.
+// TestSecretsStay: credentials of a registry are sent only to the registry. They are not sent to a
+// server to which the registry redirects, even if that server demands credentials. An anonymous
+// token of that server is used.
 func TestSecretsStay(t *testing.T) {
 	img := small(t)
 	layer := layerDigests(t, img)[0]
 	for name, tt := range map[string]struct {
-		auth   *api.AuthConfig
-		header string // in hosts.toml
-		wants  string // the other server's challenge
+		auth      *api.AuthConfig
+		header    string // in hosts.toml of the registry
+		challenge string // authentication scheme that the other server demands
 	}{
 		"a ready token":                     {auth: &api.AuthConfig{RegistryToken: secretWord}},
-		"a ready token, asked for":          {auth: &api.AuthConfig{RegistryToken: secretWord}, wants: "Basic"},
-		"a password, asked for":             {auth: &api.AuthConfig{Username: "u", Password: secretWord}, wants: "Basic"},
-		"a password for a token":            {auth: &api.AuthConfig{Username: "u", Password: secretWord}, wants: "Bearer"},
-		"an identity token":                 {auth: &api.AuthConfig{IdentityToken: secretWord}, wants: "Bearer"},
+		"a ready token, asked for":          {auth: &api.AuthConfig{RegistryToken: secretWord}, challenge: "Basic"},
+		"a password, asked for":             {auth: &api.AuthConfig{Username: "u", Password: secretWord}, challenge: "Basic"},
+		"a password for a token":            {auth: &api.AuthConfig{Username: "u", Password: secretWord}, challenge: "Bearer"},
+		"an identity token":                 {auth: &api.AuthConfig{IdentityToken: secretWord}, challenge: "Bearer"},
 		"headers of the administrator":      {header: "  [host.%q.header]\n    Authorization = \"Basic " + secretWord + "\"\n    Cookie = \"" + secretWord + "\"\n"},
-		"headers, and a token is asked for": {header: "  [host.%q.header]\n    Authorization = \"Basic " + secretWord + "\"\n", wants: "Bearer"},
+		"headers, and a token is asked for": {header: "  [host.%q.header]\n    Authorization = \"Basic " + secretWord + "\"\n", challenge: "Bearer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hub := newServer(t, false)
@@ -97,10 +98,10 @@ func TestSecretsStay(t *testing.T) {
 				switch {
 				case strings.HasPrefix(r.URL.Path, "/token"):
 					fmt.Fprint(w, `{"token":"anonymous"}`)
-				case tt.wants == "Bearer" && !strings.Contains(r.Header.Get("Authorization"), "anonymous"):
+				case tt.challenge == "Bearer" && !strings.Contains(r.Header.Get("Authorization"), "anonymous"):
 					w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="x"`, other.URL))
 					w.WriteHeader(http.StatusUnauthorized)
-				case tt.wants == "Basic":
+				case tt.challenge == "Basic":
 					w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
 					w.WriteHeader(http.StatusUnauthorized)
 				default:
@@ -122,7 +123,7 @@ func TestSecretsStay(t *testing.T) {
 			}
 			s := newService(t, func(c *Config) { c.CertsDir = dir })
 			_, err := pull(t.Context(), s, "registry.example/demo:1", tt.auth)
-			if (err != nil) != (tt.wants == "Basic") {
+			if (err != nil) != (tt.challenge == "Basic") {
 				t.Errorf("pull: %v", err)
 			}
 			other.check(t)
@@ -130,8 +131,9 @@ func TestSecretsStay(t *testing.T) {
 	}
 }
 
-// TestTokenServer: credentials are sent to the token server that the registry names, but neither
-// without TLS, if the registry uses it, nor to a server to which it redirects.
+// TestTokenServer: credentials are sent to the token server that the registry names. They are not
+// sent without TLS if the registry uses TLS, and not to a server to which the token server
+// redirects.
 func TestTokenServer(t *testing.T) {
 	auth := &api.AuthConfig{Username: "u", Password: secretWord}
 	t.Run("without TLS", func(t *testing.T) {
@@ -165,7 +167,7 @@ func TestTokenServer(t *testing.T) {
 			wantToken(hub, tokens.URL+"/token")
 			s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
 			if _, err := pull(t.Context(), s, "registry.example/demo:1", auth); err == nil {
-				t.Error("pulled")
+				t.Error("the pull succeeded")
 			}
 			if sent.Load() == 0 {
 				t.Error("no credentials were sent to the token server")
@@ -188,11 +190,11 @@ func wantToken(hub *server, realm string) {
 	})
 }
 
-// TestForeignURLs: the urls of a layer are not used, whatever its type is.
+// TestForeignURLs: the urls of a layer are not used, for any media type.
 func TestForeignURLs(t *testing.T) {
-	asked := make(chan string, 10)
+	requests := make(chan string, 10)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- r.URL.String()
+		requests <- r.URL.String()
 		w.WriteHeader(http.StatusNotFound)
 	}))
 	defer other.Close()
@@ -215,8 +217,8 @@ func TestForeignURLs(t *testing.T) {
 			t.Errorf("%s: %v", mediaType, err)
 		}
 	}
-	if len(asked) > 0 {
-		t.Errorf("asked for %s", <-asked)
+	if len(requests) > 0 {
+		t.Errorf("the other server received a request for %s", <-requests)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 // benchSize is the size of the benchmarks' layer when unpacked, in bytes.
 const benchSize = 200 << 20
 
-// benchImage is an image of one layer of many files that compress to half.
+// benchImage returns an image with one layer of many files that compress to half their size.
 func benchImage(tb testing.TB) v1.Image {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "layer.tar")
@@ -54,7 +54,7 @@ func benchImage(tb testing.TB) v1.Image {
 	return imageOf(tb, "", l)
 }
 
-// cost measures f's use of CPU, bytes written to disk, and peak memory.
+// cost reports the CPU time, the bytes written to disk and the peak memory of f.
 func cost(b *testing.B, f func() error) {
 	b.Helper()
 	cpu := func() float64 {

@@ -20,11 +20,11 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// mostHeap is the memory that a hostile image may use.
+// mostHeap is the maximum memory for a hostile image, in bytes.
 const mostHeap = 96 << 20
 
-// heapOf returns the maximum growth of this process's memory while f runs. Garbage is collected as
-// in an agent with little memory.
+// heapOf returns the maximum growth of this process's memory while f runs. The garbage collector
+// runs as in an agent with little memory.
 func heapOf(t *testing.T, f func()) int64 {
 	t.Helper()
 	runtime.GC()
@@ -116,7 +116,7 @@ func (b *bombRegistry) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// add adds a document to the registry. The tag 1 refers to the last one.
+// add adds a document to the registry. The tag 1 refers to the last document.
 func (b *bombRegistry) add(t *testing.T, mediaType string, doc []byte) ocispec.Descriptor {
 	t.Helper()
 	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(doc), Size: int64(len(doc))}
@@ -134,10 +134,10 @@ func indexOf(t *testing.T, n int, entries ...ocispec.Descriptor) []byte {
 
 const manifestOpen = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",`
 
-// documentBombs are documents that are small on the wire and large in memory. Each is the root of
-// an image in the registry.
+// documentBombs are documents that are small on the network and large in memory. The last document
+// that add adds is the root of an image.
 var documentBombs = map[string]struct {
-	says string
+	want string
 	add  func(*testing.T, *bombRegistry)
 }{
 	"indexes in an index": {"more than", func(t *testing.T, b *bombRegistry) {
@@ -203,14 +203,14 @@ func (b *bombRegistry) addImage(t *testing.T, config []byte) {
 	b.add(t, ocispec.MediaTypeImageManifest, []byte(manifestOpen+`"config":`+toJSON(t, c)+`}`))
 }
 
-// TestDocumentBombs: any index, manifest or config of a registry uses little memory, also when
-// several images are pulled at once, and when images are loaded at the next start. One kind is
+// TestDocumentBombs: no index, manifest or config of a registry uses much memory, even if several
+// images are pulled at once, or if images are loaded at the next start. One kind of document is
 // pulled four times at once; with ISLET_TEST_LONG, every kind.
 func TestDocumentBombs(t *testing.T) {
 	for name, bomb := range documentBombs {
-		together := 1
+		parallel := 1
 		if name == "empty entries" || os.Getenv("ISLET_TEST_LONG") != "" {
-			together = 4
+			parallel = 4
 		}
 		t.Run(name, func(t *testing.T) {
 			hub := newBombRegistry(t)
@@ -218,15 +218,15 @@ func TestDocumentBombs(t *testing.T) {
 			s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
 			wantHeap(t, func() {
 				errs := make(chan error)
-				for i := range together {
+				for i := range parallel {
 					go func() {
 						_, err := pull(t.Context(), s, fmt.Sprintf("registry.example/demo%d:1", i), nil)
 						errs <- err
 					}()
 				}
-				for range together {
-					if err := <-errs; bomb.says != "" && (err == nil || !strings.Contains(err.Error(), bomb.says)) {
-						t.Errorf("pulled: %v, want %q", err, bomb.says)
+				for range parallel {
+					if err := <-errs; bomb.want != "" && (err == nil || !strings.Contains(err.Error(), bomb.want)) {
+						t.Errorf("pull: %v, want %q", err, bomb.want)
 					}
 				}
 			})
@@ -240,7 +240,7 @@ func TestDocumentBombs(t *testing.T) {
 	}
 }
 
-// Decoding a config as a stream gives the same result.
+// TestConfigDocument: an image has the values of its config document, also after a restart.
 func TestConfigDocument(t *testing.T) {
 	hub := newBombRegistry(t)
 	long := "LONG=" + strings.Repeat("x", maxCachedConfig)

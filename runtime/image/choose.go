@@ -36,26 +36,26 @@ type candidate struct {
 }
 
 // choose finds the image for the host's platform at or below target. It reads documents with read,
-// and checks that the manifest and the config are consistent. If there is no such image, the error
-// is errdefs.ErrNotFound and lists the platforms of the image.
+// and checks that the manifest and the config are consistent. If no image is for this platform, the
+// error is errdefs.ErrNotFound and lists the image's platforms.
 func (s *Service) choose(ctx context.Context, target ocispec.Descriptor, read readFunc) (*pick, error) {
 	d := s.newDocuments(read)
 	defer d.keepOnly(nil)
 	return s.chooseOf(ctx, target, d)
 }
 
-// chooseOf is like choose, but the caller can continue to use the documents.
+// chooseOf is like choose, but reads documents with d, which the caller can continue to use.
 func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documents) (*pick, error) {
-	w := walk{of: s, read: d, left: maxManifests}
-	all, err := w.candidates(ctx, target, nil)
+	w := walk{service: s, read: d, left: maxManifests}
+	found, err := w.candidates(ctx, target, nil)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(c candidate) bool {
+	found = slices.DeleteFunc(found, func(c candidate) bool {
 		return c.platform != nil && (c.platform.OS == "unknown" || c.desc.ArtifactType != "")
 	})
-	sorting.StableBy(all, func(a, b candidate) int { return s.compare(a.platform, b.platform) })
-	for _, c := range all {
+	sorting.StableBy(found, func(a, b candidate) int { return s.compare(a.platform, b.platform) })
+	for _, c := range found {
 		if c.platform != nil && !s.platform.Match(*c.platform) {
 			w.addSeen(*c.platform)
 			continue
@@ -88,7 +88,7 @@ func (w *wrongPlatform) Error() string {
 // Is makes errors.Is report a wrongPlatform as errdefs.ErrNotFound.
 func (w *wrongPlatform) Is(target error) bool { return target == errdefs.ErrNotFound }
 
-// compare orders platforms. The best match is first, and unknown platforms are last.
+// compare orders platforms: the best match is first, and unknown platforms are last.
 func (s *Service) compare(a, b *ocispec.Platform) int {
 	switch {
 	case a == nil && b == nil:
@@ -105,13 +105,13 @@ func (s *Service) compare(a, b *ocispec.Platform) int {
 	return 0
 }
 
-// A walk is a walk through indexes. left limits the number of entries, because a hostile index may
-// refer to the same indexes many times.
+// A walk collects the manifests below an index. left limits the number of entries, because a
+// hostile index may refer to the same indexes many times.
 type walk struct {
-	of   *Service
-	read *documents
-	left int
-	seen []string // platforms that do not match
+	service *Service
+	read    *documents
+	left    int
+	seen    []string // platforms that do not match
 }
 
 // addSeen adds a platform to the list for the error.
@@ -121,8 +121,8 @@ func (w *walk) addSeen(p ocispec.Platform) {
 	}
 }
 
-// candidates lists the manifests below desc. It does not read manifests, because an archive may
-// lack those of other platforms. For the same reason it does not read indexes of other platforms.
+// candidates lists the manifests below desc. It does not read manifests, and skips indexes of other
+// platforms, because an archive may lack the blobs of other platforms.
 func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents []ocispec.Descriptor) ([]candidate, error) {
 	w.left--
 	if w.left < 0 {
@@ -131,7 +131,7 @@ func (w *walk) candidates(ctx context.Context, desc ocispec.Descriptor, parents 
 	if images.IsManifestType(desc.MediaType) {
 		return []candidate{{parents: parents, desc: desc, platform: desc.Platform}}, nil
 	}
-	if len(parents) > 0 && desc.Platform != nil && !w.of.platform.Match(*desc.Platform) {
+	if len(parents) > 0 && desc.Platform != nil && !w.service.platform.Match(*desc.Platform) {
 		w.addSeen(*desc.Platform)
 		return nil, nil
 	}
@@ -207,7 +207,7 @@ func readPick(ctx context.Context, c candidate, d *documents) (*pick, error) {
 	return p, p.check()
 }
 
-// check returns an error unless the layers match the config's root file system.
+// check returns an error if the layers do not match the config's root file system.
 func (p *pick) check() error {
 	for _, l := range p.layers {
 		if err := l.Digest.Validate(); err != nil {

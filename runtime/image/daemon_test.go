@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/daemon"
 )
 
-// newDaemon opens a storage for the test.
+// newDaemon opens a storage that is closed when the test ends.
 func newDaemon(tb testing.TB, dir string) *daemon.Daemon {
 	tb.Helper()
 	d := openDaemon(tb, dir)
@@ -21,7 +21,7 @@ func newDaemon(tb testing.TB, dir string) *daemon.Daemon {
 	return d
 }
 
-// openDaemon is newDaemon for a test that closes it itself.
+// openDaemon is like newDaemon, but the test must close the storage.
 func openDaemon(tb testing.TB, dir string) *daemon.Daemon {
 	tb.Helper()
 	d, err := daemon.Start(tb.Context(), daemon.Config{Root: dir, Log: logger(tb)})
@@ -35,8 +35,8 @@ func logger(tb testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(tb.Output(), nil))
 }
 
-// onSmallDisk mounts a file system of some size, in bytes. It is in memory, so that tests do not
-// wait for a disk.
+// onSmallDisk mounts a file system of size bytes. It is in memory, so that tests do not wait for a
+// disk.
 func onSmallDisk(tb testing.TB, size int) string {
 	tb.Helper()
 	return onSmallDiskWith(tb, fmt.Sprintf("size=%d", size))
@@ -56,7 +56,7 @@ func onSmallDiskWith(tb testing.TB, options string) string {
 	return dir
 }
 
-// newService returns a Service with a storage for the test.
+// newService returns a Service with a new storage.
 func newService(tb testing.TB, with func(*Config)) *Service {
 	tb.Helper()
 	dir := onSmallDisk(tb, 1<<30)
@@ -76,7 +76,7 @@ func serviceOn(tb testing.TB, d *daemon.Daemon, dir string, with func(*Config)) 
 	return s
 }
 
-// left returns what containerd has of images: records, leases, blobs, downloads and snapshots.
+// left returns the image data that containerd has: records, leases, blobs, downloads and snapshots.
 func left(tb testing.TB, s *Service) []string {
 	tb.Helper()
 	ctx := namespaced(context.Background())

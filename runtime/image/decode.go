@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxManifests is the maximum number of entries of an index, including those of the indexes in
-	// it.
+	// maxManifests is the maximum number of entries of an index, including the entries of nested
+	// indexes.
 	maxManifests = 1024
 	// maxLayers is the maximum number of layers of an image. An overlayfs mount supports fewer than
 	// 500.
@@ -38,8 +38,8 @@ type document struct {
 
 func (d document) isIndex() bool { return len(d.Manifests) > 0 }
 
-// A descriptor is a descriptor without the large fields that are not needed: urls, data, and all
-// annotations except the image's names.
+// A descriptor is an OCI descriptor without the fields that are large and not needed: urls, data,
+// and all annotations except the image's names.
 type descriptor struct {
 	MediaType    string        `json:"mediaType"`
 	Digest       digest.Digest `json:"digest"`
@@ -138,7 +138,7 @@ func (c *configDocument) spec() (ocispec.Image, error) {
 	}, nil
 }
 
-// Lists that are decoded one entry after another, with a maximum number of entries.
+// Lists with a maximum number of entries. They are decoded one entry after another.
 type (
 	manifests []descriptor
 	layerList []descriptor
@@ -206,8 +206,8 @@ func (v *volumes) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decodeList decodes a JSON array. The array may have at most maxEntries entries, and null is an empty
-// array. If check is not nil, it is called for each entry.
+// decodeList decodes a JSON array of at most maxEntries entries. null is an empty array. If check
+// is not nil, it is called for each entry.
 func decodeList[T any](b []byte, what string, maxEntries int, check func(*T) error) ([]T, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if opened, err := open(dec, what, '['); err != nil || !opened {
@@ -232,8 +232,7 @@ func decodeList[T any](b []byte, what string, maxEntries int, check func(*T) err
 	return out, nil
 }
 
-// open reads the opening delimiter of an array or object. The value may also be null. Then it
-// returns false.
+// open reads the opening delimiter of an array or object. If the value is null, open returns false.
 func open(dec *json.Decoder, what string, delim json.Delim) (bool, error) {
 	t, err := dec.Token()
 	if err != nil || t == nil {

@@ -49,9 +49,9 @@ func compression(head []byte) string {
 	return ""
 }
 
-// decompress returns the uncompressed content of r. r may be compressed once, with gzip or zstd.
-// The goroutine that calls Read also decompresses, which saves memory. window is called before
-// memory of that size is allocated for a zstd stream. Close does not close r.
+// decompress returns the uncompressed content of r, which may be compressed with gzip or zstd, but
+// only once. The data is decompressed by the goroutine that calls Read, which saves memory. window
+// is called before memory of that size is allocated for a zstd stream. Close does not close r.
 func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	head, err := in.Peek(headSize)
@@ -59,7 +59,7 @@ func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, err
 		return nil, err
 	}
 	var out io.ReadCloser
-	switch how := compression(head); how {
+	switch format := compression(head); format {
 	case "":
 		return io.NopCloser(in), nil
 	case "gzip":
@@ -72,7 +72,7 @@ func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, err
 			out = d.IOReadCloser()
 		}
 	default:
-		return nil, fmt.Errorf("compressed with %s, which is not supported: use gzip, zstd or none: %w", how, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("compressed with %s, which is not supported: use gzip, zstd or none: %w", format, errdefs.ErrInvalidArgument)
 	}
 	if err != nil {
 		return nil, err
@@ -83,9 +83,9 @@ func decompress(r io.Reader, window func(bytes int64) error) (io.ReadCloser, err
 		out.Close()
 		return nil, err
 	}
-	if how := compression(head); how != "" {
+	if format := compression(head); format != "" {
 		out.Close()
-		return nil, fmt.Errorf("compressed twice, with %s inside: %w", how, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("compressed twice, with %s inside: %w", format, errdefs.ErrInvalidArgument)
 	}
 	return struct {
 		io.Reader

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// A diskFull is the error of a file system without space for image data.
+// A diskFull is the error of a file system that has too little free space for image data.
 type diskFull struct {
 	dir  string
 	free int64
@@ -23,7 +23,7 @@ func (e *diskFull) Error() string {
 // Is makes errors.Is report a diskFull as ENOSPC.
 func (e *diskFull) Is(target error) bool { return target == syscall.ENOSPC }
 
-// An inodesUsed is the error of a file system without inodes for image data.
+// An inodesUsed is the error of a file system that has too few free inodes for image data.
 type inodesUsed struct {
 	dir        string
 	free, keep int64
@@ -38,18 +38,18 @@ func (e *inodesUsed) Error() string {
 func (e *inodesUsed) Is(target error) bool { return target == syscall.ENOSPC }
 
 const (
-	// checkBytes and checkFiles are the numbers of bytes and of files that are written between two
-	// checks of the disk.
+	// checkBytes is the number of bytes that are written between two checks of the free space.
+	// checkFiles is the same for the number of files.
 	checkBytes = 8 << 20
 	checkFiles = 256
 	// reserveInodes is the number of inodes that imports and pulls leave free. On a small file
-	// system it is 1/reserveShare of all inodes.
+	// system they leave 1/reserveShare of all inodes free.
 	reserveInodes = 4096
 	reserveShare  = 20
 )
 
-// checkSpace returns an error if the file system of dir has less free space than this plus the
-// reserve for running pods.
+// checkSpace returns an error if the file system of dir has less free space than bytes and inodes
+// plus the reserve for running pods.
 func checkSpace(dir string, bytes, inodes int64) error {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
@@ -75,13 +75,13 @@ func freeBytes(dir string) int64 {
 	return int64(st.Bavail) * int64(st.Bsize)
 }
 
-// A spaceReader is a reader of data that is written to dir. It fails before the file system of dir is
-// full. So it also stops decompression bombs.
+// A spaceReader reads data that is then written to dir. It fails before the file system of dir is
+// full, so it also stops decompression bombs.
 type spaceReader struct {
 	io.Reader
 	dir  string
 	left int64 // number of bytes until the next check
-	// wrote, if not nil, counts the bytes that are read and then written.
+	// wrote, if not nil, counts the bytes that were read.
 	wrote *atomic.Uint64
 }
 
@@ -111,17 +111,17 @@ func (g *spaceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A spaceFilter stops the unpacking of a layer before the file system of dir is full. It is for data
-// that needs more disk space than the length of the stream shows. A sparse file is short in the
-// stream, but as large on disk as its header says. An empty file needs an inode, and so does each
-// directory in its name. Several layers are unpacked at the same time, so promised is the total
-// size of all files that are about to be written.
+// A spaceFilter stops the unpacking of a layer before the file system of dir is full. It checks the
+// headers of the files, because a file may need more disk space than it has bytes in the stream: a
+// sparse file can become as large as its header says, and an empty file needs inodes for itself and
+// for the directories in its name. Several layers are unpacked at the same time, so promised is the
+// total size of the files that all of them are about to write.
 type spaceFilter struct {
-	dir      string
-	promised *atomic.Int64
-	own      int64 // the part of promised that is for this layer
-	files    int64 // number of files since the last check
-	small    int64 // size of these files in bytes
+	dir          string
+	promised     *atomic.Int64
+	promisedHere int64 // the part of promised that is for this layer
+	files        int64 // number of files since the last check
+	small        int64 // size of these files in bytes
 }
 
 // next is called with the header of each file before it is unpacked. It implements containerd's
@@ -130,13 +130,13 @@ func (g *spaceFilter) next(h *tar.Header) (bool, error) {
 	g.done()
 	g.files += 1 + int64(strings.Count(h.Name, "/"))
 	if h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse {
-		g.own = max(h.Size, 0)
+		g.promisedHere = max(h.Size, 0)
 	}
-	all := g.promised.Add(g.own)
-	if g.small += g.own; g.small < checkBytes && g.files < checkFiles {
+	total := g.promised.Add(g.promisedHere)
+	if g.small += g.promisedHere; g.small < checkBytes && g.files < checkFiles {
 		return true, nil
 	}
-	if err := checkSpace(g.dir, all, g.files); err != nil {
+	if err := checkSpace(g.dir, total, g.files); err != nil {
 		return false, err
 	}
 	g.files, g.small = 0, 0
@@ -145,6 +145,6 @@ func (g *spaceFilter) next(h *tar.Header) (bool, error) {
 
 // done subtracts the size of a written file from promised.
 func (g *spaceFilter) done() {
-	g.promised.Add(-g.own)
-	g.own = 0
+	g.promised.Add(-g.promisedHere)
+	g.promisedHere = 0
 }

@@ -14,7 +14,7 @@
 // image is complete, even after a power cut. Until then a containerd lease protects its data. If an
 // import fails, the data is removed with the lease. The lease of a failed pull is kept for a day,
 // so that the next pull can resume it. If the process ends while it unpacks layers, the unpacked
-// layers may be damaged. So they are removed before the next process unpacks its first layer.
+// layers may be damaged. So the next process removes them before it unpacks its first layer.
 //
 // Flash storage is small and wears out. Therefore compressed layers are deleted once they are
 // unpacked, because containers need only the snapshots. An archive that is a regular file is
@@ -23,6 +23,6 @@
 //
 // Only a Service writes image records, so its index needs no watch. The name of a record is a tag,
 // a digest, or the image ID if the image has no name. The repo digests of a tag are derived and not
-// stored. When a tag moves to another image, the old image is recorded under its digest until it is
-// removed.
+// stored. When a tag moves to another image, the old image remains with a record under its digest
+// until it is removed.
 package image

@@ -22,42 +22,42 @@ const (
 	// maxDocuments is the maximum total size of the indexes, manifests and configs that are read to
 	// find one image, in bytes.
 	maxDocuments = 8 << 20
-	// smallDocuments is the maximum total size of the documents of an image while another image may
-	// use more, in bytes. Only one image at a time may use more.
+	// smallDocuments is the maximum total size of the documents of an image, in bytes, while another
+	// image exceeds it. Only one image at a time may exceed smallDocuments.
 	smallDocuments = 256 << 10
 )
 
-// A readFunc reads a small blob, which is an index, a manifest or a config. If the descriptor
-// contains a size, the blob is not longer than this.
+// A readFunc reads a small blob: an index, a manifest or a config. If the descriptor contains a
+// size, the blob is not longer than this size.
 type readFunc func(context.Context, ocispec.Descriptor) ([]byte, error)
 
 // documents reads the indexes, manifests and configs of one image, with a limit on their total
 // size. It caches them until keepOnly is called.
 type documents struct {
-	of    *Service
-	from  readFunc
-	left  int64 // number of bytes that may still be read
-	kept  map[digest.Digest][]byte
-	large bool // whether this image may exceed smallDocuments
+	service *Service
+	fetch   readFunc
+	left    int64 // number of bytes that may still be read
+	cached  map[digest.Digest][]byte
+	large   bool // whether this image may exceed smallDocuments
 
-	most time.Duration // maximum time for reading, without the time in which the image waits for others
-	late *time.Timer   // ends the reading; may be nil
+	maxTime time.Duration // maximum time for reading, excluding the wait for other images
+	timer   *time.Timer   // ends the reading; may be nil
 }
 
-func (s *Service) newDocuments(from readFunc) *documents {
-	return &documents{of: s, from: from, left: maxDocuments, kept: map[digest.Digest][]byte{}}
+func (s *Service) newDocuments(fetch readFunc) *documents {
+	return &documents{service: s, fetch: fetch, left: maxDocuments, cached: map[digest.Digest][]byte{}}
 }
 
-// read returns a document from the cache, or reads it. It has the type readFunc.
+// read returns a document from the cache, or reads it. The method is a readFunc.
 func (d *documents) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
-	if b, ok := d.kept[desc.Digest]; ok {
+	if b, ok := d.cached[desc.Digest]; ok {
 		return b, nil
 	}
-	return d.from(ctx, desc)
+	return d.fetch(ctx, desc)
 }
 
 // decode reads a document of at most maxSize bytes and decodes it. The length counts towards the
-// limit of the image. Only one document of this process is decoded at a time.
+// limit of the image. Only one document is decoded at a time in this process.
 func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, maxSize int64, into any) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return fmt.Errorf("digest %.300q: %w: %w", desc.Digest, err, errdefs.ErrInvalidArgument)
@@ -66,7 +66,7 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, maxSize
 		return fmt.Errorf("%s has %d bytes, more than the %d that %s may have: %w",
 			desc.Digest, desc.Size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
 	}
-	if err := d.spend(ctx, desc.Digest, max(desc.Size, 0)); err != nil {
+	if err := d.charge(ctx, desc.Digest, max(desc.Size, 0)); err != nil {
 		return err
 	}
 	b, err := d.read(ctx, desc)
@@ -79,12 +79,12 @@ func (d *documents) decode(ctx context.Context, desc ocispec.Descriptor, maxSize
 			desc.Digest, size, maxSize, kindOf(maxSize), errdefs.ErrInvalidArgument)
 	}
 	// The descriptors in an archive may have no size.
-	if err := d.spend(ctx, desc.Digest, size-max(desc.Size, 0)); err != nil {
+	if err := d.charge(ctx, desc.Digest, size-max(desc.Size, 0)); err != nil {
 		return err
 	}
-	d.kept[desc.Digest] = b
-	d.of.places.decoding.Lock()
-	defer d.of.places.decoding.Unlock()
+	d.cached[desc.Digest] = b
+	d.service.shared.decoding.Lock()
+	defer d.service.shared.decoding.Unlock()
 	if err := json.Unmarshal(b, into); err != nil {
 		return fmt.Errorf("read %s: %w", desc.Digest, errors.Join(err, errdefs.ErrInvalidArgument))
 	}
@@ -109,16 +109,16 @@ func readStored(ctx context.Context, store content.Provider, desc ocispec.Descri
 	return b, nil
 }
 
-func kindOf(most int64) string {
-	if most == maxConfig {
+func kindOf(maxSize int64) string {
+	if maxSize == maxConfig {
 		return "a config"
 	}
 	return "an index or a manifest"
 }
 
-// spend counts n bytes towards the limit of the image. If the image then exceeds smallDocuments,
-// spend waits until no other image does.
-func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) error {
+// charge counts n bytes towards the limit of the image. If the image then exceeds smallDocuments,
+// charge first waits until no other image exceeds it.
+func (d *documents) charge(ctx context.Context, what digest.Digest, n int64) error {
 	if d.left -= n; d.left < 0 {
 		return fmt.Errorf("%s: the indexes, manifests and configs of the image have more than %d bytes: %w",
 			what, maxDocuments, errdefs.ErrInvalidArgument)
@@ -126,11 +126,11 @@ func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) erro
 	if d.large || maxDocuments-d.left <= smallDocuments {
 		return nil
 	}
-	if d.late != nil {
-		d.late.Stop()
-		defer d.late.Reset(d.most)
+	if d.timer != nil {
+		d.timer.Stop()
+		defer d.timer.Reset(d.maxTime)
 	}
-	if err := d.of.places.documents.Acquire(ctx, 1); err != nil {
+	if err := d.service.shared.documents.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	d.large = true
@@ -140,28 +140,28 @@ func (d *documents) spend(ctx context.Context, what digest.Digest, n int64) erro
 // withTimeout returns a context that is cancelled with errStalled if reading takes longer than limit.
 func (d *documents) withTimeout(ctx context.Context, limit time.Duration) (bounded context.Context, done func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
-	d.most, d.late = limit, time.AfterFunc(limit, func() { cancel(errStalled) })
+	d.maxTime, d.timer = limit, time.AfterFunc(limit, func() { cancel(errStalled) })
 	return bounded, func() {
-		d.late.Stop()
+		d.timer.Stop()
 		cancel(nil)
 	}
 }
 
-// keepOnly drops all cached documents except those of p, and then allows another image to exceed
+// keepOnly drops all cached documents except those of p. Another image may then exceed
 // smallDocuments.
 func (d *documents) keepOnly(p *pick) {
-	kept := map[digest.Digest][]byte{}
+	cached := map[digest.Digest][]byte{}
 	if p != nil {
 		for _, desc := range p.documents() {
-			if b, ok := d.kept[desc.Digest]; ok {
-				kept[desc.Digest] = b
+			if b, ok := d.cached[desc.Digest]; ok {
+				cached[desc.Digest] = b
 			}
 		}
 	}
-	d.kept = kept
+	d.cached = cached
 	if d.large {
 		d.large = false
-		d.of.places.documents.Release(1)
+		d.service.shared.documents.Release(1)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // usageCache caches the disk usage of the images' snapshots until the images change.
 type usageCache struct {
 	mu     sync.Mutex
-	known  bool
+	valid  bool
 	change int // number of changes, to detect a change during a walk
 	usage  snapshots.Usage
 	at     time.Time
@@ -23,14 +23,14 @@ type usageCache struct {
 func (u *usageCache) forget() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.known = false
+	u.valid = false
 	u.change++
 }
 
-// ImageFsInfo returns the bytes and inodes of all unpacked layers. They are the usage of images on
-// the file system of Config.Root. After a change of images it adds up the sizes that containerd
-// stored when it unpacked the layers. Otherwise it returns the cached result. Writable layers count
-// as part of the containers.
+// ImageFsInfo returns the bytes and inodes of all unpacked layers, as the usage of the file system
+// of Config.Root. The result is cached until the images change. The sizes of the layers are those
+// that containerd stored when it unpacked them. Writable layers are not included, because they
+// count as usage of the containers.
 func (s *Service) ImageFsInfo(ctx context.Context, _ *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
 	u, at, err := s.imageUsage(namespaced(ctx))
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Service) ImageFsInfo(ctx context.Context, _ *api.ImageFsInfoRequest) (*
 func (s *Service) imageUsage(ctx context.Context) (snapshots.Usage, time.Time, error) {
 	c := &s.usage
 	c.mu.Lock()
-	if c.known {
+	if c.valid {
 		defer c.mu.Unlock()
 		return c.usage, c.at, nil
 	}
@@ -82,7 +82,7 @@ func (s *Service) imageUsage(ctx context.Context) (snapshots.Usage, time.Time, e
 	defer c.mu.Unlock()
 	now := time.Now()
 	if c.change == change {
-		c.known, c.usage, c.at = true, sum, now
+		c.valid, c.usage, c.at = true, sum, now
 	}
 	return sum, now, nil
 }

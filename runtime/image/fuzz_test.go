@@ -14,8 +14,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imports tries to import data and checks what must hold in any case: an error leaves nothing
-// behind; an imported image can be inspected and removed, and then nothing is left either.
+// imports tries to import data and checks the result. A failed import leaves nothing behind. An
+// imported image can be inspected and removed, and its removal leaves nothing behind.
 func imports(t *testing.T, s *Service, data []byte) {
 	t.Helper()
 	refs, err := s.ImportArchive(t.Context(), bytes.NewReader(data), "fuzz", nil)
@@ -55,8 +55,8 @@ func FuzzImport(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { imports(t, s, data) })
 }
 
-// FuzzImportParts puts arbitrary bytes in place of an archive's index, manifests, config and layer,
-// so that they are read.
+// FuzzImportParts replaces an archive's index, manifests, config and layer by arbitrary bytes, so
+// that each part is read.
 func FuzzImportParts(f *testing.F) {
 	layer := tarOf(f, file{name: "a", body: "a"}, file{name: ".wh.b"})
 	config := toJSON(f, ocispec.Image{

@@ -35,8 +35,8 @@ func toJSON(tb testing.TB, v any) string {
 	return string(b)
 }
 
-// Invalid archives: each causes a specific error, leaves nothing behind and does not touch the
-// host.
+// TestImportHostile: an invalid archive causes a specific error, leaves nothing behind, and does
+// not write to the host.
 func TestImportHostile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	config := toJSON(t, ocispec.Image{Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}})
@@ -58,7 +58,7 @@ func TestImportHostile(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		data []byte
-		says string
+		want string
 	}{
 		"empty":             {nil, "neither index.json"},
 		"noise":             {[]byte(noise(1, 4096)), "not a tar archive"},
@@ -85,19 +85,19 @@ func TestImportHostile(t *testing.T) {
 				s := newService(t, nil)
 				_, err := imp(t, s, c.data)
 				if _, err := os.Lstat(outside); err == nil {
-					t.Error("wrote outside")
+					t.Error("the import has written outside of its directory")
 				}
-				if c.says == "" {
+				if c.want == "" {
 					if err != nil {
 						t.Error(err)
 					}
 					continue
 				}
-				if err == nil || !strings.Contains(err.Error(), c.says) {
-					t.Errorf("error %v, want %q", err, c.says)
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("error %v, want %q", err, c.want)
 				}
 				if !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
-					t.Errorf("error of no kind: %v", err)
+					t.Errorf("error without a kind: %v", err)
 				}
 				if got := left(t, s); len(got) > 0 {
 					t.Errorf("left over: %q", got)
@@ -159,7 +159,8 @@ func ociOf(t *testing.T, blob string) []byte {
 	return tarOf(t, file{name: "blobs/sha256/" + d.Encoded(), body: blob}, file{name: "index.json", body: toJSON(t, index)})
 }
 
-// A nearly full disk rejects images, leaves nothing of them and accepts them when there is space.
+// TestDiskFull: a nearly full disk rejects images and keeps no part of them. It accepts images when
+// there is space again.
 func TestDiskFull(t *testing.T) {
 	dir := onSmallDisk(t, reserve+10<<20)
 	s := serviceOn(t, newDaemon(t, dir), dir, nil)
@@ -183,7 +184,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestHiddenBombs: a layer may use disk space that does not show in its stream's length.
+// TestHiddenBombs: a layer that needs much more disk space than its stream has bytes is rejected
+// before the disk is full.
 func TestHiddenBombs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options string
@@ -231,7 +233,7 @@ func free(t *testing.T, dir string) freeSpace {
 	return freeSpace{int64(st.Bavail) * int64(st.Bsize), int64(st.Ffree)}
 }
 
-// sparse returns a tar entry of a file that is one hole, in GNU tar's PAX format.
+// sparse returns a tar entry of a file that has a hole only, in GNU tar's PAX format.
 func sparse(name string, size int64) []byte {
 	block := func(name string, kind byte, data string) []byte {
 		h := make([]byte, 512, 1536)

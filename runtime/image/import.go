@@ -25,12 +25,12 @@ const (
 )
 
 // ImportArchive imports the images of an OCI layout or docker-archive tarball, which may be
-// compressed with gzip or zstd. It returns their references. The reference of an image without a
-// name is its image ID. name is used in messages. If an image supports several platforms, only the
-// variant for this host is imported. Importing an archive again is no error. If any part of the
+// compressed with gzip or zstd. It returns the references of the images. The reference of an image
+// without a name is its image ID. name is used in messages. If an image supports several platforms,
+// only the variant for this host is imported. An archive may be imported again. If any part of the
 // tarball is damaged, nothing is imported.
 func (s *Service) ImportArchive(ctx context.Context, r io.Reader, name string, progress func(cri.ImportProgress)) ([]string, error) {
-	progress, end := s.going.follow(name, 0, progress)
+	progress, end := s.active.track(name, 0, progress)
 	defer end()
 	refs, err := s.importStream(namespaced(ctx), &meter{Reader: r, name: name, tell: progress})
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Service) importStream(ctx context.Context, in *meter) ([]string, error)
 
 // readStream reads an archive, which may be compressed as a whole.
 func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error) {
-	at := &allocation{of: &s.places}
+	at := &allocation{shared: &s.shared}
 	defer at.end()
 	plain, err := decompress(contextReader{ctx, in}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
@@ -71,13 +71,13 @@ func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error
 	return s.readArchive(ctx, plain, nil)
 }
 
-// importFile is like ImportArchive, but reads a file. If known returns true for the digest of the
-// file's content, it imports nothing. If the archive is not compressed as a whole, its layers are
-// unpacked in place, so nothing is written twice.
+// importFile is like ImportArchive, but reads a file. It imports nothing if imported returns true for
+// the digest of the file's content. If the archive is not compressed as a whole, its layers are
+// unpacked directly from the file, so they are not written twice.
 func (s *Service) importFile(
-	ctx context.Context, f *os.File, known func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
+	ctx context.Context, f *os.File, imported func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
 ) ([]string, error) {
-	refs, err := s.importFileOnce(namespaced(ctx), f, known, progress)
+	refs, err := s.importFileOnce(namespaced(ctx), f, imported, progress)
 	if err != nil {
 		return nil, importError(f.Name(), err)
 	}
@@ -85,13 +85,13 @@ func (s *Service) importFile(
 }
 
 func (s *Service) importFileOnce(
-	ctx context.Context, f *os.File, known func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
+	ctx context.Context, f *os.File, imported func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
 ) ([]string, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	progress, end := s.going.follow(f.Name(), info.Size(), progress)
+	progress, end := s.active.track(f.Name(), info.Size(), progress)
 	defer end()
 	head := make([]byte, headSize)
 	n, err := f.ReadAt(head, 0)
@@ -101,8 +101,8 @@ func (s *Service) importFileOnce(
 	sum := digest.Canonical.Digester()
 	in := io.TeeReader(contextReader{ctx, &meter{Reader: f, name: f.Name(), tell: progress}}, sum.Hash())
 	var a *archive
-	how := compression(head[:n])
-	if how != "" {
+	format := compression(head[:n])
+	if format != "" {
 		_, err = io.Copy(io.Discard, in)
 	} else {
 		a, err = s.readArchive(ctx, in, f)
@@ -110,7 +110,7 @@ func (s *Service) importFileOnce(
 	if err != nil {
 		return nil, err
 	}
-	if yes, err := known(sum.Digest()); yes || err != nil {
+	if done, err := imported(sum.Digest()); done || err != nil {
 		return nil, err
 	}
 	if a == nil {
@@ -134,17 +134,17 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 		return nil, err
 	}
 	var refs []string
-	var other error // error about images for other hosts
-	told := 0
+	var wrongPlatforms error // error about images for other hosts
+	skipped := 0
 	for _, n := range list {
 		tell(cri.ImportProgress{Ref: n.label(), Status: "unpacking"})
 		ref, err := s.importImage(ctx, a, n)
 		var wrong *wrongPlatform
 		switch {
 		case errors.As(err, &wrong):
-			told++
-			if told <= maxListed {
-				other = errors.Join(other, fmt.Errorf("%s: %w", n.label(), err))
+			skipped++
+			if skipped <= maxListed {
+				wrongPlatforms = errors.Join(wrongPlatforms, fmt.Errorf("%s: %w", n.label(), err))
 			}
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", n.label(), err)
@@ -156,8 +156,8 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 	if len(refs) > 0 {
 		return refs, nil
 	}
-	if other != nil {
-		return nil, other
+	if wrongPlatforms != nil {
+		return nil, wrongPlatforms
 	}
 	return nil, fmt.Errorf("the archive has no image: %w", errdefs.ErrInvalidArgument)
 }
@@ -169,7 +169,7 @@ func (n namedImage) label() string {
 	return n.target.Digest.String()
 }
 
-// importImage unpacks and records one image of an archive, unless it already exists.
+// importImage unpacks and records one image of an archive if it does not exist yet.
 func (s *Service) importImage(ctx context.Context, a *archive, n namedImage) (string, error) {
 	p, err := s.choose(ctx, n.target, a.read)
 	if err != nil {
@@ -182,20 +182,20 @@ func (s *Service) importImage(ctx context.Context, a *archive, n namedImage) (st
 	if s.recordedID(ctx, name, p.target().Digest) != "" {
 		return name, nil
 	}
-	have, err := s.countUnpacked(ctx, p.chain())
+	unpacked, err := s.countUnpacked(ctx, p.chain())
 	if err != nil {
 		return "", err
 	}
-	if err := s.unpack(ctx, p, have, a); err != nil {
+	if err := s.unpack(ctx, p, unpacked, a); err != nil {
 		return "", err
 	}
-	if err := s.keep(ctx, p, a.read); err != nil {
+	if err := s.storeDocuments(ctx, p, a.read); err != nil {
 		return "", err
 	}
 	if err := s.record(ctx, name, p.target(), p.entry()); err != nil {
 		return "", err
 	}
-	s.changed()
+	s.notifyChange()
 	return name, nil
 }
 
@@ -207,23 +207,23 @@ func (p *pick) target() ocispec.Descriptor {
 	return p.manifest
 }
 
-// keep writes the indexes, the manifest and the config of an unpacked image to the content store,
-// unless they exist. Labels lead the garbage collector from an index to the manifest, the config
-// and the snapshot. No label refers to a layer, so the blobs of layers are deleted.
-func (s *Service) keep(ctx context.Context, p *pick, read readFunc) error {
+// storeDocuments writes the indexes, the manifest and the config of an unpacked image to the content store,
+// if they do not exist there. Labels lead the garbage collector from an index to the manifest, the
+// config and the snapshot. No label refers to a layer, so the blobs of layers are deleted.
+func (s *Service) storeDocuments(ctx context.Context, p *pick, read readFunc) error {
 	labels := map[string]string{}
 	if chain := p.entry().chainID; chain != "" {
 		labels[gcSnapshot+s.c.Snapshotter] = chain.String()
 	}
-	if err := s.keepBlob(ctx, p.config, labels, read); err != nil {
+	if err := s.storeBlob(ctx, p.config, labels, read); err != nil {
 		return err
 	}
-	if err := s.keepBlob(ctx, p.manifest, map[string]string{gcContent + "config": p.config.Digest.String()}, read); err != nil {
+	if err := s.storeBlob(ctx, p.manifest, map[string]string{gcContent + "config": p.config.Digest.String()}, read); err != nil {
 		return err
 	}
 	next := p.manifest.Digest
 	for i := len(p.parents) - 1; i >= 0; i-- {
-		if err := s.keepBlob(ctx, p.parents[i], map[string]string{gcContent + "m.0": next.String()}, read); err != nil {
+		if err := s.storeBlob(ctx, p.parents[i], map[string]string{gcContent + "m.0": next.String()}, read); err != nil {
 			return err
 		}
 		next = p.parents[i].Digest
@@ -231,7 +231,7 @@ func (s *Service) keep(ctx context.Context, p *pick, read readFunc) error {
 	return nil
 }
 
-func (s *Service) keepBlob(ctx context.Context, desc ocispec.Descriptor, labels map[string]string, read readFunc) error {
+func (s *Service) storeBlob(ctx context.Context, desc ocispec.Descriptor, labels map[string]string, read readFunc) error {
 	b, err := read(ctx, desc)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", desc.Digest, err)

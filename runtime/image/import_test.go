@@ -45,7 +45,7 @@ func TestImport(t *testing.T) {
 			wantFiles(t, s, "demo:1", map[string]string{"hello": "hello\n", "etc/motd": "welcome"}, "gone")
 			got := left(t, s)
 			if n := count(got, "blob "); n != 2 {
-				t.Errorf("%d blobs stay, want config and manifest: %q", n, got)
+				t.Errorf("%d blobs remain, want config and manifest: %q", n, got)
 			}
 			if count(got, "lease ")+count(got, "download ") > 0 {
 				t.Errorf("left over: %q", got)
@@ -54,18 +54,18 @@ func TestImport(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := left(t, s); len(got) > 0 {
-				t.Errorf("after the removal there is %q", got)
+				t.Errorf("left over after the removal: %q", got)
 			}
 		})
 	}
 }
 
 func TestImportChoosesPlatform(t *testing.T) {
-	own := small(t)
+	native := small(t)
 	other := imageFor(t, "s390x", "", layerOf(t, file{name: "other", body: "x"}))
 	index := mutate.AppendManifests(empty.Index,
 		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}},
-		mutate.IndexAddendum{Add: own})
+		mutate.IndexAddendum{Add: native})
 	data := ociArchive(t, func(p layout.Path) error { return p.AppendIndex(index, named1("multi:1")) })
 	dir := t.TempDir()
 	d := newDaemon(t, dir)
@@ -73,16 +73,16 @@ func TestImportChoosesPlatform(t *testing.T) {
 	if _, err := s.ImportArchive(t.Context(), bytes.NewReader(data), "multi.tar", nil); err != nil {
 		t.Fatal(err)
 	}
-	wantImage(t, s, "multi:1", imageID(t, own))
+	wantImage(t, s, "multi:1", imageID(t, native))
 	sum, err := index.Digest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantImage(t, s, "docker.io/library/multi@"+sum.String(), imageID(t, own))
+	wantImage(t, s, "docker.io/library/multi@"+sum.String(), imageID(t, native))
 
-	// A new process finds the same in containerd's records.
+	// A new process reads the same image from containerd's records.
 	again := serviceOn(t, d, dir, nil)
-	wantImage(t, again, "multi:1", imageID(t, own))
+	wantImage(t, again, "multi:1", imageID(t, native))
 
 	foreign := dockerArchive(t, map[string]v1.Image{"foreign:1": other})
 	_, err = s.ImportArchive(t.Context(), bytes.NewReader(foreign), "foreign.tar", nil)
@@ -107,7 +107,7 @@ func wantImage(t *testing.T, s *Service, ref, id string) {
 	}
 }
 
-// wantFiles checks an image's files as a container would see them.
+// wantFiles checks an image's files as a container sees them.
 func wantFiles(t *testing.T, s *Service, ref string, want map[string]string, gone ...string) {
 	t.Helper()
 	ctx := namespaced(t.Context())
@@ -129,7 +129,7 @@ func wantFiles(t *testing.T, s *Service, ref string, want map[string]string, gon
 		}
 		for _, name := range gone {
 			if _, err := os.Lstat(filepath.Join(root, name)); err == nil {
-				t.Errorf("%s is there", name)
+				t.Errorf("%s exists", name)
 			}
 		}
 		return nil
@@ -148,7 +148,7 @@ func count(list []string, prefix string) int {
 	return n
 }
 
-// A truncated archive is an error and leaves nothing.
+// TestImportTruncated: a truncated archive is an error, and its import leaves nothing behind.
 func TestImportTruncated(t *testing.T) {
 	s := newService(t, nil)
 	for name, data := range map[string][]byte{
@@ -160,7 +160,7 @@ func TestImportTruncated(t *testing.T) {
 				cut := len(data) * i / 12
 				for way, imp := range importers {
 					if _, err := imp(t, s, data[:cut]); err == nil {
-						t.Fatalf("%s %s: %d of %d bytes are a whole archive", way, name, cut, len(data))
+						t.Fatalf("%s %s: the first %d of %d bytes were accepted as an archive", way, name, cut, len(data))
 					}
 				}
 			}
@@ -171,7 +171,8 @@ func TestImportTruncated(t *testing.T) {
 	}
 }
 
-// Layers that a dead process left unpacked are not trusted by the next one.
+// TestForsake: the next process removes the layers that an ended process has unpacked without a
+// record.
 func TestForsake(t *testing.T) {
 	dir := t.TempDir()
 	d := newDaemon(t, dir)
@@ -209,7 +210,7 @@ func TestForsake(t *testing.T) {
 	}
 }
 
-// Both snapshotters apply layers completely, including whiteouts.
+// TestSnapshotters: both snapshotters apply layers completely, including whiteouts.
 func TestSnapshotters(t *testing.T) {
 	data := dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})
 	for _, name := range []string{daemon.Overlay, daemon.Native} {

@@ -24,7 +24,7 @@ import (
 // or has the prefix "file:" or "image:". The Inbox creates the keys.
 type Imports interface {
 	Imported(ctx context.Context, key string) (bool, error)
-	// AddImport stores a key durably before it returns. Adding a key again is no error.
+	// AddImport stores a key durably before it returns. The key may already exist.
 	AddImport(ctx context.Context, key, name string) error
 }
 
@@ -34,41 +34,41 @@ type InboxConfig struct {
 	Dir     string
 	Service *Service
 	Imports Imports
-	// Report is called with the name of a file and the error of its import. It is called with nil
-	// once the import has succeeded or the file does not exist any more. It must not block. If
-	// Report is nil, errors are logged.
+	// Report is called with the name of a file and the error of its import. The error is nil if a
+	// later import succeeds or the file is removed. Report must not block. If it is nil, errors are
+	// logged.
 	Report func(file string, err error)
 	Log    *slog.Logger
 }
 
 // An Inbox imports the image archives in a directory, one after another, in the background. It
-// reads a file when no process has it open for writing. It ignores names that begin with a dot, so
-// a writer can also write to such a name and then rename the file.
+// reads a file as soon as no process has it open for writing. It ignores names that begin with a
+// dot, so a program can also write to such a name and then rename the file.
 //
-// An archive is imported only once, even if it is copied again or the node restarts. Imported
-// archives are recorded by content, and also by inode, size and times, so that not every archive is
-// read again at a start. If an image is removed while its archive remains, it is not imported again
-// automatically, because the removal may be intended. If a pod needs the image, WaitImage makes the
-// Inbox import it again.
+// An archive is imported only once, even if it is copied again or the node restarts. The record of
+// an import contains the digest of the content, and also the inode, size and times of the file, so
+// that a restart does not read every archive again. If an image is removed while its archive
+// remains, the image is not imported again automatically, because the removal may be intended. If a
+// pod needs the image, WaitImage makes the Inbox import it again.
 type Inbox struct {
 	c     InboxConfig
-	again chan struct{} // capacity 1; requests a look that ignores earlier imports
+	again chan struct{} // capacity 1; requests a scan that ignores earlier imports
 
-	mu    sync.Mutex
-	turn  chan struct{}   // closed and replaced when an import or a look has ended
-	idle  bool            // whether the last look found nothing to import
-	vain  map[string]bool // images that a forced look did not find
-	force bool
+	mu       sync.Mutex
+	turn     chan struct{}   // closed and replaced when an import or a scan has ended
+	idle     bool            // false until the first scan has ended, and during an import
+	notFound map[string]bool // images that a forced scan did not find
+	force    bool
 }
 
 const (
-	// settle is the delay between a change of the directory and the look. Further changes delay the
-	// look again, by at most retryOpen. retryOpen is also the delay until the next look if a file
+	// settle is the delay between a change of the directory and the scan. Further changes delay the
+	// scan again, by at most retryOpen. retryOpen is also the delay until the next scan if a file
 	// is still being written.
 	settle    = 100 * time.Millisecond
 	retryOpen = time.Second
-	// lookEvery is the interval between looks without an event. Some file systems send no events.
-	lookEvery = time.Minute
+	// scanInterval is the interval between scans without an event. Some file systems send no events.
+	scanInterval = time.Minute
 	// maxRetry is the maximum delay before an import is tried again after an error that the archive
 	// did not cause, such as a full disk.
 	maxRetry = time.Hour
@@ -89,16 +89,16 @@ func NewInbox(c InboxConfig) (*Inbox, error) {
 			}
 		}
 	}
-	return &Inbox{c: c, again: make(chan struct{}, 1), turn: make(chan struct{}), vain: map[string]bool{}}, nil
+	return &Inbox{c: c, again: make(chan struct{}, 1), turn: make(chan struct{}), notFound: map[string]bool{}}, nil
 }
 
 // WaitImage returns when the image exists, when no archive in the inbox can contain it any more, or
-// when ctx ends. Until the first look has ended, any archive may contain it.
+// when ctx ends. Before the first scan has ended, every archive may contain the image.
 func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 	for asked := false; ; {
 		b.mu.Lock()
 		turn, idle := b.turn, b.idle && !b.force
-		vain := b.vain[ref]
+		notFound := b.notFound[ref]
 		b.mu.Unlock()
 		_, err := b.c.Service.Resolve(ctx, ref)
 		if err == nil || !errors.Is(err, errdefs.ErrNotFound) {
@@ -107,14 +107,14 @@ func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 		if idle {
 			if asked {
 				b.mu.Lock()
-				b.vain[ref] = true
+				b.notFound[ref] = true
 				b.mu.Unlock()
 			}
-			if asked || vain || !b.importedBefore(ctx, ref) {
+			if asked || notFound || !b.importedBefore(ctx, ref) {
 				return nil
 			}
 			asked = true
-			b.lookAgain()
+			b.rescan()
 			continue
 		}
 		select {
@@ -131,14 +131,14 @@ func (b *Inbox) importedBefore(ctx context.Context, ref string) bool {
 	if err != nil {
 		return false
 	}
-	yes, err := b.c.Imports.Imported(ctx, imageKey(named.String()))
+	imported, err := b.c.Imports.Imported(ctx, imageKey(named.String()))
 	if err != nil {
 		b.c.Log.Warn("the record of an earlier import of the image could not be read", "image", ref, "error", err)
 	}
-	return yes
+	return imported
 }
 
-func (b *Inbox) lookAgain() {
+func (b *Inbox) rescan() {
 	b.mu.Lock()
 	b.force = true
 	b.mu.Unlock()
@@ -152,7 +152,7 @@ func imageKey(ref string) string { return "image:" + ref }
 
 // Run imports archives until ctx ends.
 func (b *Inbox) Run(ctx context.Context) error {
-	// A failure to read the inbox must not stop anything else. Each look reports the error.
+	// A failure to read the inbox must not stop the agent. Each scan reports the error.
 	if err := os.MkdirAll(b.c.Dir, 0o700); err != nil {
 		b.c.Log.Warn("the image inbox could not be created", "dir", b.c.Dir, "error", err)
 	}
@@ -165,18 +165,18 @@ func (b *Inbox) Run(ctx context.Context) error {
 		err = watcher.Add(b.c.Dir)
 	}
 	if err != nil {
-		b.c.Log.Warn("the image inbox cannot be watched: it is read at intervals", "dir", b.c.Dir, "every", lookEvery, "error", err)
+		b.c.Log.Warn("the image inbox cannot be watched: it is read at intervals", "dir", b.c.Dir, "every", scanInterval, "error", err)
 	}
-	l := &looker{inbox: b, files: map[string]*archiveFile{}}
+	l := &scanner{inbox: b, files: map[string]*archiveFile{}}
 	due := time.NewTimer(0)
 	defer due.Stop()
-	var late time.Time // deadline of a look that events delay, or zero
+	var deadline time.Time // deadline of a scan that events delay, or zero
 	changed := func() {
 		now := time.Now()
-		if late.IsZero() {
-			late = now.Add(retryOpen)
+		if deadline.IsZero() {
+			deadline = now.Add(retryOpen)
 		}
-		due.Reset(min(settle, late.Sub(now)))
+		due.Reset(min(settle, deadline.Sub(now)))
 	}
 	for {
 		select {
@@ -184,23 +184,23 @@ func (b *Inbox) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-events:
 			changed()
-		case <-failures: // such as an event overflow; unless errors are read, the watcher stops
+		case <-failures: // for example an event overflow; the watcher stops if errors are not read
 			changed()
 		case <-b.again:
 			l.forget()
 			due.Reset(0)
 		case <-due.C:
-			late = time.Time{}
-			next := l.look(ctx)
-			if watcher != nil && next == lookEvery {
-				_ = watcher.Add(b.c.Dir) // the directory may have been replaced; if this fails, the next look reports it
+			deadline = time.Time{}
+			next := l.scan(ctx)
+			if watcher != nil && next == scanInterval {
+				_ = watcher.Add(b.c.Dir) // the directory may have been replaced; if this fails, the next scan reports it
 			}
 			due.Reset(next)
 		}
 	}
 }
 
-// wake wakes the callers of WaitImage.
+// wake sets idle and wakes the callers of WaitImage.
 func (b *Inbox) wake(idle bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,36 +209,36 @@ func (b *Inbox) wake(idle bool) {
 	b.turn = make(chan struct{})
 }
 
-// A looker is Run's record of the files in the directory.
-type looker struct {
-	inbox  *Inbox
-	files  map[string]*archiveFile
-	forced bool // whether to ignore earlier imports
-	blind  bool // whether the directory could not be read
+// A scanner is the state of Run: the files that it has seen in the directory.
+type scanner struct {
+	inbox      *Inbox
+	files      map[string]*archiveFile
+	forced     bool // whether to ignore earlier imports
+	unreadable bool // whether the directory could not be read
 }
 
-// forget makes the next look import all archives again.
-func (l *looker) forget() {
+// forget makes the next scan import all archives again.
+func (l *scanner) forget() {
 	l.forced = true
 	clear(l.files)
 }
 
-// look imports new files in the directory and returns the delay until the next look.
-func (l *looker) look(ctx context.Context) (next time.Duration) {
+// scan imports new files in the directory and returns the delay until the next scan.
+func (l *scanner) scan(ctx context.Context) (next time.Duration) {
 	b := l.inbox
-	next = lookEvery
+	next = scanInterval
 	list, err := os.ReadDir(b.c.Dir)
-	if (err != nil) != l.blind {
-		l.blind = err != nil
+	if (err != nil) != l.unreadable {
+		l.unreadable = err != nil
 		b.c.Report(b.c.Dir, err)
 	}
-	there := map[string]bool{}
+	exists := map[string]bool{}
 	for _, e := range list {
 		path := filepath.Join(b.c.Dir, e.Name())
 		if strings.HasPrefix(e.Name(), ".") || e.IsDir() {
 			continue
 		}
-		there[path] = true
+		exists[path] = true
 		open, err := l.file(ctx, path)
 		if ctx.Err() != nil {
 			return next
@@ -251,7 +251,7 @@ func (l *looker) look(ctx context.Context) (next time.Duration) {
 		}
 	}
 	for path, f := range l.files {
-		if !there[path] {
+		if !exists[path] {
 			if f.failed {
 				b.c.Report(path, nil)
 			}
@@ -268,9 +268,9 @@ func (l *looker) look(ctx context.Context) (next time.Duration) {
 	return next
 }
 
-// file imports a file if it is new or changed, and complete. open is true if another process is
-// still writing it. Each failed attempt returns its error once.
-func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
+// file imports a file that is new or changed, and complete. open is true if another process is
+// still writing the file. If the import fails, file returns the error of this attempt.
+func (l *scanner) file(ctx context.Context, path string) (open bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a FIFO would block
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -317,13 +317,13 @@ func (l *looker) file(ctx context.Context, path string) (open bool, err error) {
 		old.free = max(freeBytes(disk), 1)
 	}
 	if !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
-		old.next = time.Now().Add(min(maxRetry, lookEvery<<min(old.tries, 10)))
+		old.next = time.Now().Add(min(maxRetry, scanInterval<<min(old.tries, 10)))
 		old.tries++
 	}
 	return false, err
 }
 
-// importOnce imports an archive unless it was imported before.
+// importOnce imports an archive if it was not imported before or forced is set.
 func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced bool) error {
 	if !forced {
 		if done, err := b.c.Imports.Imported(ctx, key); done || err != nil {
@@ -353,7 +353,7 @@ func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced b
 	}
 	b.c.Log.Info("imported images", "file", f.Name(), "images", refs)
 	b.mu.Lock()
-	clear(b.vain)
+	clear(b.notFound)
 	b.mu.Unlock()
 	keys = append(keys, key)
 	for _, ref := range refs {

@@ -15,21 +15,21 @@ type archiveFile struct {
 	key    string
 	failed bool
 	tries  int
-	next   time.Time // time of the next attempt after an error; if zero, when the file changes
-	forced bool      // whether the next attempt also ignores earlier imports
+	next   time.Time // time of the next attempt after an error; if zero, the next attempt follows a change of the file
+	forced bool      // whether the next attempt ignores earlier imports
 	free   int64     // number of free bytes when the disk was full, otherwise 0
 }
 
-// roomAgain is how many more bytes must be free after the disk was full before an archive is tried
-// again at once.
-const roomAgain = 16 << 20
+// retrySpace is the number of additional free bytes at which an import that failed because of a
+// full disk is tried again at once.
+const retrySpace = 16 << 20
 
 // due reports whether the next attempt after an error is due.
 func (f *archiveFile) due(disk string) bool {
 	if f.next.IsZero() {
 		return false
 	}
-	return !time.Now().Before(f.next) || f.free > 0 && freeBytes(disk) >= f.free+roomAgain
+	return !time.Now().Before(f.next) || f.free > 0 && freeBytes(disk) >= f.free+retrySpace
 }
 
 // fileKey returns a key that changes when the file changes. It does not read the file. The key is
@@ -47,7 +47,7 @@ func fileKey(f *os.File) (string, error) {
 }
 
 // beingWritten reports whether a process has the file open for writing. On a file system without
-// file leases, it reports whether the file was changed just now.
+// file leases, it reports whether the file was changed very recently.
 func beingWritten(f *os.File) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {

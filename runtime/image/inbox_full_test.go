@@ -11,15 +11,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestInboxFullDisk: an image that was removed while the disk was full is imported again from its
-// archive as soon as there is space, although the archive was imported before and the first attempt
-// failed.
+// TestInboxFullDisk: an image was removed, and its archive cannot be imported again because the
+// disk is full. It is imported as soon as there is space, although the archive was imported before
+// and the first attempt failed.
 func TestInboxFullDisk(t *testing.T) {
 	x := newInbox(t)
 	writeFile(t, filepath.Join(x.dir, "one.tar"), dockerArchive(t, map[string]v1.Image{"one:1": small(t)}))
 	x.start(t)
 	if !x.wait(t, "one:1") {
-		t.Fatal("the image did not come")
+		t.Fatal("the image was not imported")
 	}
 	recv(t, x.changes)
 	if _, err := x.svc.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "one:1"}}); err != nil {
@@ -36,7 +36,7 @@ func TestInboxFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if x.wait(t, "one:1") {
-		t.Fatal("the image came though the disk is full")
+		t.Fatal("the image was imported although the disk is full")
 	}
 	if r := recv(t, x.reports); !errors.Is(r.err, syscall.ENOSPC) {
 		t.Fatalf("report %+v", r)
@@ -45,7 +45,7 @@ func TestInboxFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	// A change of the directory makes the Inbox look before a minute is over.
+	// A change of the directory triggers a scan before scanInterval is over.
 	writeFile(t, filepath.Join(x.dir, "other.tar"), []byte("not an archive"))
 	for range 2 { // reports of one.tar's success and other.tar's failure
 		r := recv(t, x.reports)
@@ -55,6 +55,6 @@ func TestInboxFullDisk(t *testing.T) {
 	}
 	recv(t, x.changes)
 	if !x.wait(t, "one:1") {
-		t.Error("the image did not come back")
+		t.Error("the image was not imported again")
 	}
 }

@@ -104,7 +104,7 @@ func recv[T any](t *testing.T, c <-chan T) T {
 	case v := <-c:
 		return v
 	case <-time.After(2 * time.Minute):
-		t.Fatal("nothing came")
+		t.Fatal("timed out")
 		panic("unreachable")
 	}
 }
@@ -117,21 +117,22 @@ func TestInbox(t *testing.T) {
 	writeFile(t, filepath.Join(x.dir, ".hidden.tar"), []byte("not an archive"))
 	stop := x.start(t)
 	if !x.wait(t, "one:1") {
-		t.Fatal("one did not come")
+		t.Fatal("one was not imported")
 	}
 	if x.wait(t, "absent:1") {
-		t.Fatal("absent came")
+		t.Fatal("absent was imported")
 	}
 	if r := recv(t, x.reports); r.file != "bad.tar" || r.err == nil || !strings.Contains(r.err.Error(), "not a tar archive") {
 		t.Fatalf("report %+v", r)
 	}
 	recv(t, x.changes)
 
-	// Files that appear later are imported because of the event, whether written or moved here.
+	// An archive that appears later is imported because of its event, whether it is written or moved
+	// here.
 	writeFile(t, filepath.Join(x.dir, "two.tar.gz"), gzipped(t, dockerArchive(t, map[string]v1.Image{"two:1": imageOf(t, "")})))
 	recv(t, x.changes)
 	if !x.wait(t, "two:1") {
-		t.Fatal("two did not come")
+		t.Fatal("two was not imported")
 	}
 	if err := os.Remove(filepath.Join(x.dir, "bad.tar")); err != nil {
 		t.Fatal(err)
@@ -141,15 +142,15 @@ func TestInbox(t *testing.T) {
 	}
 	stop()
 
-	// After a restart, and under another name, nothing is imported again.
+	// After a restart, and with another file name, no archive is imported again.
 	writeFile(t, filepath.Join(x.dir, "copy.tar"), one)
 	stop = x.start(t)
 	x.wait(t, "absent:1")
 	if len(x.changes) > 0 {
-		t.Fatal("imported again")
+		t.Fatal("an archive was imported again")
 	}
 
-	// A removed image is imported again when a pod needs it, and only then.
+	// A removed image is imported again only when a pod needs it.
 	if _, err := x.svc.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "one:1"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -157,14 +158,14 @@ func TestInbox(t *testing.T) {
 	x.start(t)
 	x.wait(t, "absent:1")
 	if _, err := x.svc.Resolve(t.Context(), "one:1"); err == nil {
-		t.Fatal("came back unasked")
+		t.Fatal("the image was imported again, although no pod needs it")
 	}
 	if !x.wait(t, "one:1") {
-		t.Fatal("one did not come back")
+		t.Fatal("one was not imported again")
 	}
 }
 
-// TestBusyInbox: an archive is imported while another one is being written, however long that
+// TestBusyInbox: an archive is imported while another archive is being written, however long that
 // takes.
 func TestBusyInbox(t *testing.T) {
 	x := newInbox(t)
@@ -202,11 +203,11 @@ func TestBusyInbox(t *testing.T) {
 	select {
 	case <-x.changes:
 	case <-time.After(30 * time.Second):
-		t.Error("nothing is imported while a file is written")
+		t.Error("no archive is imported while a file is being written")
 	}
 }
 
-// A file that is being written is not read until it is closed.
+// TestInboxHalfWritten: a file that is being written is not read until it is closed.
 func TestInboxHalfWritten(t *testing.T) {
 	x := newInbox(t)
 	data := dockerArchive(t, map[string]v1.Image{"slow:1": small(t)})
@@ -220,7 +221,7 @@ func TestInboxHalfWritten(t *testing.T) {
 	}
 	x.start(t)
 	if x.wait(t, "slow:1") {
-		t.Fatal("imported while it was written")
+		t.Fatal("the archive was imported while it was being written")
 	}
 	if _, err := f.Write(data[len(data)/2:]); err != nil {
 		t.Fatal(err)
@@ -230,14 +231,15 @@ func TestInboxHalfWritten(t *testing.T) {
 	}
 	recv(t, x.changes)
 	if !x.wait(t, "slow:1") {
-		t.Fatal("did not come")
+		t.Fatal("the image was not imported")
 	}
 	if len(x.reports) > 0 {
 		t.Fatalf("report %+v", <-x.reports)
 	}
 }
 
-// Stopping in the middle of an import leaves nothing, and the next start imports it.
+// TestInboxStopped: if the Inbox is stopped during an import, the next start imports the archive,
+// and nothing else is left.
 func TestInboxStopped(t *testing.T) {
 	x := newInbox(t)
 	var layers []v1.Layer
@@ -250,7 +252,7 @@ func TestInboxStopped(t *testing.T) {
 	}
 	stop := x.start(t)
 	if !x.wait(t, "big:1") {
-		t.Fatal("did not come")
+		t.Fatal("the image was not imported")
 	}
 	stop() // the image exists before its import has cleaned up
 	if got := left(t, x.svc); count(got, "lease ")+count(got, "download ") > 0 || count(got, "snapshot ") != len(layers) {

@@ -33,8 +33,8 @@ type record struct {
 	id     digest.Digest
 }
 
-// An index has all images of the node in memory, which takes a few kilobytes for each. It is
-// created from containerd's records when it is first used.
+// An index holds all images of the node in memory, with a few kilobytes for each. It is created
+// from containerd's records when it is first used.
 type index struct {
 	mu     sync.Mutex
 	loaded bool
@@ -47,12 +47,12 @@ func (s *Service) load(ctx context.Context) error {
 	if s.index.loaded {
 		return nil
 	}
-	all, err := s.c.Client.ImageService().List(ctx)
+	list, err := s.c.Client.ImageService().List(ctx)
 	if err != nil {
 		return fmt.Errorf("list images: %w", err)
 	}
 	names, found := map[string]record{}, map[digest.Digest]*entry{}
-	for _, img := range all {
+	for _, img := range list {
 		e, err := s.readEntry(ctx, img.Target)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -88,7 +88,7 @@ func (s *Service) readEntry(ctx context.Context, target ocispec.Descriptor) (*en
 	return e, nil
 }
 
-// chain returns the chain IDs of the image's snapshots. The bottom layer is first.
+// chain returns the chain IDs of the image's snapshots, beginning with the bottom layer.
 func (p *pick) chain() []digest.Digest {
 	return identity.ChainIDs(slices.Clone(p.image.RootFS.DiffIDs))
 }
@@ -110,8 +110,8 @@ func (p *pick) entry() *entry {
 	return e
 }
 
-// maxCachedConfig is the maximum size of a config that the index caches, in bytes. Larger ones are
-// read again when they are needed.
+// maxCachedConfig is the maximum size of a config that the index caches, in bytes. Larger configs
+// are read from the content store when they are needed.
 const maxCachedConfig = 16 << 10
 
 // weight returns the approximate size of c in memory, in bytes.
@@ -221,9 +221,9 @@ func (x *index) namesOf(id digest.Digest) []string {
 	return out
 }
 
-// record stores a complete image under a name, in containerd's metadata and in the index. The
-// caller must still hold the lease under which the image was created. If the name already refers to
-// this image, it writes nothing.
+// record stores a complete image under a name, in containerd's metadata and in the index. If the
+// name already refers to this image, record writes nothing. The caller must still hold the lease
+// under which the image was created.
 func (s *Service) record(ctx context.Context, name string, target ocispec.Descriptor, e *entry) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
@@ -240,8 +240,8 @@ func (s *Service) record(ctx context.Context, name string, target ocispec.Descri
 		}
 	}
 	store := s.c.Client.ImageService()
-	// The annotations and the platform of the descriptor belong to the index above it, so leave
-	// them out.
+	// The annotations and the platform of the descriptor belong to the index that contains it, so
+	// they are not stored.
 	img := images.Image{Name: name, Target: ocispec.Descriptor{MediaType: target.MediaType, Digest: target.Digest, Size: target.Size}}
 	_, err := store.Create(ctx, img)
 	if errdefs.IsAlreadyExists(err) {
@@ -256,9 +256,9 @@ func (s *Service) record(ctx context.Context, name string, target ocispec.Descri
 	return nil
 }
 
-// keepUntagged is called when a tag moves to another image. It stores the old image under its
-// digest, unless that has another name. Containers may still need it, so image garbage collection
-// decides when it is removed.
+// keepUntagged is called when a tag moves to another image. If the old image has no other name,
+// keepUntagged records it under its digest, because containers may still need it. Image garbage
+// collection removes it later.
 func (s *Service) keepUntagged(ctx context.Context, name string, old record) error {
 	if len(s.index.namesOf(old.id)) > 1 {
 		return nil
@@ -288,7 +288,7 @@ func (x *index) dropUnnamed() {
 	maps.DeleteFunc(x.images, func(id digest.Digest, _ *entry) bool { return !named[id] })
 }
 
-// removeNames deletes every name of an image and collects its garbage.
+// removeNames deletes every name of an image and runs the garbage collector.
 func (s *Service) removeNames(ctx context.Context, ref string) error {
 	e, err := s.find(ctx, ref)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Environment of a process that is to be killed: its storage, an archive, and the registry.
+// Environment of the process that TestKill kills: its storage, an archive, and the registry.
 const (
 	envDir     = "ISLET_TEST_DIR"
 	envArchive = "ISLET_TEST_ARCHIVE"
 	envCerts   = "ISLET_TEST_CERTS"
 )
 
-// TestKilled is not a test but the process that TestKill kills: it imports, pulls and removes
+// TestKilled is not a test. It is the process that TestKill kills: it imports, pulls and removes
 // images forever.
 func TestKilled(t *testing.T) {
 	dir := os.Getenv(envDir)
@@ -52,8 +52,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A process killed at any moment leaves nothing that the next one does not use or remove, and no
-// incomplete image.
+// TestKill: a process is killed at random moments. The next process uses or removes all of its
+// data, and no incomplete image exists.
 func TestKill(t *testing.T) {
 	dir := onSmallDisk(t, 1<<30)
 	hub := newServer(t, false)

@@ -16,23 +16,24 @@ import (
 )
 
 const (
-	// The approximate memory for a file of a layer until the layer is unpacked, without the file's
-	// path, and for a directory, without its name and attributes. Both are in bytes.
+	// fileCost is the approximate memory for a file of a layer while the layer is unpacked, without
+	// the file's path. dirCost is the additional memory for a directory, without its name and
+	// attributes. Both are in bytes.
 	fileCost, dirCost = 64, 512
 	// xattrPrefix is the prefix of PAX records of extended attributes.
 	xattrPrefix = "SCHILY.xattr."
 )
 
-// layerNames limits the memory for the files of a layer while it is unpacked, and the bytes that
-// are read and written for them. containerd has the path of each file and the headers of all
-// directories in memory.
+// layerNames limits the memory for the files of a layer while it is unpacked, and the number of
+// bytes that are read and written for them. containerd keeps the path of each file and the header
+// of each directory in memory.
 type layerNames struct {
 	in   *position
 	root string // directory in which the layer is unpacked
 	disk string // a path on the same file system
 	need func(bytes int64) error
 
-	linked     bool   // whether there was a symbolic link; a resolved path may then be longer than the name
+	hasSymlink bool   // whether there was a symbolic link; a resolved path may then be longer than the name
 	dir, path  string // directory of the last file, and its resolved path
 	size, most int64  // total size of the files, and size of the file system
 }
@@ -44,11 +45,11 @@ func (l *layerNames) next(h *tar.Header) error {
 		return fmt.Errorf("the name %.40q... or its link target has more than %d bytes: %w",
 			h.Name, maxName, errdefs.ErrInvalidArgument)
 	}
-	if err := l.content(h); err != nil {
+	if err := l.limitContent(h); err != nil {
 		return err
 	}
-	// Clone the strings, because they are substrings of the header's records, which they would keep
-	// in memory.
+	// Clone the strings. They are substrings of the header's records, which would otherwise stay in
+	// memory.
 	h.Name, h.Linkname, h.Uname, h.Gname = strings.Clone(h.Name), strings.Clone(h.Linkname), "", ""
 	maps.DeleteFunc(h.PAXRecords, func(key, _ string) bool { return !strings.HasPrefix(key, xattrPrefix) })
 	cost := int64(fileCost + len(h.Name))
@@ -62,9 +63,9 @@ func (l *layerNames) next(h *tar.Header) error {
 		h.PAXRecords = kept
 	}
 	if h.Typeflag == tar.TypeSymlink {
-		l.linked = true
+		l.hasSymlink = true
 	}
-	if dir := filepath.Dir(h.Name); l.linked && dir != l.dir {
+	if dir := filepath.Dir(h.Name); l.hasSymlink && dir != l.dir {
 		path, err := fs.RootPath(l.root, dir)
 		if err != nil {
 			return fmt.Errorf("path of %q: %w", h.Name, err)
@@ -74,9 +75,9 @@ func (l *layerNames) next(h *tar.Header) error {
 	return l.need(cost + int64(max(len(l.root), len(l.path))))
 }
 
-// content limits the bytes that are read from the stream for this file, and that are written for
-// all files.
-func (l *layerNames) content(h *tar.Header) error {
+// limitContent limits the number of bytes that are read from the stream for this file, and the total
+// size of all files.
+func (l *layerNames) limitContent(h *tar.Header) error {
 	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeGNUSparse {
 		l.in.allow(0)
 		return nil
@@ -98,13 +99,13 @@ func (l *layerNames) content(h *tar.Header) error {
 	return nil
 }
 
-// maxTwice is by how many bytes a layer may exceed the size of the disk, because it may contain the
-// same file several times.
+// maxTwice is the number of bytes by which the files of a layer may exceed the size of the disk. A
+// layer may contain the same file several times.
 const maxTwice = 1 << 30
 
 // bottomWhiteout handles whiteouts in the first layer of an image, which has no lower layer. A
-// whiteout removes the layer's own file. For an opaque directory nothing is to be done, and
-// containerd's walk of the directory could take hours.
+// whiteout removes a file of the same layer. The marker of an opaque directory is skipped: there is
+// no lower directory to hide, and containerd's walk of the directory could take hours.
 func bottomWhiteout(_ *tar.Header, path string) (write bool, err error) {
 	const prefix, opaque = ".wh.", ".wh..wh..opq"
 	base := filepath.Base(path)

@@ -50,7 +50,7 @@ func putEntry(t *testing.T, w *tar.Writer, h tar.Header) {
 	}
 }
 
-// ended writes the two empty blocks that end a tar stream, and then more bytes.
+// ended writes the two empty blocks that end a tar stream, followed by more zero bytes.
 func ended(t *testing.T, w io.Writer, more int) {
 	t.Helper()
 	if _, err := io.CopyN(w, zeros{}, int64(1024+more)); err != nil {
@@ -58,12 +58,11 @@ func ended(t *testing.T, w io.Writer, more int) {
 	}
 }
 
-// TestArchiveBombs: the headers of an archive use little memory, and endless archives are rejected.
-// Two of the kinds run only with ISLET_TEST_LONG.
+// TestArchiveBombs: the headers of an archive use little memory. Endless archives are rejected.
 func TestArchiveBombs(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
 	for name, bomb := range map[string]struct {
-		says  string
+		want  string
 		write func(*tar.Writer, io.Writer)
 	}{
 		"long names": {"more than 4096 bytes", func(w *tar.Writer, _ io.Writer) {
@@ -101,8 +100,8 @@ func TestArchiveBombs(t *testing.T) {
 			s := newService(t, nil)
 			wantHeap(t, func() {
 				_, err := s.ImportArchive(t.Context(), bytes.NewReader(data), "bomb", nil)
-				if err == nil || !strings.Contains(err.Error(), bomb.says) || !errdefs.IsInvalidArgument(err) {
-					t.Errorf("import: %.300v, want %q", err, bomb.says)
+				if err == nil || !strings.Contains(err.Error(), bomb.want) || !errdefs.IsInvalidArgument(err) {
+					t.Errorf("import: %.300v, want %q", err, bomb.want)
 				}
 			})
 			if got := left(t, s); len(got) > 0 {
@@ -112,7 +111,7 @@ func TestArchiveBombs(t *testing.T) {
 	}
 }
 
-// paxHeaderOnly returns a PAX header without its file.
+// paxHeaderOnly returns a PAX header that no file follows.
 func paxHeaderOnly(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -121,11 +120,12 @@ func paxHeaderOnly(t *testing.T) []byte {
 	return b.Bytes()[:b.Len()-512]
 }
 
-// extracted unpacks a layer as the first of an image, or as a later one.
+// extracted unpacks a layer as the first layer of an image, or as a later one. It returns the
+// directory of the layer.
 func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bottom bool) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	at := &allocation{of: &s.places}
+	at := &allocation{shared: &s.shared}
 	defer at.end()
 	if err := at.begin(ctx); err != nil {
 		return "", err
@@ -134,12 +134,12 @@ func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bott
 	return dir, err
 }
 
-// TestLayerBombs: the names of a layer's files use a bounded amount of memory, and endless layers
-// are rejected.
+// TestLayerBombs: the names of a layer's files use a limited amount of memory. Endless layers are
+// rejected.
 func TestLayerBombs(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
 	for name, bomb := range map[string]struct {
-		says  string
+		want  string
 		write func(*tar.Writer, io.Writer)
 	}{
 		"padding": {"has data after its end", func(w *tar.Writer, z io.Writer) {
@@ -172,16 +172,17 @@ func TestLayerBombs(t *testing.T) {
 			data := packed(t, bomb.write)
 			s := newService(t, nil)
 			wantHeap(t, func() {
-				if _, err := extracted(t.Context(), t, s, data, true); (err == nil) != (bomb.says == "") || err != nil &&
-					!strings.Contains(err.Error(), bomb.says) {
-					t.Errorf("unpack: %.300v, want %q", err, bomb.says)
+				if _, err := extracted(t.Context(), t, s, data, true); (err == nil) != (bomb.want == "") || err != nil &&
+					!strings.Contains(err.Error(), bomb.want) {
+					t.Errorf("unpack: %.300v, want %q", err, bomb.want)
 				}
 			})
 		})
 	}
 }
 
-// TestNamesBehindLinks: the resolved path counts, however short the name in the layer is.
+// TestNamesBehindLinks: if a name in a layer leads through a symlink, the length of the resolved
+// path counts.
 func TestNamesBehindLinks(t *testing.T) {
 	root := t.TempDir()
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 18)
@@ -192,7 +193,7 @@ func TestNamesBehindLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newService(t, nil)
-	at := &allocation{of: &s.places}
+	at := &allocation{shared: &s.shared}
 	defer at.end()
 	in := &position{Reader: bytes.NewReader(nil)}
 	l := &layerNames{in: in, root: root, disk: root, need: func(n int64) error { return at.needNames(t.Context(), n) }}
@@ -210,10 +211,11 @@ func TestNamesBehindLinks(t *testing.T) {
 		}
 		return
 	}
-	t.Error("any number of files")
+	t.Error("the number of files is not limited")
 }
 
-// TestEndlessPadding: highly compressed zeros after a layer's end are rejected early.
+// TestEndlessPadding: a stream of zeros after a layer's end is rejected early, although it is
+// highly compressed.
 func TestEndlessPadding(t *testing.T) {
 	layer := packed(t, func(w *tar.Writer, z io.Writer) {
 		putEntry(t, w, tar.Header{Name: "a", Typeflag: tar.TypeReg})
@@ -227,7 +229,7 @@ func TestEndlessPadding(t *testing.T) {
 		return n, nil
 	}))
 	s := newService(t, nil)
-	at := &allocation{of: &s.places}
+	at := &allocation{shared: &s.shared}
 	defer at.end()
 	_, err := s.extract(t.Context(), at, endless, []mount.Mount{{Type: "bind", Source: t.TempDir()}}, true)
 	if err == nil || !strings.Contains(err.Error(), "has data after its end") || read > 1<<20 {
@@ -239,8 +241,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestOpaqueWhiteouts: an opaque directory is not walked once for each marker, and in an image's
-// first layer not at all, so it loses nothing that the layer itself contains.
+// TestOpaqueWhiteouts: an opaque directory is not walked again for each marker. In an image's first
+// layer it is not walked at all, so the files of the layer itself remain.
 func TestOpaqueWhiteouts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -265,7 +267,7 @@ func TestOpaqueWhiteouts(t *testing.T) {
 		}
 		want := files
 		if bottom {
-			want++ // the directory without an entry
+			want++ // the directory deep, which has no entry of its own
 		}
 		if list, err := os.ReadDir(filepath.Join(dir, "d")); err != nil || len(list) != want {
 			t.Errorf("bottom %v: %d files are left, want %d (%v)", bottom, len(list), want, err)
@@ -273,20 +275,20 @@ func TestOpaqueWhiteouts(t *testing.T) {
 	}
 }
 
-// skippable returns a skippable zstd frame, as pzstd and others put at the beginning.
+// skippable returns a skippable zstd frame. pzstd and other programs begin a stream with one.
 func skippable(n int) []byte {
 	return slices.Concat([]byte{0x50, 0x2a, 0x4d, 0x18, byte(n), byte(n >> 8), 0, 0}, make([]byte, n))
 }
 
-// TestZstdFrames: a zstd stream may begin with a skippable frame, have several frames and a window
-// of 64 MiB. The error for a larger window explains what to do.
+// TestZstdFrames: a zstd stream may begin with a skippable frame, have several frames, and have a
+// window of 64 MiB. The error for a larger window says what to do.
 func TestZstdFrames(t *testing.T) {
 	plain := tarOf(t, file{name: "a", body: noise(3, 300<<10)})
 	whole := zstded(t, plain)
 	for name, tt := range map[string]struct {
-		data  []byte
-		needs int64
-		says  string
+		data   []byte
+		window int64
+		want   string
 	}{
 		"one frame":           {whole, 0, ""},
 		"skippable":           {slices.Concat(skippable(4), whole, skippable(300)), 0, ""},
@@ -299,7 +301,7 @@ func TestZstdFrames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, nil)
-			at := &allocation{of: &s.places}
+			at := &allocation{shared: &s.shared}
 			defer at.end()
 			got, err := func() ([]byte, error) {
 				r, err := decompress(bytes.NewReader(tt.data), func(n int64) error { return at.needWindow(t.Context(), n) })
@@ -309,17 +311,17 @@ func TestZstdFrames(t *testing.T) {
 				defer r.Close()
 				return io.ReadAll(r)
 			}()
-			if tt.says != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.says) {
-					t.Errorf("error %v, want %q", err, tt.says)
+			if tt.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("error %v, want %q", err, tt.want)
 				}
 				return
 			}
 			if err != nil || !bytes.Equal(got, plain) {
 				t.Errorf("%d of %d bytes: %v", len(got), len(plain), err)
 			}
-			if at.window < tt.needs {
-				t.Errorf("the window was seen as %d bytes, want %d", at.window, tt.needs)
+			if at.window < tt.window {
+				t.Errorf("the allocated window is %d bytes, want %d", at.window, tt.window)
 			}
 			at.end() // the import needs the same resources
 			if _, err := s.ImportArchive(t.Context(), bytes.NewReader(archiveWith(t, plain, tt.data)), "zstd", nil); err != nil {
@@ -352,7 +354,7 @@ func windowed(t *testing.T, b []byte, window int) []byte {
 	return out.Bytes()
 }
 
-// archiveWith returns an archive of an image with one packed layer.
+// archiveWith returns an archive of an image with one compressed layer.
 func archiveWith(t *testing.T, plain, layer []byte) []byte {
 	t.Helper()
 	config := ocispec.Image{

@@ -28,7 +28,7 @@ const (
 const cleanupTimeout = time.Minute
 
 // leaseSet tracks the leases that this process uses. A sweep skips these leases, and two pulls
-// cannot use the same lease at a time.
+// cannot use the same lease at the same time.
 type leaseSet struct {
 	cleaning sync.Mutex // guards clean
 	clean    bool       // whether dropUnfinished has succeeded
@@ -106,9 +106,9 @@ func (s *Service) newLease(ctx context.Context) (leased context.Context, done fu
 }
 
 // dropUnfinished removes the unfinished work of an earlier process. It runs before this process
-// creates its first layer. It deletes the leases of imports, and the unpacked layers of pulls. The
-// downloads of pulls are kept. After a power cut, such layers may be damaged, because they were not
-// yet flushed to disk. The layers of recorded images were.
+// creates its first layer. It deletes the leases of imports, and the unpacked layers of pulls,
+// because a power cut may have damaged layers that were not yet flushed to disk. The layers of
+// recorded images were flushed. The downloads of pulls are kept.
 func (s *Service) dropUnfinished(ctx context.Context) error {
 	s.leases.cleaning.Lock()
 	defer s.leases.cleaning.Unlock()
@@ -116,22 +116,22 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 		return nil
 	}
 	m := s.c.Client.LeasesService()
-	all, err := m.List(ctx, fmt.Sprintf("labels.%q", labelLease))
+	list, err := m.List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
 		return fmt.Errorf("list leases: %w", err)
 	}
-	for _, l := range all {
+	for _, l := range list {
 		if l.Labels[labelLease] != leasePull {
 			if err := m.Delete(ctx, l); err != nil {
 				return fmt.Errorf("delete lease %s: %w", l.ID, err)
 			}
 			continue
 		}
-		held, err := m.ListResources(ctx, l)
+		resources, err := m.ListResources(ctx, l)
 		if err != nil {
 			return fmt.Errorf("list resources of lease %s: %w", l.ID, err)
 		}
-		for _, r := range held {
+		for _, r := range resources {
 			if !strings.HasPrefix(r.Type, "snapshots/") {
 				continue
 			}
@@ -140,7 +140,7 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 			}
 		}
 	}
-	if len(all) > 0 {
+	if len(list) > 0 {
 		if err := s.collect(ctx); err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 	return nil
 }
 
-// collect runs the garbage collector. It does so by deleting a lease.
+// collect runs the garbage collector, by deleting a lease.
 func (s *Service) collect(ctx context.Context) error {
 	_, done, err := s.newLease(ctx)
 	if err == nil {
@@ -173,13 +173,13 @@ func (s *Service) drop(ctx context.Context, l leases.Lease) {
 // sweep deletes the leases of imports that are not running any more, and of pulls without progress
 // for partialAge. Then it deletes the oldest leases until the rest keep at most partialBytes.
 func (s *Service) sweep(ctx context.Context) error {
-	all, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
+	list, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
 		return fmt.Errorf("list leases: %w", err)
 	}
-	sorting.By(all, func(a, b leases.Lease) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	sorting.By(list, func(a, b leases.Lease) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	kept := int64(0)
-	for _, l := range all {
+	for _, l := range list {
 		if err := s.sweepLease(ctx, l, &kept); err != nil {
 			return err
 		}
@@ -211,12 +211,12 @@ func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) e
 // partial returns the size of the downloads that a lease keeps, and the time of the last progress.
 // The time is zero if there is nothing that a pull could resume.
 func (s *Service) partial(ctx context.Context, l leases.Lease) (size int64, at time.Time, err error) {
-	held, err := s.c.Client.LeasesService().ListResources(ctx, l)
+	resources, err := s.c.Client.LeasesService().ListResources(ctx, l)
 	if err != nil {
 		return 0, at, fmt.Errorf("list resources of lease %s: %w", l.ID, err)
 	}
 	store := s.c.Client.ContentStore()
-	for _, r := range held {
+	for _, r := range resources {
 		var n int64
 		var t time.Time
 		switch r.Type {

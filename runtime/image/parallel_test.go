@@ -12,8 +12,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxParallelImagePulls limits the number of concurrent pulls, and that number is reached;
-// serializeImagePulls makes it one.
+// TestMaxParallel: maxParallelImagePulls limits the number of concurrent pulls, and that number is
+// reached. serializeImagePulls limits it to one.
 func TestMaxParallel(t *testing.T) {
 	for _, tt := range []struct {
 		serial    bool
@@ -25,7 +25,7 @@ func TestMaxParallel(t *testing.T) {
 			hub.push(t, fmt.Sprintf("demo%d:1", i), imageOf(t, "1000", layerOf(t, file{name: "own", body: fmt.Sprint(i)})))
 		}
 		var mu sync.Mutex
-		going, most, full := map[string]bool{}, 0, make(chan struct{})
+		active, most, full := map[string]bool{}, 0, make(chan struct{})
 		hub.mu.Lock()
 		hub.before = func(_ http.ResponseWriter, r *http.Request) bool {
 			name, _, blob := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"), "/blobs/")
@@ -33,14 +33,14 @@ func TestMaxParallel(t *testing.T) {
 				return false
 			}
 			mu.Lock()
-			going[name] = true
-			if len(going) > most {
-				if most = len(going); most == tt.want {
+			active[name] = true
+			if len(active) > most {
+				if most = len(active); most == tt.want {
 					close(full)
 				}
 			}
 			mu.Unlock()
-			<-full // the maximum number is running
+			<-full // wait until the maximum number of pulls is running
 			return false
 		}
 		hub.mu.Unlock()
@@ -51,7 +51,7 @@ func TestMaxParallel(t *testing.T) {
 				_, err := pull(t.Context(), s, fmt.Sprintf("registry.example/demo%d:1", i), nil)
 				mu.Lock()
 				defer mu.Unlock()
-				delete(going, fmt.Sprint("demo", i))
+				delete(active, fmt.Sprint("demo", i))
 				if err != nil {
 					t.Error(err)
 				}
@@ -59,12 +59,12 @@ func TestMaxParallel(t *testing.T) {
 		}
 		wg.Wait()
 		if most != tt.want {
-			t.Errorf("serial %v, at most %d: %d at once", tt.serial, tt.max, most)
+			t.Errorf("serial %v, maximum %d: %d concurrent pulls", tt.serial, tt.max, most)
 		}
 	}
 }
 
-// TestPullRate: pulls that download something are limited, others are not.
+// TestPullRate: the rate of pulls that download something is limited. Other pulls are not limited.
 func TestPullRate(t *testing.T) {
 	hub := newServer(t, false)
 	for _, name := range []string{"first", "second"} {
@@ -72,7 +72,7 @@ func TestPullRate(t *testing.T) {
 	}
 	s := newService(t, func(c *Config) { c.CertsDir, c.PullsPerSecond, c.PullBurst = plainDir(t, hub.URL), 5, 1 })
 	if s.rate.Limit() != 5 || s.rate.Burst() != 1 {
-		t.Errorf("%v a second, %d at once", s.rate.Limit(), s.rate.Burst())
+		t.Errorf("rate %v, burst %d", s.rate.Limit(), s.rate.Burst())
 	}
 	s.rate.SetLimit(rate.Every(time.Hour))
 	for range 3 {
@@ -84,6 +84,6 @@ func TestPullRate(t *testing.T) {
 	defer cancel()
 	if _, err := pull(ctx, s, "registry.example/second:1", nil); err == nil ||
 		!strings.Contains(err.Error(), "would exceed context deadline") {
-		t.Errorf("the next one does not wait: %v", err)
+		t.Errorf("the next pull does not wait: %v", err)
 	}
 }

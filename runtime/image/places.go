@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// turnTime is how long a layer is unpacked before another layer that waits gets a turn.
+	// turnTime is the time share of a layer. After this time it gives up its turn if another layer
+	// waits.
 	turnTime = 2 * time.Second
 
-	// There are three memory classes for layers and compressed archives: little, some and much. Any
-	// number of them may be in the class little at a time. The limits of the classes little and
+	// A layer or compressed archive belongs to one of three memory classes: little, some or much. Any number
+	// of them may be in the class little at a time. These are the limits of the classes little and
 	// some, in bytes.
 	littleWindow, littleNames = 1 << 20, 2 << 20
 	someWindow, someNames     = 8 << 20, 4 << 20
@@ -28,8 +29,8 @@ const (
 	// maxUnpack is the maximum memory for the window and the names together, in bytes.
 	maxUnpack = 72 << 20
 
-	// someAtOnce and muchAtOnce are the maximum numbers of layers that may be in these classes at a
-	// time.
+	// someAtOnce and muchAtOnce are the maximum numbers of layers and archives in the classes some
+	// and much at a time.
 	someAtOnce, muchAtOnce = 3, 1
 )
 
@@ -59,7 +60,7 @@ func newSharedResources(turns int) sharedResources {
 // An allocation is the part of sharedResources that a layer or an archive uses. It must be used by
 // one goroutine only.
 type allocation struct {
-	of            *sharedResources
+	shared        *sharedResources
 	turn          bool
 	since         time.Time
 	class         int // memory class: 0 for little, 1 for some, 2 for much
@@ -68,9 +69,9 @@ type allocation struct {
 
 // begin waits for a turn.
 func (p *allocation) begin(ctx context.Context) error {
-	p.of.waiting.Add(1)
-	defer p.of.waiting.Add(-1)
-	if err := p.of.turns.Acquire(ctx, 1); err != nil {
+	p.shared.waiting.Add(1)
+	defer p.shared.waiting.Add(-1)
+	if err := p.shared.turns.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	p.turn, p.since = true, time.Now()
@@ -81,14 +82,14 @@ func (p *allocation) begin(ctx context.Context) error {
 func (p *allocation) pause() {
 	if p.turn {
 		p.turn = false
-		p.of.turns.Release(1)
+		p.shared.turns.Release(1)
 	}
 }
 
 // takeTurns gives up the turn and waits for the next one if the turn has lasted for the time share
 // and others are waiting.
 func (p *allocation) takeTurns(ctx context.Context) error {
-	if !p.turn || p.of.waiting.Load() == 0 || time.Since(p.since) < p.of.share {
+	if !p.turn || p.shared.waiting.Load() == 0 || time.Since(p.since) < p.shared.share {
 		return nil
 	}
 	p.pause()
@@ -99,7 +100,7 @@ func (p *allocation) takeTurns(ctx context.Context) error {
 func (p *allocation) end() {
 	p.pause()
 	for ; p.class > 0; p.class-- {
-		p.of.memory[p.class-1].Release(1)
+		p.shared.memory[p.class-1].Release(1)
 	}
 }
 
@@ -133,7 +134,7 @@ func (p *allocation) classify(ctx context.Context) error {
 	switch {
 	case p.names > maxLayerNames || p.names+p.window > maxUnpack:
 		return fmt.Errorf("the layer has too many files: their names and a window of %d MiB need more than %d MiB of memory; "+
-			"make several layers of it: %w",
+			"split it into several layers: %w",
 			p.window>>20, min(int64(maxUnpack)-p.window, maxLayerNames)>>20, errdefs.ErrInvalidArgument)
 	case p.window > someWindow || p.names > someNames:
 		class = 2
@@ -141,14 +142,14 @@ func (p *allocation) classify(ctx context.Context) error {
 		class = 1
 	}
 	for p.class < class {
-		if err := p.enter(ctx, p.of.memory[p.class]); err != nil {
+		if err := p.enter(ctx, p.shared.memory[p.class]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// enter acquires the next class.
+// enter waits until the next class has room. While it waits, it gives up the turn.
 func (p *allocation) enter(ctx context.Context, class *semaphore.Weighted) error {
 	if class.TryAcquire(1) {
 		p.class++

@@ -11,12 +11,12 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestTurns: a layer that has used its share gives up its turn to a waiting one, and continues
-// after it; without others it continues.
+// TestTurns: a layer that has used its time share gives up its turn to a waiting layer, and
+// continues afterwards. If no layer waits, it continues without a pause.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newSharedResources(1)
-		long := &allocation{of: &places}
+		shared := newSharedResources(1)
+		long := &allocation{shared: &shared}
 		if err := long.begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func TestTurns(t *testing.T) {
 		}
 		var short atomic.Bool
 		go func() {
-			p := &allocation{of: &places}
+			p := &allocation{shared: &shared}
 			defer p.end()
 			if err := p.begin(t.Context()); err != nil {
 				t.Error(err)
@@ -35,33 +35,33 @@ func TestTurns(t *testing.T) {
 		}()
 		synctest.Wait()
 		if short.Load() {
-			t.Error("two have the one turn")
+			t.Error("two layers have the turn")
 		}
 		if err := long.takeTurns(t.Context()); err != nil || !short.Load() || !long.turn {
-			t.Errorf("the short one had its turn: %v (%v)", short.Load(), err)
+			t.Errorf("the waiting layer had its turn: %v (%v)", short.Load(), err)
 		}
-		// Within its share it keeps its turn.
+		// It keeps its turn until its time share is over.
 		ctx, cancel := context.WithCancel(t.Context())
-		late := make(chan error)
-		go func() { late <- (&allocation{of: &places}).begin(ctx) }()
+		second := make(chan error)
+		go func() { second <- (&allocation{shared: &shared}).begin(ctx) }()
 		synctest.Wait()
 		time.Sleep(turnTime / 2)
 		if err := long.takeTurns(t.Context()); err != nil || !long.turn {
 			t.Errorf("within its share: %v", err)
 		}
 		cancel()
-		if err := <-late; err == nil {
-			t.Error("it had a turn")
+		if err := <-second; err == nil {
+			t.Error("the cancelled layer had a turn")
 		}
 		long.end()
 	})
 }
 
-// TestMemoryClasses: one layer at a time has much memory, some have some, and any number little. A
-// layer that waits for memory has no turn, and in any order all finish.
+// TestMemoryClasses: the number of layers in the classes much and some is limited. A layer that
+// waits for memory has no turn. All layers finish, in any order.
 func TestMemoryClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newSharedResources(2)
+		shared := newSharedResources(2)
 		var much, some, mostMuch, mostSome, ended atomic.Int32
 		count := func(now, most *atomic.Int32) func() {
 			n := now.Add(1)
@@ -71,7 +71,7 @@ func TestMemoryClasses(t *testing.T) {
 		}
 		for i := range 30 {
 			go func() {
-				p := &allocation{of: &places}
+				p := &allocation{shared: &shared}
 				defer p.end()
 				check := func(err error) {
 					if err != nil {
@@ -99,9 +99,9 @@ func TestMemoryClasses(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if ended.Load() != 30 || mostMuch.Load() != muchAtOnce || mostSome.Load() != someAtOnce {
-			t.Errorf("%d ended; %d had much at once, %d some", ended.Load(), mostMuch.Load(), mostSome.Load())
+			t.Errorf("%d ended; at most %d in the class much, %d in some", ended.Load(), mostMuch.Load(), mostSome.Load())
 		}
-		last := &allocation{of: &places}
+		last := &allocation{shared: &shared}
 		if err := last.begin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -109,30 +109,30 @@ func TestMemoryClasses(t *testing.T) {
 	})
 }
 
-// TestDocumentsWait: waiting for another image's documents does not count as a stalled registry;
-// afterwards the image has its full time.
+// TestDocumentsWait: the wait for another image's documents does not count as a stalled registry.
+// After the wait, the image has the full time.
 func TestDocumentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Service{places: newSharedResources(1)}
-		if err := s.places.documents.Acquire(t.Context(), 1); err != nil {
+		s := &Service{shared: newSharedResources(1)}
+		if err := s.shared.documents.Acquire(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		d := s.newDocuments(nil)
 		ctx, done := d.withTimeout(t.Context(), time.Minute)
 		defer done()
 		got := make(chan error, 1)
-		go func() { got <- d.spend(ctx, "", smallDocuments+1) }()
+		go func() { got <- d.charge(ctx, "", smallDocuments+1) }()
 		time.Sleep(time.Hour)
-		s.places.documents.Release(1)
+		s.shared.documents.Release(1)
 		if err := <-got; err != nil || context.Cause(ctx) != nil {
 			t.Fatalf("got %v, %v", err, context.Cause(ctx))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if cause := context.Cause(ctx); cause != errStalled {
-			t.Errorf("it reads for ever: %v", cause)
+			t.Errorf("reading does not time out: %v", cause)
 		}
-		s.places.documents.Release(1)
+		s.shared.documents.Release(1)
 		s.stall = time.Minute
 		slow := s.newDocuments(func(ctx context.Context, _ ocispec.Descriptor) ([]byte, error) {
 			<-ctx.Done()

@@ -12,7 +12,7 @@ import (
 // meterStep is the number of bytes between two progress reports of an archive.
 const meterStep = 1 << 20
 
-// A meter is a reader that reports the bytes read.
+// A meter is a reader that reports the number of bytes read.
 type meter struct {
 	io.Reader
 	name string
@@ -55,21 +55,21 @@ func (t *transfer) add(n int64) {
 	}
 }
 
-// now returns the number of bytes downloaded.
-func (t *transfer) now() int64 {
+// downloaded returns the number of bytes downloaded.
+func (t *transfer) downloaded() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.current
 }
 
-// status reports the next phase. The function tell is never called twice at a time.
+// status reports the next phase. Calls of tell do not overlap.
 func (t *transfer) status(s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tell(cri.ImportProgress{Ref: t.ref, Status: s, Current: t.current, Total: t.total})
 }
 
-// defaultStall is how long a download may receive nothing before it is cancelled.
+// defaultStall is the time after which a download that receives nothing is cancelled.
 const defaultStall = time.Minute
 
 // errStalled is the cancellation cause of a download that receives nothing.

@@ -23,14 +23,14 @@ import (
 // layersAtOnce is the maximum number of concurrent downloads of one pull.
 const layersAtOnce = 3
 
-// PullImage pulls an image by tag or digest, unpacks it and returns its image ID. If the image
-// already exists on this node, it writes nothing.
+// PullImage pulls an image by tag or digest, unpacks it and returns its image ID. It writes nothing
+// if the image already exists on this node.
 func (s *Service) PullImage(ctx context.Context, req *api.PullImageRequest) (*api.PullImageResponse, error) {
 	return s.PullWithProgress(ctx, req, nil)
 }
 
 // PullWithProgress is like PullImage and also reports the progress. Calls of progress do not
-// overlap. If a pull fails or is killed, its downloads are kept for a day. The next pull of the
+// overlap. If a pull fails or the process ends, its downloads are kept for a day. The next pull of the
 // same image resumes them. The message of a network error begins with RegistryUnavailable.
 func (s *Service) PullWithProgress(
 	ctx context.Context, req *api.PullImageRequest, progress func(cri.ImportProgress),
@@ -40,7 +40,7 @@ func (s *Service) PullWithProgress(
 	if err != nil {
 		return nil, err
 	}
-	progress, end := s.going.follow(ref.String(), 0, progress)
+	progress, end := s.active.track(ref.String(), 0, progress)
 	defer end()
 	if err := s.pulls.Acquire(ctx, 1); err != nil {
 		return nil, fmt.Errorf("pull %s: %w", ref, err)
@@ -84,20 +84,20 @@ func (s *Service) pull(ctx context.Context, name string, auth *api.AuthConfig, t
 	if err = s.pullLayers(ctx, p, fetcher, t); err != nil {
 		return "", err
 	}
-	if err = s.keep(ctx, p, docs.read); err != nil {
+	if err = s.storeDocuments(ctx, p, docs.read); err != nil {
 		return "", err
 	}
 	if err = s.record(ctx, name, p.target(), p.entry()); err != nil {
 		return "", err
 	}
-	s.changed()
+	s.notifyChange()
 	t.status("done")
 	return p.config.Digest, nil
 }
 
-// choosePulled calls choose for a pull. Its time is limited, because only one pull at a time may
-// read large documents. Afterwards the image's documents are in memory. Large ones are in the
-// content store.
+// choosePulled is chooseOf for a pull, with a timeout, because only one pull at a time may read
+// large documents. Afterwards the documents of the image are in memory or, if they are large, in
+// the content store.
 func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d *documents) (p *pick, err error) {
 	defer func() { d.keepOnly(p) }()
 	const documents = 4
@@ -113,11 +113,11 @@ func (s *Service) choosePulled(ctx context.Context, target ocispec.Descriptor, d
 		return p, nil
 	}
 	for _, desc := range p.documents() {
-		if err := s.keepBlob(ctx, desc, nil, d.read); err != nil {
+		if err := s.storeBlob(ctx, desc, nil, d.read); err != nil {
 			return nil, err
 		}
 	}
-	clear(d.kept)
+	clear(d.cached)
 	return p, nil
 }
 
@@ -130,7 +130,8 @@ func (s *Service) resolve(ctx context.Context, reg *registry, name string) (ocis
 	return target, err
 }
 
-// recordedID returns the ID of the image to which name refers, if the record points to target.
+// recordedID returns the ID of the image to which name refers. It returns "" if the record does not
+// point to target.
 func (s *Service) recordedID(ctx context.Context, name string, target digest.Digest) digest.Digest {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
@@ -176,27 +177,27 @@ func (s *Service) pullLease(ctx context.Context, name string) (leased context.Co
 	}, nil
 }
 
-// pullLayers downloads the layers that are not unpacked yet, several at a time. It unpacks each
-// layer when it and all layers below it have arrived.
+// pullLayers downloads the layers that are not unpacked yet, several at a time. A layer is unpacked
+// when it and all layers below it have arrived.
 func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetcher, t *transfer) error {
-	have, err := s.countUnpacked(ctx, p.chain())
+	unpacked, err := s.countUnpacked(ctx, p.chain())
 	if err != nil {
 		return err
 	}
-	for _, l := range p.layers[have:] {
+	for _, l := range p.layers[unpacked:] {
 		t.total += l.Size
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	arrived := arrivals{Provider: s.c.Client.ContentStore(), done: map[digest.Digest]chan struct{}{}}
 	var wanted []ocispec.Descriptor
-	for _, l := range p.layers[have:] {
+	for _, l := range p.layers[unpacked:] {
 		if arrived.done[l.Digest] == nil { // an image may contain the same layer twice
 			arrived.done[l.Digest] = make(chan struct{})
 			wanted = append(wanted, l)
 		}
 	}
 	g.Go(func() error {
-		err := s.unpack(gctx, p, have, arrived)
+		err := s.unpack(gctx, p, unpacked, arrived)
 		if err == nil {
 			t.status("unpacked")
 		}
@@ -224,7 +225,7 @@ func (s *Service) pullLayers(ctx context.Context, p *pick, fetcher remotes.Fetch
 	return g.Wait()
 }
 
-// An arrivals is a content.Provider that waits for blobs to arrive.
+// An arrivals is a content.Provider that waits for blobs that are being downloaded.
 type arrivals struct {
 	content.Provider
 	done map[digest.Digest]chan struct{}
@@ -248,7 +249,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 	for {
 		st, err := store.Status(ctx, key)
 		resumed := err == nil && st.Offset > 0 || err != nil && !errdefs.IsNotFound(err)
-		before := t.now()
+		before := t.downloaded()
 		err = s.download(ctx, l, fetcher, t)
 		if errdefs.IsAlreadyExists(err) {
 			t.add(l.Size)
@@ -259,7 +260,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 			return err
 		}
 		s.log.Info("a resumed download is damaged and starts again", "layer", l.Digest, "error", err)
-		t.add(before - t.now())
+		t.add(before - t.downloaded())
 		if err := store.Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
@@ -280,20 +281,20 @@ func (s *Service) download(ctx context.Context, l ocispec.Descriptor, fetcher re
 // A watchedFetcher is a fetcher that counts bytes and cancels stalled downloads.
 type watchedFetcher struct {
 	remotes.Fetcher
-	of     *Service
-	to     *transfer
-	cancel context.CancelCauseFunc
+	service *Service
+	to      *transfer
+	cancel  context.CancelCauseFunc
 }
 
 // Fetch starts a download.
 func (w watchedFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	idle := time.AfterFunc(w.of.stall, func() { w.cancel(errStalled) })
-	body, err := w.Fetcher.Fetch(context.WithValue(ctx, wholeKey{}, true), desc)
+	idle := time.AfterFunc(w.service.stall, func() { w.cancel(errStalled) })
+	body, err := w.Fetcher.Fetch(context.WithValue(ctx, limitedByReader{}, true), desc)
 	idle.Stop()
 	if err != nil {
 		return nil, err
 	}
-	return &download{ReadCloser: body, to: w.to, stall: w.of.stall, idle: idle, limit: w.of.newCountingReader(body)}, nil
+	return &download{ReadCloser: body, to: w.to, stall: w.service.stall, idle: idle, limit: w.service.newCountingReader(body)}, nil
 }
 
 // A blobFetcher reads indexes, manifests and configs from the content store or, if they are not
@@ -312,15 +313,15 @@ func (r *blobFetcher) read(ctx context.Context, desc ocispec.Descriptor) ([]byte
 	return b, err
 }
 
-// fetch reads a blob from the registry. It is an error if the length differs from that in the
-// descriptor.
+// fetch reads a blob from the registry. It returns an error if the length differs from the size in
+// the descriptor.
 func (r *blobFetcher) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if desc.Size <= 0 || desc.Size > maxManifest {
 		return nil, fmt.Errorf("its descriptor has the size %d: %w", desc.Size, errdefs.ErrInvalidArgument)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.stall, errStalled)
 	defer cancel()
-	body, err := r.fetcher.Fetch(context.WithValue(ctx, wholeKey{}, true), desc)
+	body, err := r.fetcher.Fetch(context.WithValue(ctx, limitedByReader{}, true), desc)
 	if err != nil {
 		return nil, err
 	}

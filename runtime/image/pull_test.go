@@ -58,7 +58,7 @@ func TestPull(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := hub.requests(""); len(got) != 1 {
-				t.Errorf("the second pull asked %q", got)
+				t.Errorf("the second pull requested %q", got)
 			}
 			if changes != 1 {
 				t.Errorf("%d changes, want 1", changes)
@@ -73,8 +73,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// A broken download is resumed, within one pull, in the next pull, and after the process was
-// killed.
+// TestPullResumes: an interrupted download is resumed within the same pull, in the next pull, and
+// after the process was killed.
 func TestPullResumes(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(7, 3<<20)}))
 	hub := newServer(t, false)
@@ -112,7 +112,7 @@ func TestPullResumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := ranges(); len(got) < 2 || got[0] != "" || !strings.HasPrefix(got[1], "1048576-") {
-			t.Fatalf("ranges asked for: %q", got)
+			t.Fatalf("requested ranges: %q", got)
 		}
 	})
 
@@ -120,7 +120,7 @@ func TestPullResumes(t *testing.T) {
 	d := openDaemon(t, dir)
 	s := serviceOn(t, d, dir, func(c *Config) { c.CertsDir = certs })
 	t.Run("the next pull", func(t *testing.T) {
-		// After the first failure, the registry is out of order.
+		// After the first interruption, the registry is out of order.
 		broken := false
 		hub.set(func(h *server) {
 			h.cut = func(blob string) int {
@@ -140,7 +140,7 @@ func TestPullResumes(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), crierrors.ErrRegistryUnavailable.Error()) {
 			t.Fatalf("pull from a broken registry: %v", err)
 		}
-		// The second failure is the death of the agent.
+		// The second interruption is the end of the agent.
 		ctx, kill := context.WithCancel(t.Context())
 		hub.set(func(h *server) {
 			h.before = nil
@@ -155,7 +155,7 @@ func TestPullResumes(t *testing.T) {
 			t.Fatalf("cancelled pull: %v", err)
 		}
 		if got := ranges(); got[0] != "1048576-" {
-			t.Fatalf("ranges asked for: %q", got)
+			t.Fatalf("requested ranges: %q", got)
 		}
 	})
 
@@ -173,7 +173,7 @@ func TestPullResumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := ranges(); len(got) != 1 || got[0] != "2097152-" {
-			t.Fatalf("ranges asked for: %q", got)
+			t.Fatalf("requested ranges: %q", got)
 		}
 		if got := left(t, s); count(got, "lease ")+count(got, "download ") > 0 {
 			t.Errorf("left over: %q", got)
@@ -181,7 +181,8 @@ func TestPullResumes(t *testing.T) {
 	})
 }
 
-// A power cut may leave anything of a download: the pull detects this and starts again.
+// TestPullDamagedPartial: a power cut may damage a partial download. The pull detects this and
+// downloads the layer again.
 func TestPullDamagedPartial(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(8, 2<<20)}))
 	hub := newServer(t, false)
@@ -210,10 +211,11 @@ func TestPullDamagedPartial(t *testing.T) {
 	}
 }
 
-// resumes matches a Range header for the rest of a blob.
+// resumes matches a request with a Range header for the rest of a blob.
 var resumes = regexp.MustCompile(`bytes=[1-9][0-9]*-$`)
 
-// A download from a registry that stops sending is cancelled, and the received bytes are kept.
+// TestPullStalls: a download from a registry that sends no more data is cancelled. The received
+// bytes are kept.
 func TestPullStalls(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(6, 2<<20)}))
 	hub := newServer(t, false)
@@ -244,11 +246,11 @@ func TestPullStalls(t *testing.T) {
 			return true
 		}
 	})
-	var going string
+	var active string
 	req := &api.PullImageRequest{Image: &api.ImageSpec{Image: "registry.example/demo:1"}}
-	_, err = s.PullWithProgress(t.Context(), req, func(cri.ImportProgress) { going = fmt.Sprint(s.Going()) })
-	if want := "registry.example/demo:1 downloading 1"; !strings.Contains(going, want) || len(s.Going()) > 0 {
-		t.Errorf("while it went on there was %s, now there is %v", going, s.Going())
+	_, err = s.PullWithProgress(t.Context(), req, func(cri.ImportProgress) { active = fmt.Sprint(s.Going()) })
+	if want := "registry.example/demo:1 downloading 1"; !strings.Contains(active, want) || len(s.Going()) > 0 {
+		t.Errorf("during the pull Going returned %s, now it returns %v", active, s.Going())
 	}
 	if !errors.Is(err, errStalled) || !strings.HasPrefix(err.Error(), crierrors.ErrRegistryUnavailable.Error()) {
 		t.Fatalf("pull from a silent registry: %v", err)
@@ -258,9 +260,9 @@ func TestPullStalls(t *testing.T) {
 	if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
 		t.Fatal(err)
 	}
-	// The number of bytes that had arrived depends on the machine.
+	// The number of received bytes depends on the machine.
 	if got := hub.requests("GET /v2/demo/blobs/" + layer.String()); len(got) != 1 || !resumes.MatchString(got[0]) {
-		t.Errorf("asked %q", got)
+		t.Errorf("requested %q", got)
 	}
 }
 
@@ -326,7 +328,7 @@ func TestPullMirrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(empty.requests("")) == 0 {
-		t.Error("the first living mirror was not asked")
+		t.Error("the first reachable mirror received no request")
 	}
 	_, err := pull(t.Context(), s, "registry.example/absent:1", nil)
 	if !errdefs.IsNotFound(err) {
@@ -342,7 +344,7 @@ func TestPullMirrors(t *testing.T) {
 	}
 }
 
-// When a tag moves, the old image is kept under its digest.
+// TestPullMovedTag: when a tag moves, the old image is kept under its digest.
 func TestPullMovedTag(t *testing.T) {
 	hub := newServer(t, false)
 	first, second := small(t), imageOf(t, "1000", layerOf(t, file{name: "new", body: "2"}))
@@ -363,7 +365,7 @@ func TestPullMovedTag(t *testing.T) {
 	}
 }
 
-// Many pulls of overlapping images at once.
+// TestPullParallel: many pulls of images with common layers run concurrently.
 func TestPullParallel(t *testing.T) {
 	hub := newServer(t, false)
 	base := layerOf(t, file{name: "base", body: noise(3, 1<<20)})
@@ -387,7 +389,7 @@ func TestPullParallel(t *testing.T) {
 		wg.Wait()
 		got := left(t, s)
 		if count(got, "snapshot ") != 5 || count(got, "lease ")+count(got, "download ") > 0 {
-			t.Errorf("there is %q", got)
+			t.Errorf("containerd has %q", got)
 		}
 		slices.Sort(got)
 	}

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// patience is the timeout for a connection to a registry, including TLS. impatience is the
-	// shorter timeout while this node's uplink is known to be down. It is long enough for a
+	// connectTimeout is the timeout for a connection to a registry, including TLS. linkDownTimeout is the
+	// timeout while this node's uplink is known to be down. It is shorter, but long enough for a
 	// registry in the local network.
-	patience   = time.Minute
-	impatience = 3 * time.Second
-	// silence is how long a registry that did not respond is not contacted again.
-	silence = 30 * time.Second
+	connectTimeout  = time.Minute
+	linkDownTimeout = 3 * time.Second
+	// noResponsePause is the time for which a registry that did not respond is not contacted again.
+	noResponsePause = 30 * time.Second
 	// maxRetryAfter limits the delay of a Retry-After header.
 	maxRetryAfter = 10 * time.Minute
 	// maxHosts is the maximum number of registries that hosts tracks.
@@ -46,7 +46,7 @@ type pausedError struct {
 }
 
 func (e *pausedError) Error() string {
-	return fmt.Sprintf("registry %s %s and is asked again in %v", e.host, e.why, time.Until(e.until).Round(time.Second))
+	return fmt.Sprintf("registry %s %s and is tried again in %v", e.host, e.why, time.Until(e.until).Round(time.Second))
 }
 
 // RetryAfter returns how long a puller should wait before the next attempt.
@@ -80,16 +80,16 @@ func (h *hosts) note(host, why string, wait time.Duration) *pausedError {
 	return h.paused[host]
 }
 
-// A reach is a transport that checks hosts before each request.
-type reach struct {
+// A registryTransport is an http.RoundTripper that checks hosts before each request.
+type registryTransport struct {
 	http.RoundTripper
 	hosts *hosts
 }
 
 var errNoAnswer = errors.New("it does not respond")
 
-// RoundTrip sends a request. For a registry that should not be contacted for now, it fails at once.
-func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip sends a request. It fails at once if the registry should not be contacted for now.
+func (r registryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	host := req.URL.Host
 	if err := r.hosts.check(host); err != nil {
 		return nil, err
@@ -98,9 +98,9 @@ func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit := patience
+	limit := connectTimeout
 	if r.hosts.down != nil && r.hosts.down() {
-		limit = impatience
+		limit = linkDownTimeout
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(limit, func() { cancel(errNoAnswer) })
@@ -111,13 +111,13 @@ func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 		silent := errors.Is(context.Cause(ctx), errNoAnswer)
 		cancel(nil)
 		if silent {
-			return nil, r.hosts.note(host, fmt.Sprintf("does not respond within %v", limit), silence)
+			return nil, r.hosts.note(host, fmt.Sprintf("does not respond within %v", limit), noResponsePause)
 		}
 		return nil, err
 	}
 	if res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable {
 		if wait := retryAfter(res.Header.Get("Retry-After"), time.Now()); wait > 0 {
-			r.hosts.note(host, fmt.Sprintf("has too much to do (%s)", res.Status), wait)
+			r.hosts.note(host, fmt.Sprintf("is overloaded (%s)", res.Status), wait)
 		}
 	}
 	res.Body = &canceller{res.Body, cancel}
@@ -129,7 +129,7 @@ func (r reach) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections implements the method that http.Client looks for.
-func (r reach) CloseIdleConnections() {
+func (r registryTransport) CloseIdleConnections() {
 	if c, ok := r.RoundTripper.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}

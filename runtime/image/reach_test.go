@@ -14,43 +14,43 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
-// TestRegistryTrouble: all errors other than responses about the image are of one kind.
+// TestRegistryTrouble: all errors except responses about the image are ErrRegistryUnavailable.
 func TestRegistryTrouble(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
 	s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
 	for name, tt := range map[string]struct {
-		answer func(w http.ResponseWriter)
-		away   bool
+		answer      func(w http.ResponseWriter)
+		unavailable bool
 	}{
-		"too much to do":     {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, true},
-		"out of order":       {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, true},
-		"a broken proxy":     {func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, true},
-		"an end at once":     {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, true},
-		"not for this node":  {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, false},
-		"no such image":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, false},
-		"who are you at all": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, false},
+		"overloaded":        {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, true},
+		"out of order":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, true},
+		"a broken proxy":    {func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, true},
+		"connection reset":  {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, true},
+		"not for this node": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, false},
+		"no such image":     {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, false},
+		"unauthorized":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, false},
 	} {
 		hub.set(func(h *server) {
 			h.before = func(w http.ResponseWriter, _ *http.Request) bool { tt.answer(w); return true }
 		})
 		s.hosts.forget()
 		_, err := pull(t.Context(), s, "registry.example/demo:1", nil)
-		if err == nil || errors.Is(err, crierrors.ErrRegistryUnavailable) != tt.away {
+		if err == nil || errors.Is(err, crierrors.ErrRegistryUnavailable) != tt.unavailable {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestRetryAfter: every pull respects a registry's Retry-After.
+// TestRetryAfter: every pull respects the Retry-After header of a registry.
 func TestRetryAfter(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
 	s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
-	var asked atomic.Int32
+	var requests atomic.Int32
 	hub.set(func(h *server) {
 		h.before = func(w http.ResponseWriter, _ *http.Request) bool {
-			asked.Add(1)
+			requests.Add(1)
 			w.Header().Set("Retry-After", "300")
 			w.WriteHeader(http.StatusTooManyRequests)
 			return true
@@ -62,19 +62,19 @@ func TestRetryAfter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := asked.Load(); n != 1 {
-		t.Errorf("it was asked %d times", n)
+	if n := requests.Load(); n != 1 {
+		t.Errorf("it received %d requests", n)
 	}
 	hub.set(func(h *server) { h.before = nil })
 	_, err := pull(t.Context(), s, "registry.example/demo:1", nil)
-	if err == nil || !strings.Contains(err.Error(), "is asked again in") {
+	if err == nil || !strings.Contains(err.Error(), "is tried again in") {
 		t.Errorf("pulled too early: %v", err)
 	}
 	if again, ok := errors.AsType[interface {
 		error
 		RetryAfter() time.Duration
 	}](err); !ok || again.RetryAfter() <= 0 || again.RetryAfter() > 300*time.Second {
-		t.Errorf("the error does not say when to try again: %v", err)
+		t.Errorf("the error has no RetryAfter: %v", err)
 	}
 	s.hosts.forget()
 	if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
@@ -94,13 +94,13 @@ func TestRetryAfterHeader(t *testing.T) {
 	}
 }
 
-// TestSilentRegistry: pulls wait once for a registry that does not respond, and only briefly if the
-// uplink is down.
+// TestSilentRegistry: only the first pull waits for a registry that does not respond. The wait is
+// short if the uplink is down.
 func TestSilentRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		h := &hosts{down: down.Load}
-		silent := reach{roundTripper(func(req *http.Request) (*http.Response, error) {
+		silent := registryTransport{roundTripper(func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
 			return nil, req.Context().Err()
 		}), h}
@@ -113,21 +113,21 @@ func TestSilentRegistry(t *testing.T) {
 			_, err = silent.RoundTrip(req)
 			return time.Since(began), err
 		}
-		for _, want := range []time.Duration{patience, 0, 0} {
+		for _, want := range []time.Duration{connectTimeout, 0, 0} {
 			took, err := try()
 			if network := net.Error(nil); took != want || !errors.As(err, &network) {
 				t.Errorf("%v, not %v: %v", took, want, err)
 			}
 		}
-		time.Sleep(silence)
+		time.Sleep(noResponsePause)
 		down.Store(true)
-		for _, want := range []time.Duration{impatience, 0} {
+		for _, want := range []time.Duration{linkDownTimeout, 0} {
 			if took, err := try(); took != want || err == nil {
 				t.Errorf("%v, not %v: %v", took, want, err)
 			}
 		}
 		h.forget()
-		if took, _ := try(); took != impatience {
+		if took, _ := try(); took != linkDownTimeout {
 			t.Errorf("after the network changed: %v", took)
 		}
 	})

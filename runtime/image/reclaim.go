@@ -11,19 +11,19 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Reclaim frees everything that belongs to no image. These are the downloads of pulls that have
-// stopped, even those of a moment ago, and layers and content that nothing refers to, including
-// files on disk that are not in containerd's records. Running pulls and imports are not affected.
+// Reclaim removes all data that belongs to no image: the downloads of stopped pulls, however
+// recent, and unreferenced layers and content. This includes files on disk that are not in
+// containerd's records. Running pulls and imports are not affected.
 func (s *Service) Reclaim(ctx context.Context) error {
 	ctx = namespaced(ctx)
 	if err := s.dropUnfinished(ctx); err != nil {
 		return err
 	}
-	all, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
+	list, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
 		return fmt.Errorf("list leases: %w", err)
 	}
-	for _, l := range all {
+	for _, l := range list {
 		if s.leases.tryAcquire(l.ID) { // otherwise its import or pull is running
 			s.drop(ctx, l)
 			s.leases.release(l.ID)
@@ -33,9 +33,9 @@ func (s *Service) Reclaim(ctx context.Context) error {
 	return s.collectAll(ctx)
 }
 
-// collectAll removes everything that nothing refers to, and compares the disk with the records.
-// containerd compares only the stores in which it has deleted something. Therefore collectAll
-// creates a snapshot and a blob for it to delete.
+// collectAll removes unreferenced data, and files on disk that are not in containerd's records.
+// containerd looks for such files only in the stores from which it has deleted something. Therefore
+// collectAll creates a snapshot and a blob for it to delete.
 func (s *Service) collectAll(ctx context.Context) error {
 	leased, done, err := s.newLease(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// TestReclaim: everything that belongs to no image is removed, including what containerd has no
-// record of; images and running pulls are not affected.
+// TestReclaim: all data that belongs to no image is removed, including files of which containerd
+// has no record. Images and running pulls are not affected.
 func TestReclaim(t *testing.T) {
 	s := newService(t, nil)
 	if _, err := importers["file"](t, s, dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})); err != nil {
@@ -27,7 +27,7 @@ func TestReclaim(t *testing.T) {
 		}
 		return found[0]
 	}
-	// As after a power cut.
+	// These files may be left after a power cut.
 	lost := []string{filepath.Join(glob("*overlayfs*/snapshots"), "4711"), filepath.Join(glob("*content*/blobs/sha256"), strings.Repeat("ab", 32))}
 	if err := os.MkdirAll(filepath.Join(lost[0], "fs", "big"), 0o700); err != nil {
 		t.Fatal(err)
@@ -52,10 +52,10 @@ func TestReclaim(t *testing.T) {
 	}
 	got := left(t, s)
 	if !slices.ContainsFunc(got, func(l string) bool { return l == "snapshot going" }) {
-		t.Errorf("what a pull holds is gone: %q", got)
+		t.Errorf("the data of a running pull was removed: %q", got)
 	}
 	if slices.ContainsFunc(got, func(l string) bool { return strings.Contains(l, "stopped") }) {
-		t.Errorf("a pull that stopped holds on: %q", got)
+		t.Errorf("the lease of a stopped pull remains: %q", got)
 	}
 	for _, path := range lost {
 		if _, err := os.Stat(path); !os.IsNotExist(err) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestQueriesAreSecret: wherever a registry redirects a pull, and however that fails, the error has
-// the host but no part of the URL's query, and is still of the same kind.
+// TestQueriesAreSecret: a registry redirects a pull to a URL with a secret query, and the request
+// fails. The error has the host but no part of the query, and errors.Is still finds the cause.
 func TestQueriesAreSecret(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
@@ -47,6 +47,6 @@ func TestQueriesAreSecret(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if withoutQueries(nil) != nil {
-		t.Error("an error of nothing")
+		t.Error("a nil error becomes an error")
 	}
 }

@@ -38,8 +38,8 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 					t.TLSClientConfig.Time = s.c.Now
 				}
 			}
-			if _, twice := c.Transport.(reach); !twice {
-				c.Transport = reach{c.Transport, &s.hosts}
+			if _, twice := c.Transport.(registryTransport); !twice {
+				c.Transport = registryTransport{c.Transport, &s.hosts}
 			}
 			return nil
 		},
@@ -101,11 +101,11 @@ func isAddressOf(address, host string) bool {
 		address = rest
 	}
 	address, _, _ = strings.Cut(address, "/")
-	return hub(address) == hub(host)
+	return canonicalHost(address) == canonicalHost(host)
 }
 
-// hub returns the same name for all host names of Docker Hub.
-func hub(host string) string {
+// canonicalHost returns the same name for all host names of Docker Hub.
+func canonicalHost(host string) string {
 	switch host {
 	case "index.docker.io", "registry-1.docker.io":
 		return "docker.io"
@@ -113,9 +113,8 @@ func hub(host string) string {
 	return host
 }
 
-// unavailable wraps an error that means that a registry is unreachable or out of order. It becomes
-// the CRI's RegistryUnavailable. The kubelet recognizes the error by this name at the beginning of
-// the message.
+// unavailable wraps err in the CRI's RegistryUnavailable if it means that a registry is unreachable
+// or out of order. The kubelet recognizes the error by this name at the beginning of the message.
 func unavailable(err error) error {
 	var (
 		status  rerrors.ErrUnexpectedStatus

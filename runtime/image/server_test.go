@@ -20,14 +20,14 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// server is a registry that records requests and can be made to break off.
+// server is a registry that records requests and can interrupt its responses.
 type server struct {
 	*httptest.Server
 	mu     sync.Mutex
 	asked  []string                                      // "GET /v2/... Range"
-	sizes  map[string]int64                              // of blobs
-	cut    func(blob string) int                         // number of bytes after which a blob breaks off
-	before func(http.ResponseWriter, *http.Request) bool // true: it has replied
+	sizes  map[string]int64                              // sizes of blobs
+	cut    func(blob string) int                         // number of bytes after which the response for a blob is interrupted
+	before func(http.ResponseWriter, *http.Request) bool // returns true if it has sent the response
 }
 
 func newServer(t testing.TB, tls bool) *server {
@@ -59,7 +59,7 @@ func newServer(t testing.TB, tls bool) *server {
 	return s
 }
 
-// cutWriter breaks the connection after some bytes.
+// cutWriter closes the connection after left bytes.
 type cutWriter struct {
 	http.ResponseWriter
 	left int
@@ -172,8 +172,8 @@ func (s *server) set(f func(*server)) {
 	f(s)
 }
 
-// certsDir returns a directory with a hosts.toml in which hosts serve registry.example, in this
-// order.
+// certsDir returns a directory with a hosts.toml in which hosts are the mirrors of
+// registry.example, in this order.
 func certsDir(t testing.TB, hosts ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -192,7 +192,7 @@ func writeCA(t *testing.T, dir string, s *server) {
 	writeFile(t, filepath.Join(dir, "registry.example", "ca.crt"), b)
 }
 
-// plainDir is certsDir for plain HTTP.
+// plainDir is like certsDir, for plain HTTP.
 func plainDir(t testing.TB, hosts ...string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -26,7 +26,7 @@ const Namespace = "k8s.io"
 type Config struct {
 	Client *client.Client
 	// Root is the directory with containerd's content and snapshots. ImageFsInfo reports the file
-	// system of Root. Imports and pulls leave reserve free on it.
+	// system of Root. Imports and pulls leave reserve bytes free on that file system.
 	Root string
 	// Snapshotter is the name of containerd's snapshotter, such as overlayfs.
 	Snapshotter string
@@ -59,7 +59,7 @@ type Config struct {
 }
 
 const (
-	// partialAge is how long a stopped pull can be resumed.
+	// partialAge is the time for which a stopped pull can be resumed.
 	partialAge = 24 * time.Hour
 	// partialBytes is the maximum size of the downloads of all stopped pulls on disk.
 	partialBytes = 2 << 30
@@ -78,10 +78,10 @@ type Service struct {
 	platform platforms.MatchComparer
 	index    index
 	leases   leaseSet
-	going    activities
+	active   activities
 	pulls    *semaphore.Weighted
 	rate     *rate.Limiter
-	places   sharedResources // resources that all pulls and imports share
+	shared   sharedResources // resources that all pulls and imports share
 	hosts    hosts
 	promised atomic.Int64 // number of bytes that layers in progress are about to write
 	wrote    atomic.Uint64
@@ -124,7 +124,7 @@ func New(c Config) (*Service, error) {
 		pulls:    semaphore.NewWeighted(int64(parallel)),
 		rate:     cri.PullRate(c.PullsPerSecond, c.PullBurst),
 		// CPU and flash limit the speed of unpacking. More concurrency would only use more memory.
-		places: newSharedResources(min(2, runtime.GOMAXPROCS(0))),
+		shared: newSharedResources(min(2, runtime.GOMAXPROCS(0))),
 	}, nil
 }
 
@@ -153,7 +153,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Service) changed() {
+func (s *Service) notifyChange() {
 	s.usage.forget()
 	if s.c.OnChange != nil {
 		s.c.OnChange()

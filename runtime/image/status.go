@@ -19,7 +19,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Resolved is an image with everything that a container needs from it.
+// Resolved describes an image for the creation of a container.
 type Resolved struct {
 	// ID is the image ID, which is the digest of its config. ChainID is the name of its top
 	// snapshot. It is "" for an image without layers. The config and the snapshot exist.
@@ -36,9 +36,9 @@ type Resolved struct {
 	Config ocispec.Image
 }
 
-// Resolve returns the image with this ID, ID prefix, or reference by tag or digest. It completes
-// short names. The error is errdefs.ErrNotFound if the image does not exist. After the first call
-// it needs no I/O, unless the image's environment or command is very long.
+// Resolve returns the image with this ID, ID prefix, or reference by tag or digest. Short names are
+// completed. The error is errdefs.ErrNotFound if the image does not exist. After the first call
+// Resolve needs no I/O, unless the image's environment or command is very long.
 func (s *Service) Resolve(ctx context.Context, ref string) (Resolved, error) {
 	e, err := s.find(namespaced(ctx), ref)
 	if err != nil {
@@ -143,13 +143,13 @@ func (x *index) criImage(e *entry) *api.Image {
 			img.RepoDigests = append(img.RepoDigests, d)
 		}
 	}
-	img.Uid, img.Username = user(e.user)
+	img.Uid, img.Username = criUser(e.user)
 	return img
 }
 
-// user returns the user of an image's config in the CRI's fields, as a number or a name, without
+// criUser returns the user of an image's config in the CRI's fields, as a number or a name, without
 // the group.
-func user(u string) (*api.Int64Value, string) {
+func criUser(u string) (*api.Int64Value, string) {
 	u, _, _ = strings.Cut(u, ":")
 	if uid, err := strconv.ParseInt(u, 10, 64); err == nil {
 		return &api.Int64Value{Value: uid}, ""
@@ -157,9 +157,9 @@ func user(u string) (*api.Int64Value, string) {
 	return nil, u
 }
 
-// RemoveImage deletes every name of an image. It frees the disk space before it returns. A missing
-// image is no error. The caller must check whether containers use the image. A snapshot that a
-// container uses remains until the container is removed.
+// RemoveImage deletes every name of an image. It frees the disk space before it returns. It returns
+// no error if the image does not exist. The caller must check whether containers use the image. A
+// snapshot that a container uses remains until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	err := s.removeNames(namespaced(ctx), ref)
@@ -189,8 +189,8 @@ func (s *Service) Untag(ctx context.Context, name string) error {
 	others := slices.DeleteFunc(s.index.namesOf(e.id), func(n string) bool {
 		return n == ref.String() || strings.Contains(n, "@")
 	})
-	_, known := s.index.names[ref.String()]
-	if !known || len(others) == 0 {
+	_, recorded := s.index.names[ref.String()]
+	if !recorded || len(others) == 0 {
 		s.index.mu.Unlock()
 		_, err := s.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: name}})
 		return err

@@ -25,12 +25,13 @@ func (s *Service) snapshots() snapshots.Snapshotter {
 	return s.c.Client.SnapshotService(s.c.Snapshotter)
 }
 
-// unpack creates the snapshots of an image's layers and flushes them to disk. It begins with layer
-// have, counted from the bottom, reads the blobs from src and uses the lease of ctx. A power cut
-// before the flush may damage them; see dropUnfinished.
-func (s *Service) unpack(ctx context.Context, p *pick, have int, src content.Provider) error {
+// unpack creates the snapshots of an image's layers and flushes them to disk. unpacked is the
+// number of layers that exist already, counted from the bottom. The blobs are read from src. The
+// lease of ctx protects the snapshots. A power cut before the flush may damage them; see
+// dropUnfinished.
+func (s *Service) unpack(ctx context.Context, p *pick, unpacked int, src content.Provider) error {
 	chain := p.chain()
-	for i := have; i < len(chain); i++ {
+	for i := unpacked; i < len(chain); i++ {
 		parent := ""
 		if i > 0 {
 			parent = chain[i-1].String()
@@ -75,7 +76,7 @@ func (s *Service) countUnpacked(ctx context.Context, chain []digest.Digest) (int
 			if err := s.holdSnapshot(ctx, id); err != nil {
 				return 0, err
 			}
-			_, err = sn.Stat(ctx, id) // it may have been collected before it was added
+			_, err = sn.Stat(ctx, id) // the garbage collector may have removed it before it was in the lease
 		}
 		switch {
 		case err == nil:
@@ -98,7 +99,7 @@ func (s *Service) unpackLayer(
 	if err := checkMediaType(layer.MediaType); err != nil {
 		return err
 	}
-	at := &allocation{of: &s.places}
+	at := &allocation{shared: &s.shared}
 	defer at.end()
 	if err := at.begin(ctx); err != nil {
 		return err
@@ -143,9 +144,9 @@ func (s *Service) discard(ctx context.Context, key string) {
 // checkMediaType returns an error for a layer that is encrypted or not a tar archive. The compression is
 // detected from the content, as in containerd.
 func checkMediaType(mediaType string) error {
-	how, err := images.DiffCompression(context.Background(), mediaType)
+	format, err := images.DiffCompression(context.Background(), mediaType)
 	base, suffix, _ := strings.Cut(mediaType, "+")
-	if err == nil && !strings.Contains(suffix, "encrypted") && (how != "" || suffix == "" && strings.HasSuffix(base, ".tar")) {
+	if err == nil && !strings.Contains(suffix, "encrypted") && (format != "" || suffix == "" && strings.HasSuffix(base, ".tar")) {
 		return nil
 	}
 	return fmt.Errorf("the layer's media type %q is not supported: use a tar archive, plain or compressed with gzip or zstd: %w",
@@ -194,9 +195,9 @@ func (s *Service) extract(
 }
 
 // target returns the directory for the files of a layer in a snapshot with these mounts. For an
-// overlay it is the upper directory, with the lower directories as the place to look for files that
-// whiteouts hide. For a first layer, and for snapshotters that copy, it is the mounted directory
-// itself.
+// overlay this is the upper directory, and opts contains the lower directories, in which containerd
+// looks for the files that whiteouts hide. For a first layer, and for snapshotters that copy, it is
+// the mounted directory itself.
 func target(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err error) {
 	if len(mounts) != 1 {
 		return "", nil, fmt.Errorf("snapshot has %d mounts: %w", len(mounts), errdefs.ErrNotImplemented)

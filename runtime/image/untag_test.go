@@ -8,7 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestUntag: a name is removed alone while there is another, and the image with the last.
+// TestUntag: Untag removes one name of an image. With the last name it removes the image.
 func TestUntag(t *testing.T) {
 	s := newService(t, nil)
 	img := small(t)
@@ -18,7 +18,7 @@ func TestUntag(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	there := func(name string) bool {
+	exists := func(name string) bool {
 		t.Helper()
 		st, err := s.ImageStatus(t.Context(), &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
 		if err != nil {
@@ -33,14 +33,14 @@ func TestUntag(t *testing.T) {
 		if err := s.Untag(t.Context(), step.name); err != nil {
 			t.Fatal(err)
 		}
-		if there("demo:1") != step.one || there("demo:2") != step.two {
-			t.Errorf("after %s: %v, %v", step.name, there("demo:1"), there("demo:2"))
+		if exists("demo:1") != step.one || exists("demo:2") != step.two {
+			t.Errorf("after %s: %v, %v", step.name, exists("demo:1"), exists("demo:2"))
 		}
 	}
 	if got := left(t, s); len(got) > 0 {
 		t.Errorf("left over: %q", got)
 	}
 	if err := s.Untag(t.Context(), "demo:1"); err == nil {
-		t.Error("untagged what is not there")
+		t.Error("a name that does not exist was untagged")
 	}
 }

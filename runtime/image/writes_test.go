@@ -10,8 +10,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// transactions returns the number of the last transaction in containerd's metadata, from the two
-// headers of the bolt file.
+// transactions returns the ID of the last transaction in containerd's metadata. It reads the two
+// meta pages of the bolt file.
 func transactions(t *testing.T, s *Service) int {
 	t.Helper()
 	f, err := os.Open(filepath.Join(s.c.Root, "meta.db"))
@@ -19,7 +19,7 @@ func transactions(t *testing.T, s *Service) int {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	const header, id = 16, 48 // of a page, and the offset of the number after it
+	const header, id = 16, 48 // size of a page's header, and offset of the ID after it
 	last := uint64(0)
 	for _, page := range []int64{0, int64(os.Getpagesize())} {
 		var b [8]byte
@@ -31,8 +31,9 @@ func transactions(t *testing.T, s *Service) int {
 	return int(last)
 }
 
-// Flash wears out, and every transaction is at least two writes with a flush. Operations that need
-// none must make none, and the number of the others must not grow unnoticed.
+// TestWrites limits the number of transactions of each operation. Flash wears out, and every
+// transaction is at least two writes with a flush. Operations that only read must make no
+// transaction.
 func TestWrites(t *testing.T) {
 	s := newService(t, nil)
 	hub := newServer(t, false)
@@ -49,7 +50,7 @@ func TestWrites(t *testing.T) {
 		{"import", 14, func() error { _, err := importers["file"](t, s, data); return err }},
 		{"import again", 3, func() error { _, err := importers["file"](t, s, data); return err }},
 		{"pull of the same layers", 8, func() error { _, err := pull(t.Context(), s, "registry.example/demo:1", nil); return err }},
-		{"pull of what is here", 0, func() error { _, err := pull(t.Context(), s, "registry.example/demo:1", nil); return err }},
+		{"pull of an existing image", 0, func() error { _, err := pull(t.Context(), s, "registry.example/demo:1", nil); return err }},
 		{"status", 0, func() error {
 			_, err := s.ImageStatus(t.Context(), &api.ImageStatusRequest{Image: spec, Verbose: true})
 			return err

@@ -8,8 +8,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// frames forwards a zstd stream. It checks the header of each frame before the decoder reads it and
-// allocates the memory that it specifies. https://www.rfc-editor.org/rfc/rfc8878#section-3.1
+// frames forwards a zstd stream to a decoder. It checks the header of each frame first, because the
+// decoder allocates as much memory as the header specifies.
+// https://www.rfc-editor.org/rfc/rfc8878#section-3.1
 type frames struct {
 	in     *bufio.Reader
 	window func(bytes int64) error
@@ -37,8 +38,8 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pass forwards the rest unchecked, so that the decoder finds and reports the error in it.
-func (f *frames) pass() error {
+// passThrough forwards the rest of the stream unchecked. The decoder then reports the error in it.
+func (f *frames) passThrough() error {
 	f.left = math.MaxInt64
 	return nil
 }
@@ -51,7 +52,7 @@ func (f *frames) frame() error {
 	}
 	var h zstd.Header
 	if h.Decode(head) != nil {
-		return f.pass()
+		return f.passThrough()
 	}
 	if h.Skippable {
 		f.left = int64(h.HeaderSize) + int64(h.SkippableSize)
@@ -76,7 +77,7 @@ func (f *frames) block() error {
 	head, err := f.in.Peek(3)
 	if len(head) < 3 {
 		if len(head) > 0 {
-			return f.pass()
+			return f.passThrough()
 		}
 		return err
 	}
