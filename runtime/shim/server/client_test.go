@@ -64,7 +64,7 @@ func TestStoppingReader(t *testing.T) {
 			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, told)
 		}
 		<-done
-		<-c.gone
+		<-c.disconnected
 	})
 }
 
@@ -104,7 +104,7 @@ func TestLostReader(t *testing.T) {
 		if len(out) >= len(want) || !told || !strings.Contains(end, "bytes of output are missing") {
 			t.Errorf("%d bytes, end %q %v", len(out), end, told)
 		}
-		<-c.gone
+		<-c.disconnected
 		s.broadcast(wire.StreamStdout, []byte("x")) // nobody waits for a client that was given up
 	})
 }
@@ -143,7 +143,7 @@ func TestVanishingReader(t *testing.T) {
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("the container was held up for %v", took)
 		}
-		<-c.gone
+		<-c.disconnected
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s, _, theirs := attached(false)

@@ -40,7 +40,7 @@ func TestCompressor(t *testing.T) {
 		for round := range 100 { // of ten logs, each with two files that an earlier rotation listed too
 			for l := range 10 {
 				log := fmt.Sprint("log", l)
-				c.take(log, "/", []string{fmt.Sprint(log, " ", round), fmt.Sprint(log, " ", round+1)})
+				c.enqueue(log, "/", []string{fmt.Sprint(log, " ", round), fmt.Sprint(log, " ", round+1)})
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -59,17 +59,17 @@ func TestCompressor(t *testing.T) {
 
 		// A log that is rotated while it is compressed waits for its next rotation.
 		before := len(got)
-		c.take("log", "/", []string{"a", "b"})
+		c.enqueue("log", "/", []string{"a", "b"})
 		time.Sleep(took / 2)
-		c.take("log", "/", []string{"a", "b", "c"})
+		c.enqueue("log", "/", []string{"a", "b", "c"})
 		time.Sleep(time.Minute)
 		if got := all()[before:]; !slices.Equal(got, []string{"a"}) {
 			t.Errorf("compressed are %v", got)
 		}
-		c.take("other", "/", []string{"d"})
+		c.enqueue("other", "/", []string{"d"})
 		time.Sleep(took / 2)
-		c.take("log", "/", []string{"b"})
-		c.take("log", "/", nil) // it is rotated too fast
+		c.enqueue("log", "/", []string{"b"})
+		c.enqueue("log", "/", nil) // it is rotated too fast
 		time.Sleep(time.Minute)
 		if got := all()[before:]; !slices.Equal(got, []string{"a", "d"}) || c.busy() {
 			t.Errorf("compressed are %v", got)
@@ -80,5 +80,5 @@ func TestCompressor(t *testing.T) {
 func (c *compressor) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.works
+	return c.active
 }

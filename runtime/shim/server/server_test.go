@@ -34,7 +34,7 @@ func TestLeave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Leave()
+	s.StopWhenIdle()
 	s.noteChange() // checks again: it is still running
 	select {
 	case err := <-ended:
