@@ -90,8 +90,7 @@ func (l *Log) wasRemoved(now time.Time) bool {
 	return unix.Fstat(int(l.f.Fd()), &st) == nil && st.Nlink == 0
 }
 
-// restore creates the directory and the file again, and closes the removed file. An error does not
-// close it.
+// restore creates the directory and the file again, and closes the removed file.
 func (l *Log) restore(now time.Time) error {
 	err := l.makeDir()
 	if err == nil {
