@@ -150,11 +150,11 @@ func TestReopen(t *testing.T) {
 // next rotation. A removed file must not grow.
 func TestRemovedLog(t *testing.T) {
 	for name, take := range map[string]func(root, path string) error{
-		"the file is removed":      func(_, path string) error { return os.Remove(path) },
+		"the file is removed":                       func(_, path string) error { return os.Remove(path) },
 		"the directory of the container is removed": func(_, path string) error { return os.RemoveAll(filepath.Dir(path)) },
-		"the directory of logs is removed": func(root, _ string) error { return os.RemoveAll(root) },
-		"the file is moved":        func(_, path string) error { return os.Rename(path, path+".1") },
-		"the directory of the container is moved": func(_, path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".1") },
+		"the directory of logs is removed":          func(root, _ string) error { return os.RemoveAll(root) },
+		"the file is moved":                         func(_, path string) error { return os.Rename(path, path+".1") },
+		"the directory of the container is moved":   func(_, path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".1") },
 	} {
 		for _, flood := range []bool{false, true} {
 			if strings.HasSuffix(name, "moved") && !flood { // the program that moved the file may still read it
