@@ -6,7 +6,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The methods of Runtime and Images. Each forwards its call unchanged.
+// The methods of Runtime and Images call the method of the same name of the gRPC client.
 
 // Version is the CRI call of that name.
 func (c *Client) Version(ctx context.Context, r *api.VersionRequest) (*api.VersionResponse, error) {
