@@ -11,8 +11,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// host returns a Host with these files. Its parser calls load, after which the kernel has the
-// profile.
+// host returns a Host whose kernel files have the given content. If load succeeds, the default
+// profile is added to the profiles.
 func host(t *testing.T, enabled, profiles string, load func(string) error) *Host {
 	t.Helper()
 	root := t.TempDir()
@@ -20,7 +20,7 @@ func host(t *testing.T, enabled, profiles string, load func(string) error) *Host
 	h.load = func(name string) error {
 		err := load(name)
 		if err == nil {
-			err = has(h, profiles+name+" (enforce)\n")
+			err = setProfiles(h, profiles+name+" (enforce)\n")
 		}
 		return err
 	}
@@ -32,19 +32,19 @@ func host(t *testing.T, enabled, profiles string, load func(string) error) *Host
 		}
 	}
 	if profiles != "" {
-		if err := has(h, profiles); err != nil {
+		if err := setProfiles(h, profiles); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return h
 }
 
-// has sets the kernel's profiles.
-func has(h *Host, profiles string) error {
+// setProfiles sets the content of the kernel's list of profiles.
+func setProfiles(h *Host, profiles string) error {
 	if err := os.MkdirAll(filepath.Dir(h.profiles()), 0o755); err != nil {
 		return err
 	}
-	whole := h.profiles() + ".new" // rename it, because the kernel's list is never incomplete
+	whole := h.profiles() + ".new" // rename it, so that a reader never sees a part of the list
 	return errors.Join(os.WriteFile(whole, []byte(profiles), 0o600), os.Rename(whole, h.profiles()))
 }
 
@@ -86,12 +86,12 @@ func TestProfile(t *testing.T) {
 		"with a bracket":           {enabled: "Y\n", profiles: profiles, load: works, asked: own("name (x)"), want: "name (x)"},
 		"the beginning of one":     {enabled: "Y\n", profiles: profiles, load: works, asked: own("with"), fails: "not loaded"},
 		"not loaded":               {enabled: "Y\n", profiles: profiles, load: works, asked: own("other"), fails: "not loaded"},
-		"no name":                  {enabled: "Y\n", profiles: profiles, load: works, asked: own(""), fails: "no name"},
+		"no name":                  {enabled: "Y\n", profiles: profiles, load: works, asked: own(""), fails: "has no name"},
 		"no parser, default":       {enabled: "Y\n", profiles: profiles, load: broken, asked: byDefault, fails: "no parser"},
 		"no parser, nothing asked": {enabled: "Y\n", profiles: profiles, load: broken},
 	} {
 		h := host(t, c.enabled, c.profiles, c.load)
-		for range 2 { // the result is kept
+		for range 2 { // the second result must be the same
 			got, err := h.Profile(&api.LinuxContainerSecurityContext{Apparmor: c.asked, Privileged: c.privileged})
 			if got != c.want || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 				t.Errorf("%s: %q, %v; want %q, %q", name, got, err, c.want, c.fails)

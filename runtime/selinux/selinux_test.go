@@ -12,8 +12,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// enforcing is a host with SELinux and the labels of Fedora's policy. The test machines have no
-// SELinux.
+// enforcing returns a Host with the labels of Fedora's policy that does not need SELinux.
 func enforcing() *Host {
 	return &Host{
 		enabled: func() bool { return true },
@@ -82,7 +81,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// marking stores labels in an attribute that every kernel supports.
+// marking returns a Host that stores labels in an extended attribute that needs no SELinux.
 func marking() *Host {
 	const attribute = "trusted.islet-test"
 	return &Host{
@@ -95,7 +94,8 @@ func marking() *Host {
 	}
 }
 
-// Every file of a volume gets the label, whatever its type, and nothing that a symlink points to.
+// TestRelabel checks that every file of a volume gets the label, and that symlinks are not
+// followed.
 func TestRelabel(t *testing.T) {
 	h := marking()
 	top := t.TempDir()
@@ -106,7 +106,7 @@ func TestRelabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := h.set(top, "x"); err != nil {
-		t.Skip("trusted attributes need root and a file system that has them:", err)
+		t.Skip("trusted extended attributes are not supported:", err)
 	}
 	label := func(name string) string {
 		b := make([]byte, 100)
@@ -127,24 +127,24 @@ func TestRelabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := h.Relabel(at("v"), "l"); err != nil || label("new") != "" {
-		t.Errorf("a tree that has its label was walked again: %v", err)
+		t.Errorf("a labelled tree was labelled again: %v", err)
 	}
 	if err := h.Relabel(at("v"), ""); err != nil || label("v") != "l" {
 		t.Errorf("without a label: %v, %q", err, label("v"))
 	}
 }
 
-// Endlessly nested directories are an error, rather than exhausting the agent's descriptors.
+// TestRelabelDeep checks that directories deeper than maxDepth are an error.
 func TestRelabelDeep(t *testing.T) {
 	h := marking()
 	dir := filepath.Join(t.TempDir(), "v")
-	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", deepest+1)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", maxDepth+1)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.set(dir, "x"); err != nil {
 		t.Skip(err)
 	}
-	if err := h.Relabel(dir, "l"); err == nil || !strings.Contains(err.Error(), "nested deeper") {
+	if err := h.Relabel(dir, "l"); err == nil || !strings.Contains(err.Error(), "nested more than") {
 		t.Errorf("got %v", err)
 	}
 }
