@@ -75,8 +75,8 @@ func profile(name string, s settings) string {
 	for _, kind := range []string{"network", "capability", "file", "umount"} {
 		line("%s,", kind)
 	}
-	for _, who := range []string{"unconfined", "runc", "crun", s.manager} {
-		line("signal (receive) peer=%s,", who)
+	for _, peer := range []string{"unconfined", "runc", "crun", s.manager} {
+		line("signal (receive) peer=%s,", peer)
 	}
 	line("signal (send,receive) peer=%s,", name)
 	for _, rule := range denied {

@@ -199,7 +199,7 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 		if err != nil {
 			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
-		if gone := !p.systemd && removeEmpty(paths); gone || !anyExists(paths) {
+		if removed := !p.systemd && removeEmpty(paths); removed || !anyExists(paths) {
 			continue
 		}
 		m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
@@ -258,14 +258,14 @@ func anyExists(paths map[string]string) bool {
 // removeEmpty removes the directories that have neither processes nor child cgroups. It reports
 // whether all directories are removed. The cgroup of an ended pod is usually empty, and removing a
 // dozen directories is cheaper than searching them for processes.
-func removeEmpty(paths map[string]string) (gone bool) {
-	gone = true
+func removeEmpty(paths map[string]string) (removed bool) {
+	removed = true
 	for _, path := range paths {
 		if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
-			gone = false
+			removed = false
 		}
 	}
-	return gone
+	return removed
 }
 
 // createBase creates kubepods and the cgroups of the QoS classes. It does nothing if base is set.

@@ -88,9 +88,9 @@ func (l *limits) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Contex
 	if !ok || l.receiving.Acquire(ctx, 1) != nil {
 		return ctx // the call has ended
 	}
-	late := time.AfterFunc(receiveTime, func() { r.cancel(context.DeadlineExceeded) })
+	timer := time.AfterFunc(receiveTime, func() { r.cancel(context.DeadlineExceeded) })
 	r.received = sync.OnceFunc(func() {
-		late.Stop()
+		timer.Stop()
 		l.receiving.Release(1)
 	})
 	context.AfterFunc(ctx, r.received) // charge is not called for an unknown method

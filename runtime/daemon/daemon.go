@@ -77,7 +77,7 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 			dir = c.Root
 		}
 		if err := overlayutils.Supported(dir); err != nil {
-			c.Log.Warn("overlayfs is not supported: the files of images are copied for each container, which needs more time and disk space",
+			c.Log.Warn("overlayfs is not supported: image files are copied for each container, which needs more time and disk space",
 				"dir", dir, "error", err)
 			d.snapshotter = Native
 		}

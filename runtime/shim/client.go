@@ -16,7 +16,7 @@ import (
 )
 
 // ErrGone is returned if the shim has ended or has closed the connection.
-var ErrGone = fmt.Errorf("the shim is gone: %w", errdefs.ErrUnavailable)
+var ErrGone = fmt.Errorf("the connection to the shim is closed: %w", errdefs.ErrUnavailable)
 
 // A Client is a connection to a shim. Its methods are safe for concurrent use. One goroutine reads
 // from the connection.

@@ -73,9 +73,9 @@ func (e *Events) Forward(_ context.Context, r *forward.ForwardRequest) (*emptypb
 func (e *Events) OOM(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was := e.oom[id]
+	killed := e.oom[id]
 	delete(e.oom, id)
-	return was
+	return killed
 }
 
 // Close closes and removes the socket. Shims keep trying to connect.

@@ -154,7 +154,7 @@ func (s *Shim) awaitState(ctx context.Context, id string) (*task.StateResponse, 
 		if !errdefs.IsNotFound(err) {
 			return st, err
 		}
-		if _, asked := os.Stat(filepath.Join(s.c.Bundles, id, deletingFile)); asked == nil {
+		if _, statErr := os.Stat(filepath.Join(s.c.Bundles, id, deletingFile)); statErr == nil {
 			return st, err
 		}
 		select {

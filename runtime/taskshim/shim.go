@@ -92,12 +92,12 @@ func (s *Shim) call(ctx context.Context, method string, req, resp proto.Message)
 // disconnected is called when the connection has ended.
 func (s *Shim) disconnected() {
 	s.mu.Lock()
-	was := s.client != nil && !s.closed
+	lost := s.client != nil && !s.closed
 	s.client = nil
 	s.closeLog()
 	close(s.gone)
 	s.mu.Unlock()
-	if was {
+	if lost {
 		os.Remove(s.socket)
 		s.c.Gone()
 	}

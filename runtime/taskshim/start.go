@@ -43,7 +43,7 @@ const (
 )
 
 // ErrGone is returned if the shim is not running.
-var ErrGone = fmt.Errorf("the containerd shim is gone: %w", errdefs.ErrUnavailable)
+var ErrGone = fmt.Errorf("the connection to the containerd shim is closed: %w", errdefs.ErrUnavailable)
 
 // A state is the content of StateFile.
 type state struct {

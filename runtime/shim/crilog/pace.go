@@ -10,13 +10,13 @@ import (
 
 // A pace records past rotations and schedules the next one. Log.mu guards it.
 type pace struct {
-	last   time.Time     // time of the last rotation, or the time when the log was opened
-	failed time.Time     // time of the last failed rotation
-	seen   time.Time     // time of the last check whether the file exists
-	looked int64         // size of the log at the last check of the disk
-	short  bool          // whether the disk was short of space at that check
-	timer  *time.Timer   // rotates the log once Interval has passed; nil if it is not running
-	recent []rotatedFile // files rotated less than Interval ago, oldest first
+	last        time.Time     // time of the last rotation, or the time when the log was opened
+	failed      time.Time     // time of the last failed rotation
+	lastSeen    time.Time     // time of the last check whether the file exists
+	checkedSize int64         // size of the log at the last check of the disk
+	short       bool          // whether the disk was short of space at that check
+	timer       *time.Timer   // rotates the log once Interval has passed; nil if it is not running
+	recent      []rotatedFile // files rotated less than Interval ago, oldest first
 }
 
 // A rotatedFile is the name of a rotated file and the time of its rotation.
@@ -79,8 +79,8 @@ func (p *pace) stop() {
 // shortOfDisk reports whether the disk is short of space. It checks the disk only once for every
 // checkBytes of the log.
 func (l *Log) shortOfDisk() bool {
-	if p := &l.pace; p.looked == 0 || l.size-p.looked >= checkBytes {
-		p.looked = l.size
+	if p := &l.pace; p.checkedSize == 0 || l.size-p.checkedSize >= checkBytes {
+		p.checkedSize = l.size
 		free, total := l.o.Free(l.f)
 		p.short = free < max(total/shortPart, 2*l.o.Most)
 	}

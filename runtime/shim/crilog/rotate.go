@@ -65,7 +65,7 @@ func (l *Log) rotate(now time.Time) (err error) {
 	p.recent = slices.DeleteFunc(p.recent, func(a rotatedFile) bool { return now.Sub(a.at) >= l.o.Interval })
 	p.recent = append(p.recent, rotatedFile{name, now})
 	p.stop()
-	p.last, p.looked, p.short = now, 0, false
+	p.last, p.checkedSize, p.short = now, 0, false
 	kept, err := l.prune(dir, append(old, name), short)
 	if l.o.Compress != nil {
 		var names []string
@@ -82,10 +82,10 @@ func (l *Log) rotate(now time.Time) (err error) {
 // wasRemoved reports whether the file was removed. A removed file uses disk space but cannot be
 // read. wasRemoved checks the file at most once per retry and returns false in between.
 func (l *Log) wasRemoved(now time.Time) bool {
-	if since := now.Sub(l.pace.seen); since >= 0 && since < retry {
+	if since := now.Sub(l.pace.lastSeen); since >= 0 && since < retry {
 		return false
 	}
-	l.pace.seen = now
+	l.pace.lastSeen = now
 	var st unix.Stat_t
 	return unix.Fstat(int(l.f.Fd()), &st) == nil && st.Nlink == 0
 }
@@ -100,7 +100,7 @@ func (l *Log) restore(now time.Time) error {
 		return fmt.Errorf("recreate the removed log %s: %w", l.path, err)
 	}
 	l.pace.stop()
-	l.pace.last, l.pace.looked = now, 0
+	l.pace.last, l.pace.checkedSize = now, 0
 	return nil
 }
 

@@ -84,8 +84,8 @@ func writeExit(bundle string, e wire.Exit) error {
 }
 
 func (s *Server) kill(by *conn, r wire.KillRequest) (any, error) {
-	s.acts.RLock()
-	defer s.acts.RUnlock()
+	s.takeover.RLock()
+	defer s.takeover.RUnlock()
 	if err := s.checkOwner(by); err != nil {
 		return nil, err
 	}

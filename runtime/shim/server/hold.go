@@ -16,8 +16,8 @@ const heldPID = -1
 
 // hold opens the FIFOs of a container and starts copying its output.
 func (s *Server) hold(by *conn, r wire.RunRequest) error {
-	s.acts.RLock()
-	defer s.acts.RUnlock()
+	s.takeover.RLock()
+	defer s.takeover.RUnlock()
 	c, err := s.add(by, r)
 	if err != nil {
 		return err

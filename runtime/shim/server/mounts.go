@@ -46,7 +46,7 @@ func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	unix.CloseOnExec(int(namespace.Fd()))
 	h := &Host{root: root, calls: make(chan func())}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return nil, fmt.Errorf("follow the host's mounts: %w", err)
+		return nil, fmt.Errorf("make the mount namespace a slave of the host's: %w", err)
 	}
 	for _, dir := range hidden {
 		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
@@ -172,7 +172,7 @@ func (h *Host) mountCopy(source, target string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("open the tree: %w", err)
+		return fmt.Errorf("clone the mounts: %w", err)
 	}
 	defer unix.Close(tree)
 	var st unix.Stat_t
@@ -183,11 +183,11 @@ func (h *Host) mountCopy(source, target string) error {
 		return err
 	}
 	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount it: %w", err)
+		return fmt.Errorf("attach the copy: %w", err)
 	}
 	if err := unix.Mount("", target, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		// The copy stays mounted: unmounting a shared mount could also unmount the host's mount.
-		return fmt.Errorf("make it private: %w", err)
+		return fmt.Errorf("make the copy private: %w", err)
 	}
 	return nil
 }

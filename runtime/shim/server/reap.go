@@ -78,8 +78,8 @@ func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	protected := func(cmd *exec.Cmd) error { r.programs.protect(cmd); return launch(cmd) }
 	return r.command(cmd, protected, func(pid int) (ended func()) {
 		r.calls[pid] = struct{}{}
-		late := time.AfterFunc(callTimeout, func() { r.kill(pid, unix.SIGKILL) })
-		return func() { late.Stop() }
+		timer := time.AfterFunc(callTimeout, func() { r.kill(pid, unix.SIGKILL) })
+		return func() { timer.Stop() }
 	})
 }
 

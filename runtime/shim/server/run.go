@@ -31,8 +31,8 @@ const (
 
 // run creates and starts a container. If it fails, the container is removed.
 func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
-	s.acts.RLock()
-	defer s.acts.RUnlock()
+	s.takeover.RLock()
+	defer s.takeover.RUnlock()
 	c, err := s.add(by, r)
 	if err != nil {
 		return wire.Running{}, err
@@ -52,7 +52,7 @@ func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
 	return wire.Running{Pid: pid, StartedAt: c.started}, nil
 }
 
-// add registers a container and opens its log. drop reverts it. The caller holds acts.
+// add registers a container and opens its log. drop reverts it. The caller holds takeover.
 func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
 	if err := s.checkOwner(by); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error,
 // oci runs a command of the OCI runtime without stdin, stdout and stderr.
 func (s *Server) oci(r wire.RunRequest, args ...string) error {
 	if err := s.reaper.call(s.ociCommand(r, args...), (*exec.Cmd).Start); err != nil {
-		return fmt.Errorf("OCI runtime, %s: %s", args[0], ociError(r.Bundle, err))
+		return fmt.Errorf("OCI runtime command %s: %s", args[0], ociError(r.Bundle, err))
 	}
 	return nil
 }

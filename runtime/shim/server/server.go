@@ -48,8 +48,8 @@ type Server struct {
 
 	// A new agent first calls list. Its result must remain valid, so list waits for starts and
 	// signals that are in progress. Later requests of the previous agent are rejected.
-	acts  sync.RWMutex // write-locked by list, read-locked by starts and signals
-	owner *conn        // guarded by acts; connection of the current agent, or nil before the first list
+	takeover sync.RWMutex // write-locked by list, read-locked by starts and signals
+	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
 
 // New returns a Server that is not running. host is nil if this process runs in the host's mount
@@ -172,7 +172,7 @@ func (s *Server) call(c *conn, method string, body json.RawMessage) (any, error)
 }
 
 // checkOwner returns an error if c is the connection of an agent that another agent has replaced.
-// The caller holds acts.
+// The caller holds takeover.
 func (s *Server) checkOwner(c *conn) error {
 	if s.owner != nil && s.owner != c {
 		return fmt.Errorf("%w: another agent has taken over", errConflict)
@@ -204,23 +204,23 @@ func (s *Server) get(id string) (*container, error) {
 const takeoverTimeout = 8 * time.Second
 
 func (s *Server) list(c *conn) []wire.Container {
-	late := time.NewTicker(takeoverTimeout)
-	mine := make(chan struct{})
+	timeout := time.NewTicker(takeoverTimeout)
+	acquired := make(chan struct{})
 	go func() {
-		s.acts.Lock()
+		s.takeover.Lock()
 		s.owner = c
-		s.acts.Unlock()
-		close(mine)
+		s.takeover.Unlock()
+		close(acquired)
 	}()
 	for waiting := true; waiting; {
 		select {
-		case <-mine:
+		case <-acquired:
 			waiting = false
-		case <-late.C:
+		case <-timeout.C:
 			s.reaper.endCalls()
 		}
 	}
-	late.Stop()
+	timeout.Stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]wire.Container, 0, len(s.containers))

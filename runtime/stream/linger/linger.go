@@ -35,20 +35,20 @@ func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {
 }
 
 func wait(ctx context.Context, c net.Conn, silence time.Duration) {
-	gone := make(chan struct{})
+	disconnected := make(chan struct{})
 	go func() { // ends when c is closed
 		io.Copy(io.Discard, c)
-		close(gone)
+		close(disconnected)
 	}()
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for waited := time.Duration(0); waited < patience; {
 		select {
-		case <-gone:
+		case <-disconnected:
 			return
 		case <-ctx.Done():
 			select {
-			case <-gone:
+			case <-disconnected:
 			case <-time.After(time.Second):
 			}
 			return
