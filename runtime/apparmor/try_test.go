@@ -122,7 +122,7 @@ func TestParserFails(t *testing.T) {
 		b.expect("just failed", b.start(required), "", broken, 1)
 		time.Sleep(pause - 1)
 		b.expect("almost a minute later", b.start(required), "", broken, 1)
-		b.expect("almost a minute later, nothing asked", b.start(optional), "", nil, 1)
+		b.expect("almost a minute later, nothing requested", b.start(optional), "", nil, 1)
 		time.Sleep(1)
 		need = b.start(required, required)
 		b.expectWaiting("a minute later", need)
@@ -131,7 +131,7 @@ func TestParserFails(t *testing.T) {
 		b.expect("the second attempt", append(need, b.start(required)...), "", broken, 2)
 
 		time.Sleep(pause)
-		b.expect("two minutes later, nothing asked", b.start(optional, optional), "", nil, 3)
+		b.expect("two minutes later, nothing requested", b.start(optional, optional), "", nil, 3)
 		need = b.start(required)
 		b.expectWaiting("a container that requests it, meanwhile", need)
 		b.end(nil)

@@ -98,8 +98,8 @@ func kernelThread(stat string) bool {
 
 // TestEnter checks that Enter moves the process to Agent. The test runs in a child process.
 func TestEnter(t *testing.T) {
-	const asked = "ISLET_TEST_ENTER"
-	if at := os.Getenv(asked); at != "" {
+	const envName = "ISLET_TEST_ENTER"
+	if at := os.Getenv(envName); at != "" {
 		err := (System{Agent: at}).Enter()
 		if err == nil {
 			err = (System{Agent: at}).Enter() // the process is already in Agent
@@ -110,7 +110,7 @@ func TestEnter(t *testing.T) {
 	}
 	h := newHierarchy(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestEnter$")
-	cmd.Env = append(os.Environ(), asked+"="+h.root+"/agent/") // not in canonical form
+	cmd.Env = append(os.Environ(), envName+"="+h.root+"/agent/") // not in canonical form
 	w, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ type Files struct {
 	Hosts, Hostname, Resolv, Shm string
 }
 
-// Host describes this host and this process.
+// Host contains properties of this host and of this process.
 type Host struct {
 	Capabilities []string // for privileged containers
 	MinOOMScore  int      // minimum oom_score_adj that this process may set

@@ -38,32 +38,32 @@ func TestLabels(t *testing.T) {
 	bare.init = func([]string) (string, string, error) { return "", "", nil }
 	for name, c := range map[string]struct {
 		host       *Host
-		asked      *api.SELinuxOption
+		requested  *api.SELinuxOption
 		privileged bool
 		want       Labels
 		fails      string
 	}{
-		"off, nothing asked":  {host: off},
-		"off, no options":     {host: off, asked: &api.SELinuxOption{}},
-		"off, unconfined":     {host: off, asked: &api.SELinuxOption{Type: "spc_t"}},
-		"off, type":           {host: off, asked: &api.SELinuxOption{Type: "container_t"}, fails: "not enabled"},
-		"off, level":          {host: off, asked: &api.SELinuxOption{Level: "s0:c3,c4"}},
-		"off, level and type": {host: off, asked: &api.SELinuxOption{Type: "t", Level: "s0"}, fails: "not enabled"},
-		"no policy":           {host: bare, asked: &api.SELinuxOption{Type: "container_t"}, fails: "container-selinux"},
-		"on, nothing asked":   {host: enforcing()},
-		"on, type": {host: enforcing(), asked: &api.SELinuxOption{Type: "my_t"},
+		"off, nothing requested": {host: off},
+		"off, no options":        {host: off, requested: &api.SELinuxOption{}},
+		"off, unconfined":        {host: off, requested: &api.SELinuxOption{Type: "spc_t"}},
+		"off, type":              {host: off, requested: &api.SELinuxOption{Type: "container_t"}, fails: "not enabled"},
+		"off, level":             {host: off, requested: &api.SELinuxOption{Level: "s0:c3,c4"}},
+		"off, level and type":    {host: off, requested: &api.SELinuxOption{Type: "t", Level: "s0"}, fails: "not enabled"},
+		"no policy":              {host: bare, requested: &api.SELinuxOption{Type: "container_t"}, fails: "container-selinux"},
+		"on, nothing requested":  {host: enforcing()},
+		"on, type": {host: enforcing(), requested: &api.SELinuxOption{Type: "my_t"},
 			want: Labels{"system_u:system_r:my_t:s0:c7,c8", "system_u:object_r:container_file_t:s0:c7,c8"}},
-		"on, level": {host: enforcing(), asked: &api.SELinuxOption{Level: "s0:c3,c4"},
+		"on, level": {host: enforcing(), requested: &api.SELinuxOption{Level: "s0:c3,c4"},
 			want: Labels{"system_u:system_r:container_t:s0:c3,c4", "system_u:object_r:container_file_t:s0:c3,c4"}},
-		"on, all": {host: enforcing(), asked: &api.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s1"},
+		"on, all": {host: enforcing(), requested: &api.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s1"},
 			want: Labels{"u:r:t:s1", "u:object_r:container_file_t:s1"}},
-		"on, unconfined": {host: enforcing(), asked: &api.SELinuxOption{Type: "spc_t"},
+		"on, unconfined": {host: enforcing(), requested: &api.SELinuxOption{Type: "spc_t"},
 			want: Labels{"system_u:system_r:spc_t:s0:c7,c8", "system_u:object_r:container_file_t:s0:c7,c8"}},
-		"on, privileged": {host: enforcing(), privileged: true, asked: &api.SELinuxOption{Type: "my_t"},
+		"on, privileged": {host: enforcing(), privileged: true, requested: &api.SELinuxOption{Type: "my_t"},
 			want: Labels{"", "system_u:object_r:container_file_t:s0:c7,c8"}},
-		"no level": {host: enforcing(), asked: &api.SELinuxOption{Level: `s0",rw`}, fails: "not well-formed"},
+		"no level": {host: enforcing(), requested: &api.SELinuxOption{Level: `s0",rw`}, fails: "not well-formed"},
 	} {
-		got, err := c.host.Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: c.asked, Privileged: c.privileged}, "s0:c7,c8")
+		got, err := c.host.Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: c.requested, Privileged: c.privileged}, "s0:c7,c8")
 		if got != c.want || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}

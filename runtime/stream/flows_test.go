@@ -19,7 +19,7 @@ import (
 )
 
 // payload is the output of commands and containers of sender.
-var given = bytes.Repeat([]byte("0123456789abcdef"), 512<<10/16)
+var payload = bytes.Repeat([]byte("0123456789abcdef"), 512<<10/16)
 
 const portSends, portFloods = 81, 82
 
@@ -51,7 +51,7 @@ func (g sender) Stream(ctx context.Context, id string, o cri.ExecOptions) error 
 	case len(o.Command) > 1:
 		fmt.Sscan(o.Command[1], &code)
 	}
-	if _, err := o.Stdout.Write(given); err != nil || code == 0 {
+	if _, err := o.Stdout.Write(payload); err != nil || code == 0 {
 		return err
 	}
 	return cri.ExitError{Code: int32(code)}
@@ -60,7 +60,7 @@ func (g sender) Stream(ctx context.Context, id string, o cri.ExecOptions) error 
 func (g sender) flood(ctx context.Context, to io.Writer) (err error) {
 	g.begun <- struct{}{}
 	for err == nil && ctx.Err() == nil {
-		_, err = to.Write(given)
+		_, err = to.Write(payload)
 	}
 	return err
 }
@@ -72,7 +72,7 @@ func (g sender) Forward(ctx context.Context, _ string, port int32, s io.ReadWrit
 	if port == portFloods {
 		return g.flood(ctx, s)
 	}
-	_, err := s.Write(given)
+	_, err := s.Write(payload)
 	return err
 }
 
@@ -130,8 +130,8 @@ func TestFlows(t *testing.T) {
 			for _, f := range flows(false) {
 				c, path := f.client(t, r, read)
 				all.Go(func() {
-					if out, code, err := f.Get(t.Context(), c, path); err != nil || code != f.code || !bytes.Equal(out, given) {
-						t.Errorf("%s: %d of %d bytes, code %d, want %d, %v", f.Name, len(out), len(given), code, f.code, err)
+					if out, code, err := f.Get(t.Context(), c, path); err != nil || code != f.code || !bytes.Equal(out, payload) {
+						t.Errorf("%s: %d of %d bytes, code %d, want %d, %v", f.Name, len(out), len(payload), code, f.code, err)
 					}
 				})
 			}

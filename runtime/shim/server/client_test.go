@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// received reads all frames of a connection. told reports whether one of them is StreamEnd, and end
+// received reads all frames of a connection. hasEnd reports whether one of them is StreamEnd, and end
 // is its payload.
-func received(t *testing.T, c net.Conn) (out string, end string, told bool) {
+func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	t.Helper()
 	var b strings.Builder
 	buf := make([]byte, wire.MaxFrame)
@@ -23,9 +23,9 @@ func received(t *testing.T, c net.Conn) (out string, end string, told bool) {
 		stream, p, err := wire.ReadFrame(c, buf)
 		switch {
 		case err != nil:
-			return b.String(), end, told
+			return b.String(), end, hasEnd
 		case stream == wire.StreamEnd:
-			end, told = string(p), true
+			end, hasEnd = string(p), true
 		default:
 			b.Write(p)
 		}
@@ -62,8 +62,8 @@ func TestStoppingReader(t *testing.T) {
 		if n := written.Load(); n > queued+16<<10 {
 			t.Errorf("%d bytes are queued", n)
 		}
-		if out, end, told := received(t, theirs); out != want || end != "" || !told {
-			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, told)
+		if out, end, hasEnd := received(t, theirs); out != want || end != "" || !hasEnd {
+			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, hasEnd)
 		}
 		<-done
 		<-c.disconnected
@@ -102,9 +102,9 @@ func TestLostReader(t *testing.T) {
 		if took := time.Since(began); took != patience {
 			t.Errorf("the container was blocked for %v", took)
 		}
-		out, end, told := received(t, theirs)
-		if len(out) >= len(want) || !told || !strings.Contains(end, "bytes of output are missing") {
-			t.Errorf("%d bytes, end %q %v", len(out), end, told)
+		out, end, hasEnd := received(t, theirs)
+		if len(out) >= len(want) || !hasEnd || !strings.Contains(end, "bytes of output are missing") {
+			t.Errorf("%d bytes, end %q %v", len(out), end, hasEnd)
 		}
 		<-c.disconnected
 		s.broadcast(wire.StreamStdout, []byte("x")) // does not block
@@ -127,8 +127,8 @@ func TestEndWithSlowReader(t *testing.T) {
 			t.Errorf("the end took %v", took)
 		}
 		time.Sleep(time.Hour)
-		if out, end, told := received(t, theirs); out != want || end != "" || !told {
-			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, told)
+		if out, end, hasEnd := received(t, theirs); out != want || end != "" || !hasEnd {
+			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, hasEnd)
 		}
 	})
 }
@@ -151,8 +151,8 @@ func TestVanishingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, theirs := attached(false)
 		go func() { s.broadcast(wire.StreamStdout, []byte("old")); s.finish(time.Second) }()
-		if out, _, told := received(t, theirs); out != "old" || told {
-			t.Errorf("got %q, told %v", out, told)
+		if out, _, hasEnd := received(t, theirs); out != "old" || hasEnd {
+			t.Errorf("got %q, hasEnd %v", out, hasEnd)
 		}
 	})
 }
