@@ -45,7 +45,7 @@ func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out L
 // An EnforcedCgroup is an existing cgroup of system daemons whose limits islet sets; see
 // enforceNodeAllocatable.
 type EnforcedCgroup struct {
-	For    string // Kube Reserved or System Reserved
+	For    string // Kube Reserved or System Reserved, with Compressible for only CPU
 	Cgroup string // path as in the configuration, such as /system.slice
 	Limits Limits
 }
@@ -56,10 +56,10 @@ const (
 	enforced          = "NodeAllocatableEnforced"
 )
 
-// Start sets the limits of the cgroups in Config.Others. If kubepods exists, it also updates the
+// Start sets the limits of the cgroups in Config.System. If kubepods exists, it also updates the
 // limits of kubepods and the QoS classes. It does not create kubepods.
 func (p *Pods) Start() error {
-	for _, h := range p.c.Others {
+	for _, h := range p.c.System {
 		if err := p.enforce(h); err != nil {
 			err = fmt.Errorf("Failed to enforce %s Cgroup Limits on %q: %w", h.For, h.Cgroup, err) // the text of a kubelet
 			p.sendEvent(true, failedEnforcement, err.Error())
@@ -83,8 +83,8 @@ func (p *Pods) Start() error {
 }
 
 func (p *Pods) sendEvent(warning bool, reason, message string) {
-	if p.c.Tell != nil {
-		p.c.Tell(warning, reason, message)
+	if p.c.RecordEvent != nil {
+		p.c.RecordEvent(warning, reason, message)
 	}
 }
 
@@ -97,8 +97,8 @@ func (p *Pods) limitKubepods() {
 	}
 	n := qosName(p.root, v1.PodQOSGuaranteed)
 	r := &cgroups.Resources{
-		SkipDevices: true, Memory: p.c.All.Memory,
-		HugetlbLimit: countedHugePages(p.c.All.HugePages, p.classDir(v1.PodQOSGuaranteed, "hugetlb")),
+		SkipDevices: true, Memory: p.c.Kubepods.Memory,
+		HugetlbLimit: countedHugePages(p.c.Kubepods.HugePages, p.classDir(v1.PodQOSGuaranteed, "hugetlb")),
 	}
 	p.limitFailedAt = time.Time{}
 	if r.Memory == 0 && len(r.HugetlbLimit) == 0 {

@@ -47,7 +47,7 @@ func newHierarchy(t *testing.T) *hierarchy {
 
 func (h *hierarchy) pods(c Config) *Pods {
 	c.Driver, c.Root, c.Log = Cgroupfs, "/"+h.root, slog.New(slog.DiscardHandler)
-	c.Tell = func(warning bool, reason, message string) {
+	c.RecordEvent = func(warning bool, reason, message string) {
 		kind := v1.EventTypeNormal
 		if warning {
 			kind = v1.EventTypeWarning
@@ -67,7 +67,7 @@ func (h *hierarchy) pods(c Config) *Pods {
 func TestAll(t *testing.T) {
 	h := newHierarchy(t)
 	at := "/" + h.root + "/kubepods"
-	p := h.pods(Config{All: Limits{Milli: 1500, Memory: 512 << 20, PIDs: 1234}})
+	p := h.pods(Config{Kubepods: Limits{Milli: 1500, Memory: 512 << 20, PIDs: 1234}})
 	if err := p.Start(); err != nil || len(dirs(at)) > 0 {
 		t.Fatalf("Start created kubepods: %v, %v", dirs(at), err)
 	}
@@ -80,7 +80,7 @@ func TestAll(t *testing.T) {
 	if len(h.events) != 1 || h.events[0] != "false NodeAllocatableEnforced Updated Node Allocatable limit across pods" {
 		t.Errorf("events: %q", h.events)
 	}
-	next := h.pods(Config{All: Limits{Milli: 500, Memory: 256 << 20, PIDs: 99}})
+	next := h.pods(Config{Kubepods: Limits{Milli: 500, Memory: 256 << 20, PIDs: 99}})
 	if err := next.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestAllUseMore(t *testing.T) {
 	}
 	fmt.Fprintln(in, "go")
 	out.Read(make([]byte, 8))
-	next := h.pods(Config{All: Limits{Memory: 4 << 20}})
+	next := h.pods(Config{Kubepods: Limits{Memory: 4 << 20}})
 	if err := next.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestAllUseMore(t *testing.T) {
 func TestOthers(t *testing.T) {
 	h := newHierarchy(t)
 	held := EnforcedCgroup{For: "Kube Reserved", Cgroup: "/" + h.root, Limits: LimitsOf(list("cpu", "500m", "memory", "64Mi", "pid", "321"), "pid", false)}
-	err := h.pods(Config{Others: []EnforcedCgroup{held}}).Start()
+	err := h.pods(Config{System: []EnforcedCgroup{held}}).Start()
 	if err == nil || !strings.Contains(err.Error(),
 		fmt.Sprintf("Failed to enforce Kube Reserved Cgroup Limits on %q: cgroup [%q] has some missing paths", "/"+h.root, h.root)) &&
 		!strings.Contains(err.Error(), "could not read controllers") {
@@ -148,7 +148,7 @@ func TestOthers(t *testing.T) {
 			os.Mkdir(filepath.Join(dir, h.root), 0o755)
 		}
 	}
-	if err := h.pods(Config{Others: []EnforcedCgroup{held}}).Start(); err != nil {
+	if err := h.pods(Config{System: []EnforcedCgroup{held}}).Start(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "/"+h.root, "memory.limit_in_bytes memory.max", "67108864")
@@ -158,7 +158,7 @@ func TestOthers(t *testing.T) {
 		t.Errorf("events: %q", last)
 	}
 	held.Limits = LimitsOf(list("cpu", "250m", "memory", "1Mi"), "pid", true)
-	if err := h.pods(Config{Others: []EnforcedCgroup{held}}).Start(); err != nil {
+	if err := h.pods(Config{System: []EnforcedCgroup{held}}).Start(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "/"+h.root, "cpu.shares cpu.weight", "256 10")
@@ -173,7 +173,7 @@ func TestReserved(t *testing.T) {
 	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
 	burst := pod("b", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
 	active := []*v1.Pod{sure, burst}
-	p := h.pods(Config{All: Limits{Memory: 1 << 30}, Memory: Memory{Percent: 50, Active: func() []*v1.Pod { return active }}})
+	p := h.pods(Config{Kubepods: Limits{Memory: 1 << 30}, Memory: Memory{Percent: 50, Active: func() []*v1.Pod { return active }}})
 	for _, pod := range active {
 		if err := p.Prepare(t.Context(), pod); err != nil {
 			t.Fatal(err)

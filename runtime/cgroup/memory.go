@@ -97,7 +97,7 @@ func (p *Pods) updateClasses() {
 	if p.c.Memory.Percent == 0 && !p.c.Memory.QoS {
 		return
 	}
-	for c, r := range p.c.Memory.classes(p.c.All.Memory) {
+	for c, r := range p.c.Memory.classes(p.c.Kubepods.Memory) {
 		n := qosName(p.root, c)
 		err := p.set(n, r)
 		if err != nil && r.Memory > 0 {

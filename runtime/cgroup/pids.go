@@ -21,8 +21,8 @@ const (
 
 // A pidLimits contains maximum numbers of processes and threads. Zero means no limit.
 type pidLimits struct {
-	all int64 // for kubepods, so that a fork bomb does not affect the host
-	pod int64 // for each pod, so that a fork bomb does not affect other pods
+	kubepods int64 // for kubepods, so that a fork bomb does not affect the host
+	pod      int64 // for each pod, so that a fork bomb does not affect other pods
 }
 
 // findPIDLimits derives the limits from the kernel's limits in dir. wanted is the configured limit
@@ -32,8 +32,8 @@ func findPIDLimits(dir string, wanted int64) pidLimits {
 	host := min(readLimit(dir, "pid_max"), readLimit(dir, "threads-max"))
 	var l pidLimits
 	if host > 0 {
-		l.all = host - min(max(host/10, leastHostPIDs), mostHostPIDs, host/2)
-		l.pod = l.all / 2
+		l.kubepods = host - min(max(host/10, leastHostPIDs), mostHostPIDs, host/2)
+		l.pod = l.kubepods / 2
 	}
 	if wanted > 0 {
 		l.pod = wanted

@@ -36,18 +36,18 @@ type Config struct {
 	Root         string           // path of the cgroup above kubepods; "" or "/" for the root
 	PodPidsLimit int64            // if not positive, half of the limit of kubepods
 	CPUPeriod    int64            // in microseconds; 0 means 100 ms, negative means no CPU quota
-	All          Limits           // limits of kubepods
-	Others       []EnforcedCgroup // system cgroups
+	Kubepods     Limits           // limits of kubepods
+	System       []EnforcedCgroup // system cgroups
 	Memory       Memory           // protection of the memory of pods
 	// Exclusive reports whether a container of the pod has exclusive CPUs. Such a pod gets no CPU
 	// quota. Nil means that no pod has exclusive CPUs.
 	Exclusive func(*v1.Pod) bool
-	// Took, if not nil, is called with the duration of each operation on the cgroup of a pod:
+	// Observe, if not nil, is called with the duration of each operation on the cgroup of a pod:
 	// "create" or "destroy".
-	Took func(operation string, took time.Duration)
-	// Tell, if not nil, is called to record an event of the node.
-	Tell func(warning bool, reason, message string)
-	Log  *slog.Logger
+	Observe func(operation string, took time.Duration)
+	// RecordEvent, if not nil, is called to record an event of the node.
+	RecordEvent func(warning bool, reason, message string)
+	Log         *slog.Logger
 }
 
 // Pods creates and removes the cgroups of pods. Its methods are safe for concurrent use.
@@ -169,8 +169,8 @@ func (p *Pods) period(pod *v1.Pod) int64 {
 }
 
 func (p *Pods) observe(operation string, begin time.Time) {
-	if p.c.Took != nil {
-		p.c.Took(operation, time.Since(begin))
+	if p.c.Observe != nil {
+		p.c.Observe(operation, time.Since(begin))
 	}
 }
 
@@ -278,7 +278,7 @@ func (p *Pods) createBase() error {
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
 		if c == v1.PodQOSGuaranteed { // kubepods; Guaranteed pods have no class cgroup
-			r.CpuShares = shares(cmp.Or(p.c.All.Milli, int64(runtime.NumCPU())*1000))
+			r.CpuShares = shares(cmp.Or(p.c.Kubepods.Milli, int64(runtime.NumCPU())*1000))
 		}
 		n := qosName(p.root, c)
 		m, err := manager.New(n.config(p.systemd, r))
@@ -288,7 +288,7 @@ func (p *Pods) createBase() error {
 		base[c] = m.GetPaths()
 		switch counted := countsPIDs(m); {
 		case c == v1.PodQOSGuaranteed && counted:
-			r.PidsLimit = pidsLimit(cmp.Or(p.c.All.PIDs, pids.all))
+			r.PidsLimit = pidsLimit(cmp.Or(p.c.Kubepods.PIDs, pids.kubepods))
 		case c == v1.PodQOSGuaranteed && p.c.PodPidsLimit <= 0:
 			pids.pod = 0 // without the controller, setting the default limit would fail
 		}

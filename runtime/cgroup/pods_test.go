@@ -125,7 +125,7 @@ func TestPods(t *testing.T) {
 		t.Fatalf("parent %s, want %s", cfg.Linux.CgroupParent, want)
 	}
 	expect(t, want, "pids.max", "77")
-	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(findPIDLimits(kernelDir, 0).all, 10))
+	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(findPIDLimits(kernelDir, 0).kubepods, 10))
 	expect(t, want, "memory.limit_in_bytes memory.max", "67108864")
 	expect(t, filepath.Dir(want), "cpu.shares cpu.weight", "512 59 20")
 
@@ -187,10 +187,10 @@ func TestDefaultPIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := findPIDLimits(kernelDir, -1)
-	if l.pod <= 0 || l.pod >= l.all {
+	if l.pod <= 0 || l.pod >= l.kubepods {
 		t.Fatalf("limits %+v", l)
 	}
-	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(l.all, 10))
+	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(l.kubepods, 10))
 	expect(t, "/"+root+"/kubepods/besteffort/podp1", "pids.max", strconv.FormatInt(l.pod, 10))
 	if err := p.Release(t.Context(), "p1"); err != nil {
 		t.Error(err)

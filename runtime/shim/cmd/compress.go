@@ -28,9 +28,9 @@ func compressIdly(root, name string) error {
 }
 
 const (
-	lowest      = 19      // niceness
-	idleIO      = 3 << 13 // IOPRIO_CLASS_IDLE
-	ofOneThread = 1       // IOPRIO_WHO_PROCESS
+	lowestNice       = 19      // niceness
+	ioprioIdle       = 3 << 13 // IOPRIO_CLASS_IDLE
+	ioprioWhoProcess = 1       // IOPRIO_WHO_PROCESS
 )
 
 // lowerPriority sets the lowest CPU and disk priority for all threads of this process. A new thread
@@ -51,14 +51,14 @@ func lowerPriority() error {
 			}
 			lowered[tid], more = true, true
 			err = errors.Join(
-				unix.Setpriority(unix.PRIO_PROCESS, tid, lowest),
+				unix.Setpriority(unix.PRIO_PROCESS, tid, lowestNice),
 				unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0),
 			)
 			if err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}
 			// An error means that the kernel does not support disk priorities.
-			unix.Syscall(unix.SYS_IOPRIO_SET, ofOneThread, uintptr(tid), idleIO)
+			unix.Syscall(unix.SYS_IOPRIO_SET, ioprioWhoProcess, uintptr(tid), ioprioIdle)
 		}
 	}
 	return nil
