@@ -37,8 +37,8 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	}
 	out, err := cgroup.New(cgroup.Config{
 		Driver: c.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: s.Config.CPUPeriod,
-		All: all, Others: systemCgroups(k,
-			s.Share), Memory: memoryConfig(s), Exclusive: s.Exclusive, Took: s.Took, Tell: s.Tell, Log: s.Log,
+		Kubepods: all, System: systemCgroups(k,
+			s.Share), Memory: memoryConfig(s), Exclusive: s.Exclusive, Observe: s.Took, RecordEvent: s.Tell, Log: s.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the cgroups of pods: %w", err)

@@ -17,33 +17,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Ability lists the optional features that an OCI runtime supports on this kernel.
+// An Ability contains the optional features that an OCI runtime supports on this kernel.
 type Ability struct {
 	// ReadOnlyTrees reports support for recursive read-only mounts (KEP-3857).
 	ReadOnlyTrees bool
-	// Users reports support for user namespaces with idmapped volumes (KEP-127). The file systems
-	// of images and volumes must support idmapped mounts too, which is checked elsewhere.
+	// Users reports support for user namespaces with idmapped mounts (KEP-127). It does not mean
+	// that the file systems of images and volumes support idmapped mounts.
 	Users bool
 }
 
-// Cache caches the abilities of programs. The zero value is ready to use.
+// A Cache caches the abilities of programs. The zero value is ready to use.
 type Cache struct {
-	mu    sync.Mutex
-	known map[string]known
+	mu      sync.Mutex
+	entries map[string]cacheEntry
 
-	patience time.Duration // how long to wait for a program; answerTimeout if it is 0
+	timeout time.Duration // timeout of a program; 0 means answerTimeout
 }
 
-type known struct {
+type cacheEntry struct {
 	size    int64
 	changed time.Time
-	until   time.Time // when to run the program again; if it is zero, when its file changes
+	expires time.Time // when to run the program again; zero means when its file changes
 	Ability
 }
 
-// Get returns the abilities of a program. It runs the program once per version of its file. If the
-// program did not respond in time, it is run again after a minute, because the machine may have
-// been overloaded. A missing program has no abilities.
+// Get returns the abilities of a program. It runs the program again only if its file has changed.
+// If the program exceeds the timeout, possibly because the machine is overloaded, Get runs it again
+// after retryDelay. A missing program has no abilities.
 func (k *Cache) Get(program string) Ability {
 	st, err := os.Stat(program)
 	if err != nil {
@@ -51,30 +51,31 @@ func (k *Cache) Get(program string) Ability {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	is, ok := k.known[program]
-	fresh := is.until.IsZero() || !time.Now().After(is.until)
-	if !ok || is.size != st.Size() || !is.changed.Equal(st.ModTime()) || !fresh {
-		is = known{size: st.Size(), changed: st.ModTime()}
+	entry, ok := k.entries[program]
+	fresh := entry.expires.IsZero() || !time.Now().After(entry.expires)
+	if !ok || entry.size != st.Size() || !entry.changed.Equal(st.ModTime()) || !fresh {
+		entry = cacheEntry{size: st.Size(), changed: st.ModTime()}
 		var err error
-		if is.Ability, err = readFeatures(program, cmp.Or(k.patience, answerTimeout)); errors.Is(err, context.DeadlineExceeded) {
-			is.until = time.Now().Add(askAgain)
+		if entry.Ability, err = readFeatures(program, cmp.Or(k.timeout, answerTimeout)); errors.Is(err, context.DeadlineExceeded) {
+			entry.expires = time.Now().Add(retryDelay)
 		}
-		if k.known == nil {
-			k.known = map[string]known{}
+		if k.entries == nil {
+			k.entries = map[string]cacheEntry{}
 		}
-		k.known[program] = is
+		k.entries[program] = entry
 	}
-	return is.Ability
+	return entry.Ability
 }
 
-// readFeatures runs `PROGRAM features`. A program without that command has no abilities. Only crun is
-// checked by its version, because it supported recursive read-only mounts before it had the
-// command. The error is context.DeadlineExceeded if the program does not respond in time.
-func readFeatures(program string, patience time.Duration) (Ability, error) {
+// readFeatures runs the command "features" of a program. If that fails, it checks the version of
+// crun, which supported recursive read-only mounts before it had this command. Other programs
+// without this command have no abilities. The error is context.DeadlineExceeded if the program
+// exceeds the timeout.
+func readFeatures(program string, timeout time.Duration) (Ability, error) {
 	if !Kernel(5, 12) { // mount_setattr(2)
 		return Ability{}, nil
 	}
-	out, err := run(program, "features", patience)
+	out, err := run(program, "features", timeout)
 	if err == nil {
 		var f features.Features
 		if err = json.Unmarshal(out, &f); err == nil {
@@ -84,7 +85,7 @@ func readFeatures(program string, patience time.Duration) (Ability, error) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return Ability{}, err
 	}
-	out, err = run(program, "--version", patience)
+	out, err = run(program, "--version", timeout)
 	return Ability{ReadOnlyTrees: err == nil && newCrun(string(out))}, err
 }
 
@@ -99,16 +100,16 @@ func abilityOf(f *features.Features) Ability {
 
 const (
 	answerTimeout = 10 * time.Second
-	askAgain      = time.Minute
-	maxAnswer     = 1 << 20 // in bytes; the output of runc has 4 KiB
+	retryDelay    = time.Minute
+	maxAnswer     = 1 << 20 // maximum size of the output in bytes; runc's has 4 KiB
 )
 
 var errTooLong = errors.New("the output is too long")
 
-// run returns the output of a program, of at most maxAnswer bytes. The error is
-// context.DeadlineExceeded if the program takes too long.
-func run(program, arg string, patience time.Duration) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// run returns the output of a program. It is an error if the output exceeds maxAnswer. The error is
+// context.DeadlineExceeded if the program exceeds the timeout.
+func run(program, arg string, timeout time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	var out limitedBuffer
 	cmd := exec.CommandContext(ctx, program, arg)
@@ -120,19 +121,19 @@ func run(program, arg string, patience time.Duration) ([]byte, error) {
 	return out.b, err
 }
 
-// A limitedBuffer is a buffer of at most maxAnswer bytes. It is no bytes.Buffer, because that
-// type's ReadFrom method would bypass Write.
+// A limitedBuffer is a buffer of at most maxAnswer bytes. It does not embed bytes.Buffer, whose
+// method ReadFrom would bypass Write.
 type limitedBuffer struct{ b []byte }
 
 func (a *limitedBuffer) Write(p []byte) (int, error) {
 	if len(a.b)+len(p) > maxAnswer {
-		return 0, errTooLong // the program then gets SIGPIPE
+		return 0, errTooLong // ends the program with SIGPIPE
 	}
 	a.b = append(a.b, p...)
 	return len(p), nil
 }
 
-// newCrun reports whether this output of --version is from crun 1.4 or later.
+// newCrun reports whether text is the output of --version of crun 1.4 or later.
 func newCrun(text string) bool {
 	line, _, _ := strings.Cut(text, "\n")
 	var major, minor int
@@ -140,7 +141,7 @@ func newCrun(text string) bool {
 	return n == 2 && (major > 1 || major == 1 && minor >= 4)
 }
 
-// Kernel reports whether the kernel has at least this version.
+// Kernel reports whether the kernel has at least the given version.
 func Kernel(major, minor int) bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// program makes an OCI runtime of a shell script.
+// program writes a shell script as an OCI runtime and returns its path.
 func program(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "oci")
@@ -23,7 +23,7 @@ func write(t *testing.T, path, script string) {
 	}
 }
 
-// TestAnswers: programs with all kinds of output, including none and too much.
+// TestAnswers checks the abilities for different outputs, including none and too much.
 func TestAnswers(t *testing.T) {
 	features := func(json string) string {
 		return `[ "$1" = features ] || exit 1; cat <<'END'` + "\n" + json + "\nEND"
@@ -50,22 +50,22 @@ func TestAnswers(t *testing.T) {
 	} {
 		var k Cache
 		if got := k.Get(program(t, c.script)); got != c.want {
-			t.Errorf("%s: %+v, not %+v", name, got, c.want)
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 	var k Cache
 	if got := k.Get(filepath.Join(t.TempDir(), "none")); got != (Ability{}) {
-		t.Errorf("a program that is not there: %+v", got)
+		t.Errorf("a missing program: %+v", got)
 	}
 }
 
-// TestAskedOnce: a program runs again when its file has changed.
+// TestAskedOnce checks that a program is run again only if its file has changed.
 func TestAskedOnce(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	script := func(options string) string {
 		return "echo asked >>" + trace + "; echo '{\"mountOptions\":[" + options + "]}'"
 	}
-	asked := func() int {
+	runs := func() int {
 		b, _ := os.ReadFile(trace)
 		return strings.Count(string(b), "asked")
 	}
@@ -73,51 +73,51 @@ func TestAskedOnce(t *testing.T) {
 	var k Cache
 	for range 3 {
 		if !k.Get(path).ReadOnlyTrees {
-			t.Fatal("it says that it can")
+			t.Fatal("the ability is missing")
 		}
 	}
-	if n := asked(); n != 1 {
-		t.Errorf("asked %d times", n)
+	if n := runs(); n != 1 {
+		t.Errorf("the program was run %d times", n)
 	}
 	write(t, path, script(""))
 	if k.Get(path).ReadOnlyTrees {
-		t.Error("what another program said is believed of this one")
+		t.Error("the abilities of the old program are returned")
 	}
-	write(t, path, script(`"rro"`)) // with the same size as the first one
+	write(t, path, script(`"rro"`)) // the same size as before
 	if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if !k.Get(path).ReadOnlyTrees || asked() != 3 {
-		t.Errorf("asked %d times", asked())
+	if !k.Get(path).ReadOnlyTrees || runs() != 3 {
+		t.Errorf("the program was run %d times", runs())
 	}
 }
 
-// TestLate: a program that did not respond in time runs again, but not at once.
+// TestLate checks that a program that exceeded the timeout is run again after retryDelay.
 func TestLate(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	path := program(t, "[ -e "+ready+" ] || exec sleep 1000; echo '{\"mountOptions\":[\"rro\"]}'")
-	k := Cache{patience: 100 * time.Millisecond}
+	k := Cache{timeout: 100 * time.Millisecond}
 	if got := k.Get(path); got != (Ability{}) {
-		t.Errorf("one that hangs: %+v", got)
+		t.Errorf("a program that hangs: %+v", got)
 	}
-	k.patience = 0
+	k.timeout = 0
 	write(t, ready, "")
 	if got := k.Get(path); got != (Ability{}) {
-		t.Errorf("asked at once again: %+v", got)
+		t.Errorf("the program was run again at once: %+v", got)
 	}
-	is := k.known[path]
-	if left := time.Until(is.until); left <= 0 || left > askAgain {
-		t.Errorf("it is asked again in %v", left)
+	entry := k.entries[path]
+	if left := time.Until(entry.expires); left <= 0 || left > retryDelay {
+		t.Errorf("the program will be run again in %v", left)
 	}
-	is.until = time.Now().Add(-time.Second)
-	k.known[path] = is
-	if !k.Get(path).ReadOnlyTrees || !k.known[path].until.IsZero() {
-		t.Errorf("it is not believed: %+v", k.known[path])
+	entry.expires = time.Now().Add(-time.Second)
+	k.entries[path] = entry
+	if !k.Get(path).ReadOnlyTrees || !k.entries[path].expires.IsZero() {
+		t.Errorf("the new result is not used: %+v", k.entries[path])
 	}
 }
 
 func TestKernel(t *testing.T) {
 	if !Kernel(2, 6) || Kernel(999, 0) {
-		t.Error("the kernel's version is not understood")
+		t.Error("wrong kernel version")
 	}
 }

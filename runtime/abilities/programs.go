@@ -5,12 +5,12 @@ import (
 	"path/filepath"
 )
 
-// Programs returns the OCI runtimes to try if the configuration names none. The first is the best:
-// the one installed with this program, then those of the host by name.
+// Programs returns the OCI runtimes to try if none is configured, in the order of preference: the
+// shipped crun, then crun and runc in $PATH.
 //
-// The shipped crun comes first for two reasons. It is a static program that needs a quarter of the
-// CPU time of a dynamically linked crun or of runc (docs/performance.md), and its bugs are fixed in
-// releases of islet.
+// The shipped crun is preferred because it is statically linked and needs a quarter of the CPU time
+// of a dynamically linked crun or of runc (docs/performance.md), and because releases of islet can
+// fix its bugs.
 func Programs() []string {
 	names := []string{"crun", "runc"}
 	if shipped := Shipped(); shipped != "" {
@@ -19,17 +19,17 @@ func Programs() []string {
 	return names
 }
 
-// Shipped returns the path of the OCI runtime that was installed with this program, which is crun
-// in the directory lib/islet next to this program's directory. The path is empty if there is none.
+// Shipped returns the path of the crun that was installed with islet: ../lib/islet/crun, relative
+// to the directory of this program. It returns "" if the file does not exist or is not executable.
 func Shipped() string {
 	self, err := os.Executable()
 	if err != nil {
 		return ""
 	}
-	return besides(self)
+	return shippedFor(self)
 }
 
-func besides(program string) string {
+func shippedFor(program string) string {
 	path := filepath.Join(filepath.Dir(filepath.Dir(program)), "lib", "islet", "crun")
 	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() || st.Mode()&0o111 == 0 {
 		return ""

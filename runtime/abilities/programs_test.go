@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// The shipped OCI runtime is found relative to the program's path, and only if it is an executable
-// file.
-func TestBesides(t *testing.T) {
+// TestShippedFor checks that the shipped OCI runtime must be an executable file at a path relative
+// to the program.
+func TestShippedFor(t *testing.T) {
 	root := t.TempDir()
 	program, oci := filepath.Join(root, "bin", "islet"), filepath.Join(root, "lib", "islet", "crun")
-	if got := besides(program); got != "" {
+	if got := shippedFor(program); got != "" {
 		t.Errorf("nothing is installed, got %q", got)
 	}
 	if err := os.MkdirAll(filepath.Dir(oci), 0o755); err != nil {
@@ -20,13 +20,13 @@ func TestBesides(t *testing.T) {
 	if err := os.WriteFile(oci, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := besides(program); got != "" {
-		t.Errorf("a file that cannot be run was taken: %q", got)
+	if got := shippedFor(program); got != "" {
+		t.Errorf("a file that is not executable: %q", got)
 	}
 	if err := os.Chmod(oci, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := besides(program); got != oci {
+	if got := shippedFor(program); got != oci {
 		t.Errorf("got %q, want %q", got, oci)
 	}
 	if err := os.Remove(oci); err != nil {
@@ -35,7 +35,7 @@ func TestBesides(t *testing.T) {
 	if err := os.Mkdir(oci, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := besides(program); got != "" {
-		t.Errorf("a directory was taken: %q", got)
+	if got := shippedFor(program); got != "" {
+		t.Errorf("a directory: %q", got)
 	}
 }

@@ -15,37 +15,38 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// DefaultProfile is the name of the profile for containers that specify none. It is containerd's
-// default profile under another name (see default.go).
+// DefaultProfile is the name of the profile of containers that specify none. It has the rules of
+// containerd's default profile.
 const DefaultProfile = "islet-default"
 
-// errOff is returned if the kernel does not enforce profiles.
-var errOff = errors.New("AppArmor is not enabled on the host")
+// errDisabled is returned if AppArmor is disabled in the kernel.
+var errDisabled = errors.New("AppArmor is not enabled on the host")
 
-// errNoParser is returned if apparmor_parser is not installed. This check is cheap, so it is
-// repeated without a pause.
+// errNoParser is returned if apparmor_parser is not installed. After this error there is no pause
+// before the next attempt, because the check is cheap.
 var errNoParser = errors.New("apparmor_parser is not installed: install the package apparmor")
 
-// pause is the minimum time between a failure of the parser and the next run.
+// pause is the minimum time between a failed run of the parser and the next run.
 const pause = time.Minute
 
-// A Host is a host, which may support AppArmor or not. Its methods are safe for concurrent use.
+// A Host selects and loads the AppArmor profiles of containers. Its methods are safe for concurrent
+// use.
 type Host struct {
 	root string
 	load func(name string) error
 	stop func() // cancels a load
 	log  *slog.Logger
 
-	background sync.WaitGroup // loads that no caller waits for; Close does
+	background sync.WaitGroup // running attempts
 
-	mu        sync.Mutex // not held while files are read or programs run
-	loaded    time.Time  // when this process loaded the default profile; zero if it never did
-	failed    error      // error of the last attempt to load it, or nil
-	notBefore time.Time  // earliest time of the next run of the parser
-	current   *attempt   // attempt in progress, or nil
+	mu          sync.Mutex // not held during I/O
+	loaded      time.Time  // when this process last loaded the default profile, or zero
+	lastErr     error      // error of the last attempt, or nil
+	nextAttempt time.Time  // earliest time of the next attempt
+	current     *attempt   // running attempt, or nil
 }
 
-// An attempt loads the default profile.
+// An attempt is one attempt to load the default profile.
 type attempt struct {
 	done chan struct{} // closed when the attempt has ended
 	err  error         // set before done is closed
@@ -63,14 +64,15 @@ func (h *Host) Close() {
 	h.background.Wait()
 }
 
-// Enabled returns nil if the kernel enforces profiles, and otherwise an error with the reason.
+// Enabled returns nil if AppArmor is enabled and the list of profiles is readable, and otherwise
+// the reason.
 func (h *Host) Enabled() error {
 	b, err := os.ReadFile(filepath.Join(h.root, "sys/module/apparmor/parameters/enabled"))
 	if err != nil || !strings.HasPrefix(string(b), "Y") {
-		return errOff
+		return errDisabled
 	}
 	if _, err := os.Stat(h.profiles()); err != nil {
-		return fmt.Errorf("AppArmor's list of profiles cannot be read: mount securityfs: %w", err)
+		return fmt.Errorf("the list of AppArmor profiles cannot be read: mount securityfs: %w", err)
 	}
 	return nil
 }
@@ -80,8 +82,9 @@ func (h *Host) profiles() string {
 }
 
 // Profile returns the name of the profile for a container, or "" for no profile. It returns an
-// error if the requested profile cannot be enforced. A container that requests no profile gets the
-// default profile if that can be loaded, but none if the container is privileged.
+// error if a requested profile cannot be enforced. A container that requests no profile gets the
+// default profile if it can be loaded. A privileged container gets no profile unless it requests
+// one of the node.
 func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	p := sec.GetApparmor()
 	if p.GetProfileType() == api.SecurityProfile_Unconfined && p != nil {
@@ -101,15 +104,15 @@ func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	}
 	if err := h.loadDefault(p != nil); err != nil {
 		if p == nil {
-			return "", nil // the reason is in the log once, and in the output of islet doctor
+			return "", nil // run logs the reason, and islet doctor reports it
 		}
 		return "", fmt.Errorf("AppArmor's default profile cannot be loaded: %w", err)
 	}
 	return DefaultProfile, nil
 }
 
-// localhost returns the name of a profile on this node. It is an error if the profile is not
-// loaded; its mode does not matter.
+// localhost returns the name of a profile of the node. It returns an error if the profile is not
+// loaded. The profile may have any mode.
 func (h *Host) localhost(name string) (string, error) {
 	switch mode, err := h.mode(name); {
 	case err != nil:
@@ -124,7 +127,7 @@ func (h *Host) localhost(name string) (string, error) {
 // lines of the form "name (mode)". A name may contain spaces.
 func (h *Host) mode(name string) (string, error) {
 	if name == "" {
-		return "", errors.New("it has no name")
+		return "", errors.New("the profile has no name")
 	}
 	f, err := os.Open(h.profiles())
 	if err != nil {

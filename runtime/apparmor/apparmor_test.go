@@ -11,8 +11,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// host returns a Host with these files. Its parser calls load, after which the kernel has the
-// profile.
+// host returns a Host whose kernel files have the given content. If load succeeds, the default
+// profile is added to the profiles.
 func host(t *testing.T, enabled, profiles string, load func(string) error) *Host {
 	t.Helper()
 	root := t.TempDir()
@@ -20,7 +20,7 @@ func host(t *testing.T, enabled, profiles string, load func(string) error) *Host
 	h.load = func(name string) error {
 		err := load(name)
 		if err == nil {
-			err = has(h, profiles+name+" (enforce)\n")
+			err = setProfiles(h, profiles+name+" (enforce)\n")
 		}
 		return err
 	}
@@ -32,19 +32,19 @@ func host(t *testing.T, enabled, profiles string, load func(string) error) *Host
 		}
 	}
 	if profiles != "" {
-		if err := has(h, profiles); err != nil {
+		if err := setProfiles(h, profiles); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return h
 }
 
-// has sets the kernel's profiles.
-func has(h *Host, profiles string) error {
+// setProfiles sets the content of the kernel's list of profiles.
+func setProfiles(h *Host, profiles string) error {
 	if err := os.MkdirAll(filepath.Dir(h.profiles()), 0o755); err != nil {
 		return err
 	}
-	whole := h.profiles() + ".new" // rename it, because the kernel's list is never incomplete
+	whole := h.profiles() + ".new" // rename it, so that a reader never sees a part of the list
 	return errors.Join(os.WriteFile(whole, []byte(profiles), 0o600), os.Rename(whole, h.profiles()))
 }
 
@@ -60,39 +60,39 @@ func TestProfile(t *testing.T) {
 	for name, c := range map[string]struct {
 		enabled, profiles string
 		load              func(string) error
-		asked             *api.SecurityProfile
+		requested         *api.SecurityProfile
 		privileged        bool
 		want, fails       string
 	}{
-		"off, nothing asked":       {want: ""},
-		"off, unconfined":          {asked: unconfined},
-		"off, default":             {asked: byDefault, fails: "not enabled"},
-		"off, own":                 {asked: own("own"), fails: "not enabled"},
-		"disabled":                 {enabled: "N\n", profiles: profiles, asked: byDefault, fails: "not enabled"},
-		"no securityfs":            {enabled: "Y\n", asked: byDefault, fails: "securityfs"},
-		"on, nothing asked":        {enabled: "Y\n", profiles: profiles, load: works, want: DefaultProfile},
-		"on, default":              {enabled: "Y\n", profiles: profiles, load: works, asked: byDefault, want: DefaultProfile},
-		"loaded already":           {enabled: "Y\n", profiles: DefaultProfile + " (enforce)\n", load: broken, asked: byDefault, want: DefaultProfile},
-		"loaded, but complains":    {enabled: "Y\n", profiles: DefaultProfile + " (complain)\n", load: broken, asked: byDefault, fails: "no parser"},
-		"complained":               {enabled: "Y\n", profiles: DefaultProfile + " (complain)\n", load: works, asked: byDefault, want: DefaultProfile},
-		"kills":                    {enabled: "Y\n", profiles: DefaultProfile + " (kill)\n", load: broken, asked: byDefault, want: DefaultProfile},
-		"on, unconfined":           {enabled: "Y\n", profiles: profiles, load: works, asked: unconfined},
-		"privileged":               {enabled: "Y\n", profiles: profiles, load: works, privileged: true},
-		"privileged, default":      {enabled: "Y\n", profiles: profiles, load: works, privileged: true, asked: byDefault},
-		"privileged, own":          {enabled: "Y\n", profiles: profiles, load: works, privileged: true, asked: own("own"), want: "own"},
-		"own":                      {enabled: "Y\n", profiles: profiles, load: works, asked: own("own"), want: "own"},
-		"as annotations say it":    {enabled: "Y\n", profiles: profiles, load: works, asked: own("localhost/own"), want: "own"},
-		"with a space":             {enabled: "Y\n", profiles: profiles, load: works, asked: own("with space"), want: "with space"},
-		"with a bracket":           {enabled: "Y\n", profiles: profiles, load: works, asked: own("name (x)"), want: "name (x)"},
-		"the beginning of one":     {enabled: "Y\n", profiles: profiles, load: works, asked: own("with"), fails: "not loaded"},
-		"not loaded":               {enabled: "Y\n", profiles: profiles, load: works, asked: own("other"), fails: "not loaded"},
-		"no name":                  {enabled: "Y\n", profiles: profiles, load: works, asked: own(""), fails: "no name"},
-		"no parser, default":       {enabled: "Y\n", profiles: profiles, load: broken, asked: byDefault, fails: "no parser"},
-		"no parser, nothing asked": {enabled: "Y\n", profiles: profiles, load: broken},
+		"off, nothing requested":       {want: ""},
+		"off, unconfined":              {requested: unconfined},
+		"off, default":                 {requested: byDefault, fails: "not enabled"},
+		"off, own":                     {requested: own("own"), fails: "not enabled"},
+		"disabled":                     {enabled: "N\n", profiles: profiles, requested: byDefault, fails: "not enabled"},
+		"no securityfs":                {enabled: "Y\n", requested: byDefault, fails: "securityfs"},
+		"on, nothing requested":        {enabled: "Y\n", profiles: profiles, load: works, want: DefaultProfile},
+		"on, default":                  {enabled: "Y\n", profiles: profiles, load: works, requested: byDefault, want: DefaultProfile},
+		"loaded already":               {enabled: "Y\n", profiles: DefaultProfile + " (enforce)\n", load: broken, requested: byDefault, want: DefaultProfile},
+		"loaded in complain mode":      {enabled: "Y\n", profiles: DefaultProfile + " (complain)\n", load: broken, requested: byDefault, fails: "no parser"},
+		"complain mode":                {enabled: "Y\n", profiles: DefaultProfile + " (complain)\n", load: works, requested: byDefault, want: DefaultProfile},
+		"kills":                        {enabled: "Y\n", profiles: DefaultProfile + " (kill)\n", load: broken, requested: byDefault, want: DefaultProfile},
+		"on, unconfined":               {enabled: "Y\n", profiles: profiles, load: works, requested: unconfined},
+		"privileged":                   {enabled: "Y\n", profiles: profiles, load: works, privileged: true},
+		"privileged, default":          {enabled: "Y\n", profiles: profiles, load: works, privileged: true, requested: byDefault},
+		"privileged, own":              {enabled: "Y\n", profiles: profiles, load: works, privileged: true, requested: own("own"), want: "own"},
+		"own":                          {enabled: "Y\n", profiles: profiles, load: works, requested: own("own"), want: "own"},
+		"with prefix localhost/":       {enabled: "Y\n", profiles: profiles, load: works, requested: own("localhost/own"), want: "own"},
+		"with a space":                 {enabled: "Y\n", profiles: profiles, load: works, requested: own("with space"), want: "with space"},
+		"with a bracket":               {enabled: "Y\n", profiles: profiles, load: works, requested: own("name (x)"), want: "name (x)"},
+		"a prefix of a name":           {enabled: "Y\n", profiles: profiles, load: works, requested: own("with"), fails: "not loaded"},
+		"not loaded":                   {enabled: "Y\n", profiles: profiles, load: works, requested: own("other"), fails: "not loaded"},
+		"no name":                      {enabled: "Y\n", profiles: profiles, load: works, requested: own(""), fails: "has no name"},
+		"no parser, default":           {enabled: "Y\n", profiles: profiles, load: broken, requested: byDefault, fails: "no parser"},
+		"no parser, nothing requested": {enabled: "Y\n", profiles: profiles, load: broken},
 	} {
 		h := host(t, c.enabled, c.profiles, c.load)
-		for range 2 { // the result is kept
-			got, err := h.Profile(&api.LinuxContainerSecurityContext{Apparmor: c.asked, Privileged: c.privileged})
+		for range 2 { // the second result must be the same
+			got, err := h.Profile(&api.LinuxContainerSecurityContext{Apparmor: c.requested, Privileged: c.privileged})
 			if got != c.want || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 				t.Errorf("%s: %q, %v; want %q, %q", name, got, err, c.want, c.fails)
 			}

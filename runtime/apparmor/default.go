@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// settings are the properties of the host that the default profile depends on.
+// settings contains the properties of the host on which the text of the default profile depends.
 type settings struct {
-	abi, tunables, base bool   // which of AppArmor's own files exist
+	abi, tunables, base bool   // whether these files of AppArmor exist
 	manager             string // name of this process's profile
 }
 
-// inspect reads the settings. dir is AppArmor's directory, and label is the kernel's file with the
-// name of this process's profile.
+// inspect reads the settings. dir is the directory of AppArmor's files, and label is the file with
+// the profile of this process.
 func inspect(dir, label string) settings {
 	there := func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
@@ -34,9 +34,9 @@ func inspect(dir, label string) settings {
 	return s
 }
 
-// denied are the rules of containerd's and Docker's default profile. They add to the restrictions
-// of other mechanisms. They forbid mounting, access to kernel files in /sys, and writing in /proc
-// except for processes and kernel.shm*.
+// denied contains the deny rules of the default profile of containerd and Docker. They forbid
+// mount(2), access to kernel files in /sys, and writing in /proc except for /proc/<pid> and
+// kernel.shm*.
 var denied = []string{
 	"@{PROC}/* w",
 	"@{PROC}/{[^1-9/],[^1-9/][^0-9/],[^1-9s/][^0-9y/][^0-9s/],[^1-9/][^0-9/][^0-9/][^0-9/]*}/** w",
@@ -55,8 +55,8 @@ var denied = []string{
 	"/sys/kernel/security/** rwklx",
 }
 
-// profile returns the text of the default profile. It does not use text/template: a program with
-// templates keeps every exported method of every type, which would add 7 MB to the binary.
+// profile returns the text of the default profile. It does not use text/template, because the
+// linker then keeps all exported methods, which would add 7 MB to the binary.
 func profile(name string, s settings) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -75,8 +75,8 @@ func profile(name string, s settings) string {
 	for _, kind := range []string{"network", "capability", "file", "umount"} {
 		line("%s,", kind)
 	}
-	for _, who := range []string{"unconfined", "runc", "crun", s.manager} {
-		line("signal (receive) peer=%s,", who)
+	for _, peer := range []string{"unconfined", "runc", "crun", s.manager} {
+		line("signal (receive) peer=%s,", peer)
 	}
 	line("signal (send,receive) peer=%s,", name)
 	for _, rule := range denied {
@@ -86,30 +86,31 @@ func profile(name string, s settings) string {
 	return b.String()
 }
 
-// limit is the maximum run time of the parser.
-const limit = 30 * time.Second
+// parserTimeout is the timeout of apparmor_parser.
+const parserTimeout = 30 * time.Second
 
-// load loads the default profile into the kernel. It fails after limit.
+// load loads the default profile into the kernel with apparmor_parser.
 func load(ctx context.Context, name string) error {
 	parser, err := exec.LookPath("apparmor_parser")
 	if err != nil {
 		return errNoParser
 	}
-	ctx, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not end within %s", limit))
+	ctx, stop := context.WithTimeoutCause(ctx, parserTimeout, fmt.Errorf("it did not finish within %s", parserTimeout))
 	defer stop()
 	return parse(ctx, parser, profile(name, inspect("/etc/apparmor.d", "/proc/self/attr/current")))
 }
 
-// parse loads a profile with the parser. When ctx ends, the parser and its children are killed.
+// parse loads a profile with the given parser. When ctx ends, parse kills the parser and its child
+// processes.
 func parse(ctx context.Context, parser, profile string) error {
 	cmd := exec.CommandContext(ctx, parser, "-Kr")
 	cmd.Stdin = strings.NewReader(profile)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // children outside the process group may keep its streams open
+	cmd.WaitDelay = time.Second // processes outside the process group may keep the output open
 	out, err := cmd.CombinedOutput()
 	switch why := context.Cause(ctx); {
-	case err == nil || why == nil && errors.Is(err, exec.ErrWaitDelay): // the parser itself succeeded
+	case err == nil || why == nil && errors.Is(err, exec.ErrWaitDelay): // the parser has succeeded
 		return nil
 	case why != nil:
 		err = why

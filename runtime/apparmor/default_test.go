@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDefault: the profile names itself and its manager, includes AppArmor's own files only if they
-// exist, and AppArmor's parser, if there is one, accepts it.
+// TestDefault checks that the profile contains its own name and the profile of the agent, that it
+// includes AppArmor's files only if they exist, and that apparmor_parser accepts it, if installed.
 func TestDefault(t *testing.T) {
 	dir := t.TempDir()
 	label := filepath.Join(dir, "current")
 	if got := inspect(dir, label); got != (settings{manager: "unconfined"}) {
-		t.Errorf("a bare host: %+v", got)
+		t.Errorf("a host without files: %+v", got)
 	}
 	for _, name := range []string{"abi/3.0", "tunables/global", "abstractions/base"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
@@ -35,11 +35,11 @@ func TestDefault(t *testing.T) {
 	}
 	full := inspect(dir, label)
 	if full != (settings{true, true, true, "islet-agent"}) {
-		t.Errorf("a whole host: %+v", full)
+		t.Errorf("a host with all files: %+v", full)
 	}
 	bare := profile("p", settings{manager: "unconfined"})
 	if strings.Contains(bare, "#include") || strings.Contains(bare, "abi <") || !strings.Contains(bare, "@{PROC}=/proc/\nprofile p ") {
-		t.Errorf("for a bare host:\n%s", bare)
+		t.Errorf("without files:\n%s", bare)
 	}
 	for _, want := range []string{"abi <abi/3.0>,\n", "#include <tunables/global>\n", "#include <abstractions/base>\n", "signal (receive) peer=islet-agent,\n", "deny mount,\n", "deny @{PROC}/kcore rwklx,\n"} {
 		if !strings.Contains(profile("p", full), want) {
@@ -48,7 +48,7 @@ func TestDefault(t *testing.T) {
 	}
 	parser, err := exec.LookPath("apparmor_parser")
 	if err != nil {
-		t.Log("AppArmor's parser is not here: the syntax was not checked")
+		t.Log("apparmor_parser is not installed: the syntax was not checked")
 		return
 	}
 	cmd := exec.Command(parser, "--skip-kernel-load", "--skip-cache")
@@ -58,8 +58,8 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestParse: a parser that hangs is killed in time, with its children, which keep its output open.
-// The error includes a failing parser's output.
+// TestParse checks that a parser that hangs is killed with its child processes, and that the error
+// contains the output of a failed parser.
 func TestParse(t *testing.T) {
 	dir := t.TempDir()
 	script := func(text string) string {
@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 	if err := unix.Mkfifo(held, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(held, os.O_RDWR, 0) // otherwise the open would block until the script runs, or forever
+	f, err := os.OpenFile(held, os.O_RDWR, 0) // os.Open below would block without a writer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +105,6 @@ func TestParse(t *testing.T) {
 		t.Errorf("a parser that hangs: %v", err)
 	}
 	if b, err := io.ReadAll(in); err != nil || len(b) > 0 {
-		t.Errorf("what the parser started was not killed: %q, %v", b, err)
+		t.Errorf("the child process of the parser was not killed: %q, %v", b, err)
 	}
 }

@@ -1,9 +1,9 @@
-// Package apparmor selects the AppArmor profile of a container, as other CRI runtimes do. A
-// container that requests no profile gets the node's default profile. A requested profile that
-// cannot be enforced is an error.
+// Package apparmor selects the AppArmor profile of a container, like other CRI runtimes. A
+// container that requests no profile gets the default profile. A requested profile that cannot be
+// enforced is an error.
 //
 //	securityfs, apparmor_parser --> Host --Profile(security context)--> a name, "" or an error
-//	                                   '--try: load the default profile, again if it was removed
+//	                                   '--attempt: loads the default profile, again if it was removed
 //
 // https://kubernetes.io/docs/tutorials/security/apparmor/
 package apparmor

@@ -5,22 +5,21 @@ import (
 	"time"
 )
 
-// unreadable stands for the mode of a profile if the kernel's list cannot be read.
+// unreadable is used as the mode of a profile if the list of profiles cannot be read.
 const unreadable = "unreadable"
 
 // loadDefault loads the default profile if the kernel does not enforce it.
 //
-//	never tried, or removed since  --> load it; all callers wait
-//	failed                         --> no attempt for a minute; then one, and callers wait that
-//	                                   cannot run without. Others run without the profile
-//	enforced, but not by this      --> load it in the background, to replace an older version's
-//	process                            rules
+//	no attempt yet, or removed     --> load it; all callers wait
+//	last attempt failed            --> after a minute, try again; callers that need the profile
+//	                                   wait, others continue without it
+//	enforced, but loaded by an     --> load it in the background, because its rules may be
+//	earlier process                    outdated
 //	enforced                       --> nothing
 //
-// Every caller waits for the first attempt. Otherwise only some of several containers that start
-// together would be confined, by chance. The wait is bounded, because load has a timeout. The
-// kernel's list is read on each call, because a tool such as aa-teardown may remove all profiles at
-// any time.
+// All callers wait for the first attempt, so that containers that start at the same time are all
+// confined. The wait is limited by parserTimeout. loadDefault reads the kernel's list of profiles
+// in each call, because a tool such as aa-teardown may remove all profiles at any time.
 func (h *Host) loadDefault(needed bool) error {
 	mode, err := h.mode(DefaultProfile)
 	if err != nil {
@@ -34,30 +33,29 @@ func (h *Host) loadDefault(needed bool) error {
 	return err
 }
 
-// decide returns what to do about a profile in this mode. If wait is true, the caller must wait for
-// the attempt t, which decide starts if necessary; otherwise it continues with err.
+// decide starts an attempt if the mode of the default profile requires it; see loadDefault. If wait
+// is true, the caller must wait for the attempt t. Otherwise err is the result of loadDefault.
 func (h *Host) decide(mode string, needed bool) (t *attempt, wait bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	switch due := !now.Before(h.notBefore); {
+	switch due := !now.Before(h.nextAttempt); {
 	case enforced(mode):
 		if h.loaded.IsZero() && due {
 			h.startAttempt()
 		}
 		return nil, false, nil
-	case mode != "" && now.Before(h.loaded.Add(pause)): // this process loaded it just now, so another attempt would change nothing
+	case mode != "" && now.Before(h.loaded.Add(pause)): // this process has just loaded it
 		return nil, false, nil
-	case h.failed == nil, needed && due:
+	case h.lastErr == nil, needed && due:
 		return h.startAttempt(), true, nil
 	case due:
 		h.startAttempt()
 	}
-	return nil, false, h.failed
+	return nil, false, h.lastErr
 }
 
-// startAttempt returns the attempt in progress. It starts one if there is none. The caller holds
-// mu.
+// startAttempt returns the running attempt. It starts one if there is none. The caller holds mu.
 func (h *Host) startAttempt() *attempt {
 	if h.current == nil {
 		t := &attempt{done: make(chan struct{})}
@@ -70,30 +68,30 @@ func (h *Host) startAttempt() *attempt {
 func (h *Host) run(t *attempt) {
 	err := h.load(DefaultProfile)
 	t.err = err
-	old := false // whether a profile that was loaded earlier is still enforced
+	stillEnforced := false // whether the profile of an earlier process is enforced
 	if err != nil {
 		if mode, e := h.mode(DefaultProfile); e == nil && enforced(mode) {
-			t.err, old = nil, true
+			t.err, stillEnforced = nil, true
 		}
 	}
 	h.mu.Lock()
-	before := h.failed
-	h.failed, h.notBefore, h.current = err, time.Time{}, nil
+	before := h.lastErr
+	h.lastErr, h.nextAttempt, h.current = err, time.Time{}, nil
 	switch {
 	case err == nil:
 		h.loaded = time.Now()
 	case !errors.Is(err, errNoParser):
-		h.notBefore = time.Now().Add(pause)
+		h.nextAttempt = time.Now().Add(pause)
 	}
 	h.mu.Unlock()
 	close(t.done)
 	switch {
 	case err == nil && before != nil:
-		h.log.Info("AppArmor's default profile is loaded: containers that start from now on get it")
+		h.log.Info("AppArmor's default profile was loaded and applies to new containers")
 	case err == nil || before != nil:
-	case old:
-		h.log.Warn("AppArmor's default profile of an earlier start is still loaded and could not be replaced", "error", err)
+	case stillEnforced:
+		h.log.Warn("AppArmor's default profile could not be replaced; the profile of an earlier process is still enforced", "error", err)
 	default:
-		h.log.Warn("AppArmor is on, but containers run without its default profile", "error", err)
+		h.log.Warn("AppArmor's default profile could not be loaded; containers run without it", "error", err)
 	}
 }

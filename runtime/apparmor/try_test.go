@@ -9,29 +9,30 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A bench calls a Host's Profile in a bubble. Its parser ends on command.
-type bench struct {
+// A parserBench tests a Host in a synctest bubble. Its parser runs until end is called.
+type parserBench struct {
 	*testing.T
 	*Host
 	tries int
 	ends  chan error
 }
 
-func newBench(t *testing.T, profiles string) *bench {
-	b := &bench{T: t, ends: make(chan error)}
+func newParserBench(t *testing.T, profiles string) *parserBench {
+	b := &parserBench{T: t, ends: make(chan error)}
 	b.Host = host(t, "Y\n", profiles, func(string) error { b.tries++; return <-b.ends })
 	return b
 }
 
-type answer struct {
+type result struct {
 	profile string
 	err     error
 }
 
-// asks calls Profile once per argument: true for containers that need the default profile.
-func (b *bench) asks(needed ...bool) (who []chan answer) {
+// start calls Profile for one container for each argument. required means that the container
+// requests the default profile.
+func (b *parserBench) start(needed ...bool) (who []chan result) {
 	for _, needed := range needed {
-		got := make(chan answer, 1)
+		got := make(chan result, 1)
 		who = append(who, got)
 		sec := &api.LinuxContainerSecurityContext{}
 		if needed {
@@ -39,154 +40,153 @@ func (b *bench) asks(needed ...bool) (who []chan answer) {
 		}
 		go func() {
 			p, err := b.Profile(sec)
-			got <- answer{p, err}
+			got <- result{p, err}
 		}()
 		synctest.Wait()
 	}
 	return who
 }
 
-// end makes the parser end.
-func (b *bench) end(err error) {
+// end ends the running parser with an error or nil.
+func (b *parserBench) end(err error) {
 	b.ends <- err
 	synctest.Wait()
 }
 
-// got compares the results of callers that do not wait any more, and the number of attempts.
-func (b *bench) got(moment string, who []chan answer, want string, err error, tries int) {
+// expect checks that the callers have returned with the result, and checks the number of attempts.
+func (b *parserBench) expect(moment string, who []chan result, want string, err error, tries int) {
 	b.Helper()
 	for i, w := range who {
 		select {
 		case got := <-w:
 			if got.profile != want || !errors.Is(got.err, err) {
-				b.Fatalf("%s: %d: %q, %v; want %q, %v", moment, i, got.profile, got.err, want, err)
+				b.Fatalf("%s: caller %d: %q, %v; want %q, %v", moment, i, got.profile, got.err, want, err)
 			}
 		default:
-			b.Fatalf("%s: %d waits", moment, i)
+			b.Fatalf("%s: caller %d waits", moment, i)
 		}
 	}
 	if b.tries != tries {
-		b.Fatalf("%s: %d tries, not %d", moment, b.tries, tries)
+		b.Fatalf("%s: %d attempts, want %d", moment, b.tries, tries)
 	}
 }
 
-func (b *bench) waits(moment string, who []chan answer) {
+func (b *parserBench) expectWaiting(moment string, who []chan result) {
 	b.Helper()
 	for i, w := range who {
 		if len(w) > 0 {
-			b.Fatalf("%s: %d does not wait", moment, i)
+			b.Fatalf("%s: caller %d does not wait", moment, i)
 		}
 	}
 }
 
-const needs, whoever = true, false // whether a container needs the default profile
+const required, optional = true, false // whether a container requests the default profile
 
-// TestParserInstalled: a profile that could not be loaded is loaded once that is possible: for the
-// next container that needs it, or soon after the next container, and from then on for all.
+// TestParserInstalled checks that the next container starts another attempt after apparmor_parser
+// was missing. A container that requests the default profile waits for the attempt.
 func TestParserInstalled(t *testing.T) {
-	for _, who := range []bool{needs, whoever} {
+	for _, who := range []bool{required, optional} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, "x (enforce)\n")
-			first := b.asks(whoever)
-			b.waits("the first try", first)
+			b := newParserBench(t, "x (enforce)\n")
+			first := b.start(optional)
+			b.expectWaiting("the first attempt", first)
 			b.end(errNoParser)
-			b.got("without a parser", first, "", nil, 1)
-			again := b.asks(who)
-			if who == needs {
-				b.waits("who needs it", again)
+			b.expect("without a parser", first, "", nil, 1)
+			again := b.start(who)
+			if who == required {
+				b.expectWaiting("a container that requests it", again)
 				b.end(nil)
-				b.got("who needs it", again, DefaultProfile, nil, 2)
+				b.expect("a container that requests it", again, DefaultProfile, nil, 2)
 			} else {
-				b.got("who does not", again, "", nil, 2)
+				b.expect("a container that does not request it", again, "", nil, 2)
 				b.end(nil)
 			}
-			b.got("from then on", b.asks(whoever, needs), DefaultProfile, nil, 2)
+			b.expect("later containers", b.start(optional, required), DefaultProfile, nil, 2)
 		})
 	}
 }
 
-// TestParserFails: a failing parser runs once for all containers that need its profile, and once a
-// minute. Containers that need no profile wait only for the first attempt; later ones run in the
-// background, and the containers after them are confined.
+// TestParserFails checks that a failing parser is run at most once a minute, that containers that
+// request the profile wait for an attempt, and that other containers wait only for the first
+// attempt.
 func TestParserFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "x (enforce)\n")
+		b := newParserBench(t, "x (enforce)\n")
 		broken := errors.New("broken")
-		all, need := b.asks(whoever, whoever), b.asks(needs)
-		b.waits("the first try", append(all, need...))
+		all, need := b.start(optional, optional), b.start(required)
+		b.expectWaiting("the first attempt", append(all, need...))
 		b.end(broken)
-		b.got("the first try", all, "", nil, 1)
-		b.got("the first try", need, "", broken, 1)
+		b.expect("the first attempt", all, "", nil, 1)
+		b.expect("the first attempt", need, "", broken, 1)
 
-		b.got("just failed", b.asks(needs), "", broken, 1)
+		b.expect("just failed", b.start(required), "", broken, 1)
 		time.Sleep(pause - 1)
-		b.got("almost a minute later", b.asks(needs), "", broken, 1)
-		b.got("almost a minute later, nothing asked", b.asks(whoever), "", nil, 1)
+		b.expect("almost a minute later", b.start(required), "", broken, 1)
+		b.expect("almost a minute later, nothing requested", b.start(optional), "", nil, 1)
 		time.Sleep(1)
-		need = b.asks(needs, needs)
-		b.waits("a minute later", need)
-		b.got("while the parser runs", b.asks(whoever), "", nil, 2)
+		need = b.start(required, required)
+		b.expectWaiting("a minute later", need)
+		b.expect("while the parser runs", b.start(optional), "", nil, 2)
 		b.end(broken)
-		b.got("the second try", append(need, b.asks(needs)...), "", broken, 2)
+		b.expect("the second attempt", append(need, b.start(required)...), "", broken, 2)
 
 		time.Sleep(pause)
-		b.got("two minutes later, nothing asked", b.asks(whoever, whoever), "", nil, 3)
-		need = b.asks(needs)
-		b.waits("who needs it, meanwhile", need)
+		b.expect("two minutes later, nothing requested", b.start(optional, optional), "", nil, 3)
+		need = b.start(required)
+		b.expectWaiting("a container that requests it, meanwhile", need)
 		b.end(nil)
-		b.got("it works", append(need, b.asks(whoever, needs)...), DefaultProfile, nil, 3)
+		b.expect("it works", append(need, b.start(optional, required)...), DefaultProfile, nil, 3)
 	})
 }
 
-// TestProfileGone: a profile that was removed from the kernel, or is in complain mode, is loaded
-// again before a container starts. If the kernel keeps it in complain mode, this is tried once a
-// minute.
+// TestProfileGone checks that a profile that was removed or is in complain mode is loaded again
+// before a container starts, at most once a minute if it stays in complain mode.
 func TestProfileGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "x (enforce)\n")
-		first := b.asks(whoever)
+		b := newParserBench(t, "x (enforce)\n")
+		first := b.start(optional)
 		b.end(nil)
-		b.got("the first try", first, DefaultProfile, nil, 1)
-		if err := has(b.Host, "x (enforce)\n"); err != nil {
+		b.expect("the first attempt", first, DefaultProfile, nil, 1)
+		if err := setProfiles(b.Host, "x (enforce)\n"); err != nil {
 			t.Fatal(err)
 		}
-		all := b.asks(whoever, needs)
-		b.waits("it is gone", all)
+		all := b.start(optional, required)
+		b.expectWaiting("it is gone", all)
 		b.end(nil)
-		b.got("it is back", append(all, b.asks(whoever)...), DefaultProfile, nil, 2)
+		b.expect("it is back", append(all, b.start(optional)...), DefaultProfile, nil, 2)
 
 		complains := DefaultProfile + " (complain)\n"
-		if err := has(b.Host, complains); err != nil {
+		if err := setProfiles(b.Host, complains); err != nil {
 			t.Fatal(err)
 		}
-		b.got("it complains just after", b.asks(whoever, needs), DefaultProfile, nil, 2)
+		b.expect("it complains just after", b.start(optional, required), DefaultProfile, nil, 2)
 		time.Sleep(pause)
-		all = b.asks(whoever)
-		b.waits("it complains a minute later", all)
+		all = b.start(optional)
+		b.expectWaiting("it complains a minute later", all)
 		b.end(nil)
-		b.got("it is enforced", append(all, b.asks(whoever, needs)...), DefaultProfile, nil, 3)
+		b.expect("it is enforced", append(all, b.start(optional, required)...), DefaultProfile, nil, 3)
 
-		if err := has(b.Host, ""); err != nil {
+		if err := setProfiles(b.Host, ""); err != nil {
 			t.Fatal(err)
 		}
-		all = b.asks(whoever)
+		all = b.start(optional)
 		b.end(errNoParser)
-		b.got("gone, and so is the parser", all, "", nil, 4)
+		b.expect("gone, and so is the parser", all, "", nil, 4)
 	})
 }
 
-// TestProfileOfBefore: a profile of an earlier start of the agent is replaced in the background,
-// because its rules may be outdated. If it cannot be replaced, it continues to confine containers.
+// TestProfileOfBefore checks that the profile of an earlier process is replaced in the background,
+// and is still used if it cannot be replaced.
 func TestProfileOfBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, DefaultProfile+" (enforce)\n")
-		b.got("at once", b.asks(whoever, needs), DefaultProfile, nil, 1)
+		b := newParserBench(t, DefaultProfile+" (enforce)\n")
+		b.expect("at once", b.start(optional, required), DefaultProfile, nil, 1)
 		b.end(errors.New("broken"))
-		b.got("it stays", b.asks(whoever, needs), DefaultProfile, nil, 1)
+		b.expect("it stays", b.start(optional, required), DefaultProfile, nil, 1)
 		time.Sleep(pause)
-		b.got("a minute later", b.asks(whoever, needs), DefaultProfile, nil, 2)
+		b.expect("a minute later", b.start(optional, required), DefaultProfile, nil, 2)
 		b.end(nil)
 		time.Sleep(pause)
-		b.got("replaced", b.asks(whoever, needs), DefaultProfile, nil, 2)
+		b.expect("replaced", b.start(optional, required), DefaultProfile, nil, 2)
 	})
 }

@@ -18,20 +18,20 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// retryAfter is the wait before limitAll tries again to set a memory limit that was below the pods'
-// usage.
+// retryAfter is the time after which limitKubepods retries to set a memory limit that was below the
+// usage of the pods.
 const retryAfter = time.Minute
 
-// Limits are the limits of a cgroup that does not belong to one pod. A limit of zero is not set.
+// Limits are the limits of kubepods or of a system cgroup. A limit of zero is not set.
 type Limits struct {
 	Milli     int64 // in millicores, set as CPU shares
 	Memory    int64 // bytes
-	PIDs      int64 // if it is zero for kubepods, 90 % of the host's limit is used
+	PIDs      int64 // for kubepods, zero means about 90 % of the host's limit
 	HugePages []demand.HugePages
 }
 
-// LimitsOf converts a resource list. pids is the resource name for process IDs in it. If
-// compressible is true, it sets only the CPU shares.
+// LimitsOf converts a resource list. pids is the name of the resource for process IDs. If
+// compressible is true, only Milli is set.
 func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out Limits) {
 	out.Milli = l.Cpu().MilliValue()
 	if compressible {
@@ -42,9 +42,10 @@ func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out L
 	return out
 }
 
-// An EnforcedCgroup is a cgroup of the system that another program created and whose limits islet enforces.
+// An EnforcedCgroup is an existing cgroup of system daemons whose limits islet sets; see
+// enforceNodeAllocatable.
 type EnforcedCgroup struct {
-	For    string // its purpose in a kubelet's words, such as Kube Reserved
+	For    string // Kube Reserved or System Reserved, with Compressible for only CPU
 	Cgroup string // path as in the configuration, such as /system.slice
 	Limits Limits
 }
@@ -55,12 +56,12 @@ const (
 	enforced          = "NodeAllocatableEnforced"
 )
 
-// Start sets the limits of the system's cgroups. An error names the cgroup that failed. If kubepods
-// and the QoS classes exist, it updates their limits too, but it does not create them.
+// Start sets the limits of the cgroups in Config.System. If kubepods exists, it also updates the
+// limits of kubepods and the QoS classes. It does not create kubepods.
 func (p *Pods) Start() error {
-	for _, h := range p.c.Others {
+	for _, h := range p.c.System {
 		if err := p.enforce(h); err != nil {
-			err = fmt.Errorf("Failed to enforce %s Cgroup Limits on %q: %w", h.For, h.Cgroup, err) // a kubelet's wording
+			err = fmt.Errorf("Failed to enforce %s Cgroup Limits on %q: %w", h.For, h.Cgroup, err) // the text of a kubelet
 			p.sendEvent(true, failedEnforcement, err.Error())
 			return err
 		}
@@ -73,33 +74,33 @@ func (p *Pods) Start() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.makeBase(); err != nil {
+	if err := p.createBase(); err != nil {
 		return err
 	}
-	p.limitAll()
-	p.keepClasses()
+	p.limitKubepods()
+	p.updateClasses()
 	return nil
 }
 
 func (p *Pods) sendEvent(warning bool, reason, message string) {
-	if p.c.Tell != nil {
-		p.c.Tell(warning, reason, message)
+	if p.c.RecordEvent != nil {
+		p.c.RecordEvent(warning, reason, message)
 	}
 }
 
-// limitAll sets the memory and huge page limits of kubepods. The pods may use more than the new
-// limit, for example after the agent was restarted with a smaller one. limitAll then tries again
-// after retryAfter. The caller holds mu.
-func (p *Pods) limitAll() {
-	if p.limitFailed.IsZero() || time.Since(p.limitFailed) < retryAfter {
+// limitKubepods sets the memory and huge page limits of kubepods, unless they are already set. It
+// fails if the pods use more memory than the limit, for example after the agent was restarted with
+// a smaller limit. A call after retryAfter tries again. The caller holds mu.
+func (p *Pods) limitKubepods() {
+	if p.limitFailedAt.IsZero() || time.Since(p.limitFailedAt) < retryAfter {
 		return
 	}
 	n := qosName(p.root, v1.PodQOSGuaranteed)
 	r := &cgroups.Resources{
-		SkipDevices: true, Memory: p.c.All.Memory,
-		HugetlbLimit: countedHugePages(p.c.All.HugePages, p.classDir(v1.PodQOSGuaranteed, "hugetlb")),
+		SkipDevices: true, Memory: p.c.Kubepods.Memory,
+		HugetlbLimit: countedHugePages(p.c.Kubepods.HugePages, p.classDir(v1.PodQOSGuaranteed, "hugetlb")),
 	}
-	p.limitFailed = time.Time{}
+	p.limitFailedAt = time.Time{}
 	if r.Memory == 0 && len(r.HugetlbLimit) == 0 {
 		return
 	}
@@ -108,12 +109,13 @@ func (p *Pods) limitAll() {
 		p.sendEvent(false, enforced, "Updated Node Allocatable limit across pods")
 		return
 	}
-	p.limitFailed = time.Now()
-	p.c.Log.Warn("the memory limit of all pods cannot be enforced yet; it is tried again", "memory", r.Memory, "error", err)
+	p.limitFailedAt = time.Now()
+	p.c.Log.Warn("the memory limit of kubepods could not be set; islet will retry", "memory", r.Memory, "error", err)
 	p.sendEvent(true, failedEnforcement, fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", []string(n), err))
 }
 
-// classDir returns the directory of a QoS class for a controller, or "" if there is none.
+// classDir returns the directory of a QoS class for a controller, or "" if the controller does not
+// exist.
 func (p *Pods) classDir(c v1.PodQOSClass, controller string) string {
 	if cgroups.IsCgroup2UnifiedMode() {
 		controller = ""
@@ -121,8 +123,9 @@ func (p *Pods) classDir(c v1.PodQOSClass, controller string) string {
 	return p.base[c][controller]
 }
 
-// set changes the limits of an existing cgroup. If the memory limit is below the usage, it returns
-// an error, as the kernel does on v1. On v2 the kernel would kill processes instead.
+// set changes the limits of an existing cgroup. It returns an error if the memory limit is below
+// the usage. With cgroup v1 the kernel rejects such a limit. With cgroup v2 the kernel would kill
+// processes, so set checks the usage first.
 func (p *Pods) set(n name, r *cgroups.Resources) error {
 	m, err := manager.New(n.config(p.systemd, r))
 	if err != nil {
@@ -140,7 +143,7 @@ func (p *Pods) set(n name, r *cgroups.Resources) error {
 	return m.Set(r)
 }
 
-// enforce sets the limits of a cgroup that another program created.
+// enforce sets the limits of a system cgroup. It is an error if the cgroup does not exist.
 func (p *Pods) enforce(h EnforcedCgroup) error {
 	n := p.parsePath(h.Cgroup)
 	m, err := manager.New(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}))
@@ -161,7 +164,7 @@ func (p *Pods) enforce(h EnforcedCgroup) error {
 	return p.set(n, r)
 }
 
-// parsePath parses the path of a cgroup in the driver's notation.
+// parsePath parses the path of a cgroup in the notation of the cgroup driver.
 func (p *Pods) parsePath(path string) name {
 	if !p.systemd {
 		return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
@@ -177,8 +180,8 @@ func (p *Pods) parsePath(path string) name {
 	return n
 }
 
-// checkComplete returns an error if a cgroup or one of its controllers is missing. Its wording is
-// the kubelet's.
+// checkComplete returns an error if a cgroup or one of its controllers is missing. The error has
+// the text of a kubelet.
 func checkComplete(n name, paths map[string]string) error {
 	var missing []string
 	if dir, unified := paths[""]; unified && len(paths) == 1 {

@@ -16,7 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// TestMain compares the events with docs/events.md if the tests that send them can run.
+// TestMain compares the events of the tests with docs/events.md. Without root, these tests are
+// skipped.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 {
 		os.Exit(m.Run())
@@ -24,18 +25,18 @@ func TestMain(m *testing.M) {
 	os.Exit(eventtest.Main(m, "cgroup"))
 }
 
-// A hall is a hierarchy for one test, with its events.
-type hall struct {
-	t    *testing.T
-	root string
-	told []string
+// A hierarchy is the cgroup of one test, and the events that were recorded.
+type hierarchy struct {
+	t      *testing.T
+	root   string
+	events []string
 }
 
-func newHall(t *testing.T) *hall {
+func newHierarchy(t *testing.T) *hierarchy {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	h := &hall{t: t, root: "islet-all-" + strconv.Itoa(os.Getpid())}
+	h := &hierarchy{t: t, root: "islet-all-" + strconv.Itoa(os.Getpid())}
 	t.Cleanup(func() {
 		for _, d := range dirs(h.root) {
 			removeTree(d)
@@ -44,15 +45,15 @@ func newHall(t *testing.T) *hall {
 	return h
 }
 
-func (h *hall) pods(c Config) *Pods {
+func (h *hierarchy) pods(c Config) *Pods {
 	c.Driver, c.Root, c.Log = Cgroupfs, "/"+h.root, slog.New(slog.DiscardHandler)
-	c.Tell = func(warning bool, reason, message string) {
+	c.RecordEvent = func(warning bool, reason, message string) {
 		kind := v1.EventTypeNormal
 		if warning {
 			kind = v1.EventTypeWarning
 		}
 		eventtest.Note(kind, reason, message)
-		h.told = append(h.told, fmt.Sprint(warning, " ", reason, " ", message))
+		h.events = append(h.events, fmt.Sprint(warning, " ", reason, " ", message))
 	}
 	p, err := New(c)
 	if err != nil {
@@ -61,14 +62,14 @@ func (h *hall) pods(c Config) *Pods {
 	return p
 }
 
-// TestAll: the limits of all pods are set on kubepods once it exists, and follow the configuration
-// at the next start.
+// TestAll checks that the first pod creates kubepods with its limits, and that Start sets the
+// limits of a new configuration.
 func TestAll(t *testing.T) {
-	h := newHall(t)
+	h := newHierarchy(t)
 	at := "/" + h.root + "/kubepods"
-	p := h.pods(Config{All: Limits{Milli: 1500, Memory: 512 << 20, PIDs: 1234}})
+	p := h.pods(Config{Kubepods: Limits{Milli: 1500, Memory: 512 << 20, PIDs: 1234}})
 	if err := p.Start(); err != nil || len(dirs(at)) > 0 {
-		t.Fatalf("made for no pod: %v, %v", dirs(at), err)
+		t.Fatalf("Start created kubepods: %v, %v", dirs(at), err)
 	}
 	if err := p.Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil {
 		t.Fatal(err)
@@ -76,10 +77,10 @@ func TestAll(t *testing.T) {
 	expect(t, at, "memory.limit_in_bytes memory.max", "536870912")
 	expect(t, at, "cpu.shares cpu.weight", "1536 59 60")
 	expect(t, at, "pids.max", "1234")
-	if len(h.told) != 1 || h.told[0] != "false NodeAllocatableEnforced Updated Node Allocatable limit across pods" {
-		t.Errorf("told %q", h.told)
+	if len(h.events) != 1 || h.events[0] != "false NodeAllocatableEnforced Updated Node Allocatable limit across pods" {
+		t.Errorf("events: %q", h.events)
 	}
-	next := h.pods(Config{All: Limits{Milli: 500, Memory: 256 << 20, PIDs: 99}})
+	next := h.pods(Config{Kubepods: Limits{Milli: 500, Memory: 256 << 20, PIDs: 99}})
 	if err := next.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +89,10 @@ func TestAll(t *testing.T) {
 	expect(t, at, "pids.max", "99")
 }
 
-// TestAllUseMore: running pods above a new limit are not killed; the node gets an event.
+// TestAllUseMore checks that pods that use more than a new memory limit are not killed, that an
+// event is recorded, and that the limit is set later.
 func TestAllUseMore(t *testing.T) {
-	h := newHall(t)
+	h := newHierarchy(t)
 	p := h.pods(Config{})
 	if err := p.Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil {
 		t.Fatal(err)
@@ -109,34 +111,34 @@ func TestAllUseMore(t *testing.T) {
 	}
 	fmt.Fprintln(in, "go")
 	out.Read(make([]byte, 8))
-	next := h.pods(Config{All: Limits{Memory: 4 << 20}})
+	next := h.pods(Config{Kubepods: Limits{Memory: 4 << 20}})
 	if err := next.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if len(h.told) == 0 || !strings.HasPrefix(h.told[len(h.told)-1],
+	if len(h.events) == 0 || !strings.HasPrefix(h.events[len(h.events)-1],
 		`true FailedNodeAllocatableEnforcement Failed to update Node Allocatable Limits`) {
-		t.Errorf("told %q", h.told)
+		t.Errorf("events: %q", h.events)
 	}
 	fmt.Fprintln(in, "end")
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("what ran was hurt: %v", err)
+		t.Errorf("the running process failed: %v", err)
 	}
-	next.limitFailed = next.limitFailed.Add(-2 * retryAfter)
+	next.limitFailedAt = next.limitFailedAt.Add(-2 * retryAfter)
 	if err := next.Release(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "/"+h.root+"/kubepods", "memory.limit_in_bytes memory.max", "4194304")
 }
 
-// TestOthers: the system's cgroups get their limits if they exist.
+// TestOthers checks that Start sets the limits of system cgroups, and fails if one does not exist.
 func TestOthers(t *testing.T) {
-	h := newHall(t)
+	h := newHierarchy(t)
 	held := EnforcedCgroup{For: "Kube Reserved", Cgroup: "/" + h.root, Limits: LimitsOf(list("cpu", "500m", "memory", "64Mi", "pid", "321"), "pid", false)}
-	err := h.pods(Config{Others: []EnforcedCgroup{held}}).Start()
+	err := h.pods(Config{System: []EnforcedCgroup{held}}).Start()
 	if err == nil || !strings.Contains(err.Error(),
 		fmt.Sprintf("Failed to enforce Kube Reserved Cgroup Limits on %q: cgroup [%q] has some missing paths", "/"+h.root, h.root)) &&
 		!strings.Contains(err.Error(), "could not read controllers") {
-		t.Fatalf("one that is not there: %v", err)
+		t.Fatalf("a missing cgroup: %v", err)
 	}
 	if err := h.pods(Config{}).Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil { // creates the root
 		t.Fatal(err)
@@ -146,17 +148,17 @@ func TestOthers(t *testing.T) {
 			os.Mkdir(filepath.Join(dir, h.root), 0o755)
 		}
 	}
-	if err := h.pods(Config{Others: []EnforcedCgroup{held}}).Start(); err != nil {
+	if err := h.pods(Config{System: []EnforcedCgroup{held}}).Start(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "/"+h.root, "memory.limit_in_bytes memory.max", "67108864")
 	expect(t, "/"+h.root, "cpu.shares cpu.weight", "512 20")
 	expect(t, "/"+h.root, "pids.max", "321")
-	if last := h.told[len(h.told)-1]; last != "false NodeAllocatableEnforced Updated limits on kube reserved cgroup /"+h.root {
-		t.Errorf("told %q", last)
+	if last := h.events[len(h.events)-1]; last != "false NodeAllocatableEnforced Updated limits on kube reserved cgroup /"+h.root {
+		t.Errorf("events: %q", last)
 	}
 	held.Limits = LimitsOf(list("cpu", "250m", "memory", "1Mi"), "pid", true)
-	if err := h.pods(Config{Others: []EnforcedCgroup{held}}).Start(); err != nil {
+	if err := h.pods(Config{System: []EnforcedCgroup{held}}).Start(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "/"+h.root, "cpu.shares cpu.weight", "256 10")
@@ -165,13 +167,13 @@ func TestOthers(t *testing.T) {
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
-// TestReserved: a share of pods' requests is out of reach of lower QoS classes.
+// TestReserved checks that Percent reduces the memory limits of lower QoS classes.
 func TestReserved(t *testing.T) {
-	h := newHall(t)
+	h := newHierarchy(t)
 	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
 	burst := pod("b", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
 	active := []*v1.Pod{sure, burst}
-	p := h.pods(Config{All: Limits{Memory: 1 << 30}, Memory: Memory{Percent: 50, Active: func() []*v1.Pod { return active }}})
+	p := h.pods(Config{Kubepods: Limits{Memory: 1 << 30}, Memory: Memory{Percent: 50, Active: func() []*v1.Pod { return active }}})
 	for _, pod := range active {
 		if err := p.Prepare(t.Context(), pod); err != nil {
 			t.Fatal(err)
@@ -188,7 +190,7 @@ func TestReserved(t *testing.T) {
 	expect(t, at+"/besteffort", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-100<<20))
 }
 
-// TestTiered: memory protection on cgroup v2 (KEP-2570).
+// TestTiered checks the memory protection with cgroup v2 (KEP-2570).
 func TestTiered(t *testing.T) {
 	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
 	burst := pod("b", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
@@ -197,22 +199,22 @@ func TestTiered(t *testing.T) {
 	k := Memory{QoS: true, Tiered: true, Active: func() []*v1.Pod { return []*v1.Pod{sure, burst, over} }}
 	for pod, want := range map[*v1.Pod]string{sure: "map[memory.min:104857600]", burst: "map[memory.low:209715200]"} {
 		r := podLimits(pod, 0, 0)
-		if k.keepPod(pod, r); fmt.Sprint(r.Unified) != want {
-			t.Errorf("%s keeps %v, not %v", pod.UID, r.Unified, want)
+		if k.protectPod(pod, r); fmt.Sprint(r.Unified) != want {
+			t.Errorf("%s: %v, want %v", pod.UID, r.Unified, want)
 		}
 	}
 	got := k.classes(1 << 30)
 	if all, b := got[v1.PodQOSGuaranteed].Unified, got[v1.PodQOSBurstable].Unified; all["memory.min"] != "314572800" ||
 		b["memory.low"] != "209715200" || len(got) != 2 {
-		t.Errorf("classes keep %v, %v", all, b)
+		t.Errorf("protection of the classes: %v, %v", all, b)
 	}
 	k.Tiered = false
 	if got := k.classes(1 << 30); got[v1.PodQOSGuaranteed].Unified["memory.min"] != "0" ||
 		got[v1.PodQOSBurstable].Unified["memory.low"] != "0" {
-		t.Error("what was kept before is not given back")
+		t.Error("the earlier protection is not removed")
 	}
 	if got := (Memory{}).classes(1 << 30); len(got) > 0 {
-		t.Errorf("without the feature %v", got)
+		t.Errorf("without MemoryQoS: %v", got)
 	}
 }
 
@@ -226,7 +228,7 @@ func TestLimitsOf(t *testing.T) {
 	}
 }
 
-// TestParse: the configuration names cgroups in the driver's notation.
+// TestParse checks that paths are parsed in the notation of the cgroup driver.
 func TestParse(t *testing.T) {
 	for in, want := range map[string]string{"/system.slice": "system", "/a.slice/a-b_c.slice": "a/b-c", "kube": "kube"} {
 		if got := strings.Join((&Pods{systemd: true}).parsePath(in), "/"); got != want {

@@ -18,8 +18,8 @@ func (p *Pods) leaf(n name) string {
 	return n[len(n)-1]
 }
 
-// addRequest adds a pod's CPU request to the shares of the Burstable class. These shares are the
-// sum of the pods' requests, as with a kubelet.
+// addRequest stores the CPU request of a pod and updates the shares of the Burstable class, which
+// are the sum of the requests, as with a kubelet.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
 func (p *Pods) addRequest(n name, milli int64) error {
 	p.burstable[p.leaf(n)] = milli
@@ -43,15 +43,15 @@ func (p *Pods) setBurstable() error {
 	return err
 }
 
-// findBurstable counts the pods that an earlier agent prepared, because Prepare may not be called
-// again for them while they run. It derives their requests from their cgroups' shares. On v2 the
-// result is approximate, because there are fewer weights than shares. above has the class's
-// directory for each controller. It skips a cgroup that cannot be read, because such a cgroup is
-// being removed.
-func (p *Pods) findBurstable(above map[string]string) {
-	dir, file := above["cpu"], "cpu.shares"
+// restoreBurstable sets burstable from the cgroups that an earlier process of the agent created,
+// because Prepare may not be called for running pods. It derives the requests from the CPU shares.
+// With cgroup v2 the result is approximate, because there are fewer weights than shares. classDirs
+// contains the directory of the Burstable class for each controller. A cgroup that cannot be read
+// is skipped: it is being removed.
+func (p *Pods) restoreBurstable(classDirs map[string]string) {
+	dir, file := classDirs["cpu"], "cpu.shares"
 	if cgroups.IsCgroup2UnifiedMode() {
-		dir, file = above[""], "cpu.weight"
+		dir, file = classDirs[""], "cpu.weight"
 	}
 	if dir == "" {
 		return
@@ -75,7 +75,7 @@ func (p *Pods) findBurstable(above map[string]string) {
 	}
 }
 
-// sharesOf returns the smallest number of shares that is converted to this weight.
+// sharesOf returns the smallest number of CPU shares that the kernel's conversion maps to weight.
 func sharesOf(weight int64) int64 {
 	return int64(sort.Search(maxShares, func(shares int) bool {
 		return int64(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))) >= weight

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// After a restart of the agent, running pods still count in the shares of their class, whichever
-// pod starts or ends next.
+// TestBurstableAfterRestart checks that the shares of the Burstable class still include the running
+// pods after a restart of the agent, when other pods start and end.
 func TestBurstableAfterRestart(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -37,7 +37,7 @@ func TestBurstableAfterRestart(t *testing.T) {
 		}
 	}
 	asks := func(uid, cpu string) *v1.Pod { return pod(uid, v1.ResourceRequirements{Requests: list("cpu", cpu)}) }
-	// The sum's shares: exact on v1, approximate on v2.
+	// has checks the shares of the class: exactly with cgroup v1, and as a range with cgroup v2.
 	has := func(shares string, least, most uint64) {
 		t.Helper()
 		convert := cgroups.ConvertCPUSharesToCgroupV2Value
@@ -64,12 +64,12 @@ func TestBurstableAfterRestart(t *testing.T) {
 		must(second.Release(t.Context(), types.UID(uid)))
 	}
 	third := start()
-	must(third.Release(t.Context(), "3")) // by an agent that has prepared nothing
+	must(third.Release(t.Context(), "3")) // before any Prepare of this agent
 	must(third.Prepare(t.Context(), asks("5", "1")))
 	has("1024", 1024, 1024)
 }
 
-// The shares found for a weight have that weight.
+// TestSharesOf checks that sharesOf returns shares with the given weight.
 func TestSharesOf(t *testing.T) {
 	for _, shares := range []uint64{2, 3, 100, 1024, 4096, 100000, maxShares} {
 		weight := cgroups.ConvertCPUSharesToCgroupV2Value(shares)

@@ -1,12 +1,12 @@
-// Package cgroup creates the cgroups above the containers, in the kubelet's layout:
+// Package cgroup creates the cgroups of pods and QoS classes, in the layout of a kubelet:
 //
-//	<root>/kubepods                       shares of all CPUs
+//	<root>/kubepods                       CPU shares of the allocatable CPUs
 //	<root>/kubepods/pod<uid>              Guaranteed
-//	<root>/kubepods/burstable/pod<uid>    shares: the sum of its pods' requests
-//	<root>/kubepods/besteffort/pod<uid>   least shares
+//	<root>/kubepods/burstable/pod<uid>    CPU shares: sum of the pods' requests
+//	<root>/kubepods/besteffort/pod<uid>   minimum CPU shares
 //
-// With the systemd driver they are slices of the same names. Pods implements a hook for the life of
-// a pod. Prepare creates the pod's cgroup with its limits. Sandbox sets the cgroup in the sandbox's
-// configuration. Release kills the remaining processes and removes the cgroup.
+// With the systemd driver, the cgroups are slices with corresponding names. Pods implements the
+// hooks of a pod: Prepare creates the cgroup of the pod with its limits, Sandbox sets the cgroup
+// parent of the sandbox, and Release kills the remaining processes and removes the cgroup.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-qos
 package cgroup

@@ -8,8 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestHugePages: huge pages are limited to the requests of the pod, or of its containers in total,
-// if the kernel counts pages of that size; a pod without requests gets none.
+// TestHugePages checks that the limit is the request of the pod, or the sum of the requests of its
+// containers, and zero without requests. There is no limit for a size that the kernel does not
+// count.
 func TestHugePages(t *testing.T) {
 	r := v1.ResourceRequirements{Requests: list("memory", "1Mi", "hugepages-2Mi", "4Mi"), Limits: list("memory", "1Mi", "hugepages-2Mi", "4Mi")}
 	both := pod("a", r, r)

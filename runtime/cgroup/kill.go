@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killRounds is the maximum number of attempts to kill a cgroup, which take about a second.
+// killRounds is the maximum number of attempts to kill the processes of a cgroup. They take about a
+// second.
 const killRounds = 200
 
-var errAlive = errors.New("its processes have not ended")
+var errAlive = errors.New("processes are still running after SIGKILL")
 
-// Kill kills all processes in the cgroup at path, which is relative to the root of the hierarchy,
-// and in its nested cgroups. found reports whether there were any. It does not depend on another
-// process such as a shim. After an error, some of the processes may still be ending. The error is
-// fs.ErrNotExist if the cgroup does not exist; its processes may then be in another cgroup.
+// Kill kills all processes in a cgroup and its descendants. path is relative to the root of the
+// hierarchy. found reports whether there were any processes. Kill does not need the shim of the
+// container. If the cgroup does not exist, the error is fs.ErrNotExist, and the processes may run
+// in another cgroup. After another error, some processes may still be running.
 func Kill(ctx context.Context, path string) (found bool, err error) {
 	dir, err := dirOf(path)
 	if err != nil {
@@ -34,9 +35,9 @@ func Kill(ctx context.Context, path string) (found bool, err error) {
 	return kill(ctx, dir)
 }
 
-// KillEverywhere calls Kill for every hierarchy that has the cgroup. Use it for processes that must
-// not continue to run, whichever controllers the kernel has. If the cgroup does not exist, found is
-// false and there is no error.
+// KillEverywhere is like Kill, but kills the processes of the cgroup in all hierarchies of cgroup
+// v1, not only in that of the memory controller. If the cgroup does not exist, it returns false and
+// no error.
 func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 	if path = filepath.Join("/", path); path == "/" {
 		return false, fmt.Errorf("%q is the root cgroup", path)
@@ -61,13 +62,13 @@ func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 	return kill(ctx, there...)
 }
 
-// KillNamed kills all processes in the cgroups with one of these names, wherever they are in the
-// hierarchy. Use it if only the ID of the container is known.
+// KillNamed searches all hierarchies for cgroups with one of the names and kills all processes in
+// them. Use it if the parent cgroup of a container is unknown.
 func KillNamed(ctx context.Context, names ...string) error {
 	var dirs []string
 	err := filepath.WalkDir(hierarchies, func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case err != nil || !d.IsDir(): // another process may remove cgroups meanwhile
+		case err != nil || !d.IsDir(): // cgroups may be removed during the search
 			return nil
 		case slices.Contains(names, d.Name()):
 			dirs = append(dirs, path)
@@ -82,8 +83,8 @@ func KillNamed(ctx context.Context, names ...string) error {
 	return err
 }
 
-// dirOf returns a directory of the cgroup at a path. The root is an error, because it contains all
-// processes of the machine.
+// dirOf returns the directory of the cgroup at path. The root cgroup is an error, because it
+// contains all processes of the machine.
 func dirOf(path string) (string, error) {
 	if path = filepath.Join("/", path); path == "/" {
 		return "", fmt.Errorf("%q is the root cgroup", path)
@@ -96,12 +97,12 @@ func dirOf(path string) (string, error) {
 
 const hierarchies = "/sys/fs/cgroup"
 
-// kill kills all processes in a cgroup and its nested cgroups. dirs are the cgroup's directories,
-// one for each controller with cgroup v1.
+// kill kills all processes in a cgroup and its descendants. dirs are the directories of the cgroup,
+// with cgroup v1 one for each controller.
 func kill(ctx context.Context, dirs ...string) (found bool, err error) {
 	for round := range killRounds {
 		left := false
-		for i := 0; i < len(dirs) && !left; i++ { // usually all directories list the same processes
+		for i := 0; i < len(dirs) && !left; i++ { // usually the first directory lists all processes
 			n, err := killListed(dirs[i])
 			if err != nil {
 				return found, err
@@ -121,10 +122,10 @@ func kill(ctx context.Context, dirs ...string) (found bool, err error) {
 	return found, errAlive
 }
 
-// killListed kills the processes of a directory and returns their number. With cgroup v2 the kernel
-// kills all of them at once. With cgroup v1 a process may end meanwhile and its PID be reused. So
-// killListed opens a pidfd for each process, lists the processes again, and kills only those on
-// both lists.
+// killListed kills the processes of a cgroup directory and returns their number. It uses
+// cgroup.kill if the kernel has it. Otherwise a process could end, and its PID be reused, before it
+// is killed. killListed therefore opens a pidfd for each listed process, lists the processes again,
+// and kills only processes in both lists.
 func killListed(dir string) (int, error) {
 	pids, err := listPIDs(dir)
 	if err != nil || len(pids) == 0 {
@@ -133,12 +134,12 @@ func killListed(dir string) (int, error) {
 	if os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil { // since Linux 5.14
 		return len(pids), nil
 	}
-	held := map[int]int{}
+	pidfds := map[int]int{}
 	for _, pid := range pids {
 		fd, err := unix.PidfdOpen(pid, 0)
 		switch {
 		case err == nil:
-			held[pid] = fd
+			pidfds[pid] = fd
 			defer unix.Close(fd)
 		case errors.Is(err, unix.ENOSYS): // before Linux 5.3
 			unix.Kill(pid, unix.SIGKILL)
@@ -146,15 +147,15 @@ func killListed(dir string) (int, error) {
 	}
 	again, err := listPIDs(dir)
 	for _, pid := range again {
-		if fd, ok := held[pid]; ok {
+		if fd, ok := pidfds[pid]; ok {
 			unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
 	}
 	return len(again), err
 }
 
-// listPIDs returns the processes in a cgroup and its nested cgroups. A cgroup that was removed has
-// none.
+// listPIDs returns the PIDs in a cgroup and its descendants. It returns none if the cgroup was
+// removed.
 func listPIDs(dir string) ([]int, error) {
 	pids, err := cgroups.GetAllPids(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {

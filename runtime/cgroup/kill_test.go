@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestKill: all processes in a cgroup and its nested cgroups are killed, including ones that fork,
-// and no others.
+// TestKill checks that all processes in a cgroup and its descendants are killed, including
+// processes that fork, and no others.
 func TestKill(t *testing.T) {
-	h := newHall(t)
+	h := newHierarchy(t)
 	at, deep, beside := "/"+h.root+"/one", "/"+h.root+"/one/deep", "/"+h.root+"/two"
 	bystander := waiter(t, beside)
 	var ended []*exec.Cmd
@@ -40,21 +40,21 @@ func TestKill(t *testing.T) {
 	}
 	for _, cmd := range ended {
 		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the process ended with %v", err)
 		}
 	}
 	if found, err := Kill(t.Context(), at); found || err != nil {
 		t.Errorf("again: found %v, %v", found, err)
 	}
 	if found, err := Kill(t.Context(), "/"+h.root+"/none"); found || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of a cgroup that is not there: found %v, %v", found, err)
+		t.Errorf("a missing cgroup: found %v, %v", found, err)
 	}
 	if now := in(t, bystander); now != beside {
 		t.Errorf("the bystander is in %s", now)
 	}
 	for _, path := range []string{"", "/", "..", "/a/.."} {
 		if dir, err := dirOf(path); err == nil {
-			t.Errorf("%q is %s", path, dir)
+			t.Errorf("%q: got %s, want an error", path, dir)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// Limits of the kernel, and the kubelet's CPU period.
+// Limits of the kernel, and the default CPU period of a kubelet.
 const (
 	minShares = 2
 	maxShares = 262144
@@ -29,7 +29,8 @@ func shares(milli int64) uint64 {
 	return uint64(min(max(milli*1024/1000, minShares), maxShares))
 }
 
-// podLimits returns the limits of a pod's own cgroup.
+// podLimits returns the limits of a pod's cgroup. A pids of zero or less means no limit. A period
+// of zero means 100 ms, and a negative period means no CPU quota.
 func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
 	if pids > 0 {
@@ -50,28 +51,28 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	return r
 }
 
-// hugePages limits the huge pages of a pod to its requests, as a kubelet does. The limit is zero
-// for sizes that it does not request, because other pods or the host may have reserved those pages.
-// It sets limits only for sizes that the kernel counts. dir is the cgroup above the pod's, or "" if
-// the kernel does not count huge pages.
+// hugePages returns the huge page limits of a pod: its requests, as with a kubelet. The limit is
+// zero for sizes that the pod does not request, because other pods or the host may have reserved
+// those pages. Only sizes that the hugetlb controller supports are returned. dir is the directory
+// of the parent cgroup, or "" without that controller.
 func hugePages(pod *v1.Pod, dir string) (out []*cgroups.HugepageLimit) {
-	asked := map[string]uint64{}
+	requests := map[string]uint64{}
 	for _, h := range demand.HugePagesOf(demand.Requests(pod)) {
-		asked[h.Size] = h.Bytes
+		requests[h.Size] = h.Bytes
 	}
 	for _, size := range pageSizes(dir) {
-		out = append(out, &cgroups.HugepageLimit{Pagesize: size, Limit: asked[size]})
+		out = append(out, &cgroups.HugepageLimit{Pagesize: size, Limit: requests[size]})
 	}
 	return out
 }
 
-// pageSizes returns the huge page sizes that the kernel counts in a cgroup, such as 2MB. It returns
-// none if dir is empty.
+// pageSizes returns the huge page sizes that the hugetlb controller supports, such as 2MB. dir is
+// the directory of a cgroup. If dir is empty, there are none.
 func pageSizes(dir string) (out []string) {
 	if dir == "" {
 		return nil
 	}
-	entries, _ := os.ReadDir(dir) // an error will be reported when the cgroup below is created
+	entries, _ := os.ReadDir(dir) // creating the child cgroup will return the error
 	for _, e := range entries {
 		size, ours := strings.CutPrefix(e.Name(), "hugetlb.")
 		for _, limit := range []string{".max", ".limit_in_bytes"} { // v2, v1
@@ -83,8 +84,8 @@ func pageSizes(dir string) (out []string) {
 	return out
 }
 
-// countedHugePages returns the limits for the sizes that the kernel counts in a cgroup. dir is empty if the
-// kernel counts none.
+// countedHugePages returns the limits in pages whose size the hugetlb controller supports. dir is
+// the directory of a cgroup, or "" without that controller.
 func countedHugePages(pages []demand.HugePages, dir string) (out []*cgroups.HugepageLimit) {
 	for _, h := range pages {
 		file := filepath.Join(dir, "hugetlb."+h.Size)

@@ -9,26 +9,26 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// The kernel's file for memory that is never reclaimed, and its file for memory that is reclaimed
-// last.
+// Files of cgroup v2 for memory that is never reclaimed, and for memory that is reclaimed only if
+// there is no other.
 const (
 	memoryMin = "memory.min"
 	memoryLow = "memory.low"
 )
 
-// Memory configures the protection of pods' memory.
+// Memory configures the protection of the memory of pods.
 type Memory struct {
-	QoS    bool // whether the feature MemoryQoS is on (KEP-2570) and the host uses cgroup v2
-	Tiered bool // whether requests of guaranteed pods set memory.min, and those of burstable pods memory.low
-	// Percent is the part of the memory requests of better QoS classes that lower classes cannot
-	// use. Zero disables the protection.
+	QoS    bool // whether MemoryQoS (KEP-2570) is enabled; needs cgroup v2
+	Tiered bool // whether requests set memory.min of Guaranteed and memory.low of Burstable pods
+	// Percent is the percentage of the memory requests of a QoS class that lower classes cannot
+	// use. Zero disables this.
 	Percent int64
-	// Active returns the pods that may be running. It is needed if Tiered or Percent is set.
+	// Active returns the pods that may be running. It must be set if Tiered or Percent is set.
 	Active func() []*v1.Pod
 }
 
-// keepPod sets the protection of a pod's requested memory.
-func (k Memory) keepPod(pod *v1.Pod, r *cgroups.Resources) {
+// protectPod sets memory.min or memory.low of a pod's cgroup to its memory request.
+func (k Memory) protectPod(pod *v1.Pod, r *cgroups.Resources) {
 	if !k.QoS || !k.Tiered {
 		return
 	}
@@ -42,10 +42,10 @@ func (k Memory) keepPod(pod *v1.Pod, r *cgroups.Resources) {
 	}
 }
 
-// requested is the total of the memory requests of each class.
-type requested struct{ guaranteed, burstable int64 }
+// memoryRequests contains the sums of the memory requests of each QoS class.
+type memoryRequests struct{ guaranteed, burstable int64 }
 
-func (k Memory) asked() (out requested) {
+func (k Memory) requested() (out memoryRequests) {
 	for _, pod := range k.Active() {
 		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 			continue
@@ -63,7 +63,7 @@ func (k Memory) asked() (out requested) {
 }
 
 // classes returns the memory limits and protections of the QoS classes. all is the memory limit of
-// all pods together.
+// kubepods.
 func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 	out := map[v1.PodQOSClass]*cgroups.Resources{}
 	class := func(c v1.PodQOSClass) *cgroups.Resources {
@@ -72,18 +72,18 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 		}
 		return out[c]
 	}
-	var n requested
+	var n memoryRequests
 	if k.Active != nil && (k.Percent > 0 || k.QoS && k.Tiered) {
-		n = k.asked()
+		n = k.requested()
 	}
 	if k.Percent > 0 && all > 0 {
 		burstable := all - n.guaranteed*k.Percent/100
 		effort := burstable - n.burstable*k.Percent/100
 		class(v1.PodQOSBurstable).Memory, class(v1.PodQOSBestEffort).Memory = max(burstable, 1), max(effort, 1)
 	}
-	if k.QoS { // also if the value is zero, to undo an earlier tiered configuration
+	if k.QoS { // write zero values, too, to revert an earlier configuration
 		if !k.Tiered {
-			n = requested{}
+			n = memoryRequests{}
 		}
 		class(v1.PodQOSGuaranteed).Unified = map[string]string{memoryMin: strconv.FormatInt(n.guaranteed+n.burstable, 10)}
 		class(v1.PodQOSBurstable).Unified = map[string]string{memoryLow: strconv.FormatInt(n.burstable, 10)}
@@ -91,13 +91,13 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 	return out
 }
 
-// keepClasses sets the memory limits and protections of the QoS classes, if any are configured. If
-// a class uses more memory than its limit, its usage becomes the limit. The caller holds mu.
-func (p *Pods) keepClasses() {
+// updateClasses sets the memory limits and protections of the QoS classes, if configured. If a
+// class uses more memory than its new limit, the usage becomes the limit. The caller holds mu.
+func (p *Pods) updateClasses() {
 	if p.c.Memory.Percent == 0 && !p.c.Memory.QoS {
 		return
 	}
-	for c, r := range p.c.Memory.classes(p.c.All.Memory) {
+	for c, r := range p.c.Memory.classes(p.c.Kubepods.Memory) {
 		n := qosName(p.root, c)
 		err := p.set(n, r)
 		if err != nil && r.Memory > 0 {
@@ -112,6 +112,7 @@ func (p *Pods) keepClasses() {
 	}
 }
 
+// used returns the memory usage of a QoS class, rounded up to a whole page.
 func (p *Pods) used(c v1.PodQOSClass) int64 {
 	var err error
 	file := "memory.usage_in_bytes"

@@ -25,10 +25,10 @@ func podName(root name, c v1.PodQOSClass, uid types.UID) name {
 	return append(qosName(root, c), "pod"+string(uid))
 }
 
-// cgroupfs returns the path relative to the hierarchy's root.
+// cgroupfs returns the path relative to the root of the hierarchy.
 func (n name) cgroupfs() string { return "/" + path.Join(n...) }
 
-// slice returns the name of the systemd slice. A dash separates the components, so a dash within a
+// slice returns the name of the systemd slice. Dashes separate the components. A dash in a
 // component becomes an underscore.
 func (n name) slice() string {
 	if len(n) == 0 {
@@ -41,7 +41,7 @@ func (n name) slice() string {
 	return strings.Join(parts, "-") + ".slice"
 }
 
-// slices returns the path of the slice relative to the hierarchy's root.
+// slices returns the path of the slice relative to the root of the hierarchy.
 func (n name) slices() string {
 	out := "/"
 	for i := range n {

@@ -9,30 +9,31 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// kernelDir contains the kernel's limits of processes and threads.
+// kernelDir is the directory of the kernel's limits of processes and threads.
 const kernelDir = "/proc/sys/kernel"
 
-// A tenth of all PIDs is reserved for the host, but not less and not more than these numbers.
+// Minimum and maximum number of PIDs that are reserved for the host. Between them, a tenth of all
+// PIDs is reserved.
 const (
 	leastHostPIDs = 1024
 	mostHostPIDs  = 16384
 )
 
-// A pidLimits is the maximum number of processes and threads in a cgroup. Zero means no limit.
+// A pidLimits contains maximum numbers of processes and threads. Zero means no limit.
 type pidLimits struct {
-	all int64 // of kubepods, so that the host can start processes during a fork bomb
-	pod int64 // of one pod, so that a fork bomb does not affect other pods
+	kubepods int64 // for kubepods, so that a fork bomb does not affect the host
+	pod      int64 // for each pod, so that a fork bomb does not affect other pods
 }
 
-// findPIDLimits derives the limits from the host's limits. The limit of a pod is wanted, from the
-// configuration, if that is positive. Otherwise it is half of the limit of all pods.
+// findPIDLimits derives the limits from the kernel's limits in dir. wanted is the configured limit
+// of a pod. If it is not positive, the limit of a pod is half of the limit of kubepods.
 // https://kubernetes.io/docs/concepts/policy/pid-limiting/
 func findPIDLimits(dir string, wanted int64) pidLimits {
 	host := min(readLimit(dir, "pid_max"), readLimit(dir, "threads-max"))
 	var l pidLimits
 	if host > 0 {
-		l.all = host - min(max(host/10, leastHostPIDs), mostHostPIDs, host/2)
-		l.pod = l.all / 2
+		l.kubepods = host - min(max(host/10, leastHostPIDs), mostHostPIDs, host/2)
+		l.pod = l.kubepods / 2
 	}
 	if wanted > 0 {
 		l.pod = wanted
@@ -40,7 +41,7 @@ func findPIDLimits(dir string, wanted int64) pidLimits {
 	return l
 }
 
-// readLimit reads a limit of the kernel. It returns 0 if the limit cannot be read.
+// readLimit reads a limit of the kernel. It returns 0 if that fails.
 func readLimit(dir, name string) int64 {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -53,8 +54,8 @@ func readLimit(dir, name string) int64 {
 	return n
 }
 
-// countsPIDs reports whether PIDs can be limited. They cannot if the kernel was built without that
-// controller, or on v1 if its hierarchy is not mounted.
+// countsPIDs reports whether the pids controller is available. With cgroup v1, its hierarchy must
+// be mounted.
 func countsPIDs(m cgroups.Manager) bool {
 	if !cgroups.IsCgroup2UnifiedMode() {
 		return m.Path("pids") != ""
@@ -69,7 +70,7 @@ func countsPIDs(m cgroups.Manager) bool {
 }
 
 // pidsLimit converts a limit for the cgroups library. It returns nil for zero, because the library
-// treats a pointer to zero as a limit of one process.
+// uses a pointer to zero as a limit.
 func pidsLimit(n int64) *int64 {
 	if n == 0 {
 		return nil

@@ -34,20 +34,20 @@ const (
 type Config struct {
 	Driver       string           // Cgroupfs or Systemd
 	Root         string           // path of the cgroup above kubepods; "" or "/" for the root
-	PodPidsLimit int64            // if it is not positive, half of the limit of all pods
-	CPUPeriod    int64            // in microseconds; 100 ms if it is 0, no CPU limits if it is negative
-	All          Limits           // limits of all pods together
-	Others       []EnforcedCgroup // the system's cgroups to limit
-	Memory       Memory           // protection of pods' memory
-	// Exclusive reports whether a container of the pod has exclusive CPUs. Such a pod has no CPU
-	// quota. If Exclusive is nil, no pod has exclusive CPUs.
+	PodPidsLimit int64            // if not positive, half of the limit of kubepods
+	CPUPeriod    int64            // in microseconds; 0 means 100 ms, negative means no CPU quota
+	Kubepods     Limits           // limits of kubepods
+	System       []EnforcedCgroup // system cgroups
+	Memory       Memory           // protection of the memory of pods
+	// Exclusive reports whether a container of the pod has exclusive CPUs. Such a pod gets no CPU
+	// quota. Nil means that no pod has exclusive CPUs.
 	Exclusive func(*v1.Pod) bool
-	// Took, if not nil, is called with the duration of each "create", "update" or "destroy" of a
-	// pod's cgroup.
-	Took func(operation string, took time.Duration)
-	// Tell, if not nil, is called with events of the node.
-	Tell func(warning bool, reason, message string)
-	Log  *slog.Logger
+	// Observe, if not nil, is called with the duration of each operation on the cgroup of a pod:
+	// "create" or "destroy".
+	Observe func(operation string, took time.Duration)
+	// RecordEvent, if not nil, is called to record an event of the node.
+	RecordEvent func(warning bool, reason, message string)
+	Log         *slog.Logger
 }
 
 // Pods creates and removes the cgroups of pods. Its methods are safe for concurrent use.
@@ -57,24 +57,24 @@ type Pods struct {
 	systemd bool
 
 	mu sync.Mutex
-	// pids is set together with base.
+	// pids is set when base is set.
 	pids pidLimits
-	// base has the directories of kubepods and the QoS classes, by class and controller. It is nil
-	// until they are created.
+	// base contains the directories of kubepods and the QoS classes, by class and controller. It is
+	// nil until createBase has created them.
 	base     map[v1.PodQOSClass]map[string]string
 	prepared map[types.UID]preparedCgroup
-	// burstable has the CPU requests of burstable pods, in millicores. The key is the last element
-	// of the path of the pod's cgroup.
+	// burstable contains the CPU requests of Burstable pods in millicores. The key is the last
+	// element of the path of the pod's cgroup.
 	burstable map[string]int64
-	// above caches the directories of the QoS classes, by class and controller, also of those that
-	// do not exist.
-	above map[v1.PodQOSClass]map[string]string
-	// limitFailed is the time of the last failure to set the memory limit of all pods. It is zero
+	// classDirs caches the directories of the QoS classes, by class and controller. The directories
+	// may not exist.
+	classDirs map[v1.PodQOSClass]map[string]string
+	// limitFailedAt is the time of the last failure to set the memory limit of kubepods. It is zero
 	// once the limit is set.
-	limitFailed time.Time
+	limitFailedAt time.Time
 }
 
-// New validates the configuration. It creates no cgroup.
+// New validates the configuration. It does not create cgroups.
 func New(c Config) (*Pods, error) {
 	if c.Driver != Cgroupfs && c.Driver != Systemd {
 		return nil, fmt.Errorf("cgroup driver %q: must be %s or %s", c.Driver, Cgroupfs, Systemd)
@@ -84,7 +84,7 @@ func New(c Config) (*Pods, error) {
 	}
 	p := &Pods{
 		c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]preparedCgroup{}, burstable: map[string]int64{},
-		above: map[v1.PodQOSClass]map[string]string{},
+		classDirs: map[v1.PodQOSClass]map[string]string{},
 	}
 	p.root = rootName(c.Root)
 	return p, nil
@@ -99,7 +99,7 @@ func rootName(root string) (n name) {
 	return n
 }
 
-// Path returns the path of kubepods relative to the hierarchy's root.
+// Path returns the path of kubepods relative to the root of the hierarchy.
 func Path(driver, root string) string {
 	n := qosName(rootName(root), v1.PodQOSGuaranteed)
 	if driver == Systemd {
@@ -108,11 +108,11 @@ func Path(driver, root string) string {
 	return n.cgroupfs()
 }
 
-// A preparedCgroup is a cgroup that Prepare created, with its limits. The limits are stored,
-// because a pod that could not start yet may be resized before the next call of Prepare.
+// A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits,
+// because a pod may be resized before it has started.
 type preparedCgroup struct {
 	cgroups.Manager
-	is bounds
+	limits bounds
 }
 
 // Name returns the name of the feature.
@@ -123,19 +123,19 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	limits := podLimits(pod, 0, p.period(pod))
-	is := bounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)}
-	if was := p.prepared[pod.UID]; was.is == is && was.Manager != nil && anyExists(was.GetPaths()) {
+	want := bounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)}
+	if last := p.prepared[pod.UID]; last.limits == want && last.Manager != nil && anyExists(last.GetPaths()) {
 		return nil
 	}
-	if err := p.makeBase(); err != nil {
+	if err := p.createBase(); err != nil {
 		return err
 	}
-	p.limitAll()
+	p.limitKubepods()
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
-	limits = podLimits(pod, p.pids.pod, p.period(pod)) // a second time, because makeBase sets p.pids
-	p.c.Memory.keepPod(pod, limits)
+	limits = podLimits(pod, p.pids.pod, p.period(pod)) // again, because createBase has set p.pids
+	p.c.Memory.protectPod(pod, limits)
 	above := p.base[c]["hugetlb"]
 	if cgroups.IsCgroup2UnifiedMode() {
 		above = p.base[c][""]
@@ -147,13 +147,13 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	if err := p.adopt(n, limits, paths); err != nil {
 		return err
 	}
-	defer p.took("create", time.Now())
+	defer p.observe("create", time.Now())
 	m, err := p.make(n, limits, paths)
 	if err != nil {
 		return err
 	}
-	p.prepared[pod.UID] = preparedCgroup{m, is}
-	p.keepClasses()
+	p.prepared[pod.UID] = preparedCgroup{m, want}
+	p.updateClasses()
 	if c != v1.PodQOSBurstable {
 		return nil
 	}
@@ -168,9 +168,9 @@ func (p *Pods) period(pod *v1.Pod) int64 {
 	return p.c.CPUPeriod
 }
 
-func (p *Pods) took(operation string, begin time.Time) {
-	if p.c.Took != nil {
-		p.c.Took(operation, time.Since(begin))
+func (p *Pods) observe(operation string, begin time.Time) {
+	if p.c.Observe != nil {
+		p.c.Observe(operation, time.Since(begin))
 	}
 }
 
@@ -187,11 +187,11 @@ func (p *Pods) Sandbox(_ context.Context, pod *v1.Pod, out *api.PodSandboxConfig
 	return nil
 }
 
-// Ended removes the cgroup of a pod that has no running containers any more.
+// Ended removes the cgroup of a pod whose containers have all ended.
 func (p *Pods) Ended(ctx context.Context, pod *v1.Pod) error { return p.Release(ctx, pod.UID) }
 
-// Release kills the remaining processes of a pod and removes its cgroup. A pod without a cgroup is
-// no error. The lock is not held while it waits for processes to end.
+// Release kills the remaining processes of a pod and removes its cgroup. A missing cgroup is not an
+// error. Release does not hold the lock while it waits for processes to end.
 func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		n := podName(p.root, c, uid)
@@ -199,14 +199,14 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 		if err != nil {
 			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
-		if gone := !p.systemd && removeEmpty(paths); gone || !anyExists(paths) {
+		if removed := !p.systemd && removeEmpty(paths); removed || !anyExists(paths) {
 			continue
 		}
 		m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
 		if err != nil {
 			return fmt.Errorf("find the cgroup of pod %s: %w", uid, err)
 		}
-		defer p.took("destroy", time.Now())
+		defer p.observe("destroy", time.Now())
 		if _, err := kill(ctx, slices.Collect(maps.Values(m.GetPaths()))...); err != nil {
 			return fmt.Errorf("kill the remaining processes of pod %s: %w", uid, err)
 		}
@@ -218,25 +218,24 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	defer p.mu.Unlock()
 	delete(p.prepared, uid)
 	if p.base != nil {
-		p.limitAll()
-		p.keepClasses()
+		p.limitKubepods()
+		p.updateClasses()
 	}
 	return p.removeRequest(podName(p.root, v1.PodQOSBurstable, uid))
 }
 
-// dirs returns the directories of a pod's cgroup by controller. They need not exist. The
-// directories of the class are cached.
+// dirs returns the directories of a pod's cgroup by controller. The directories may not exist.
 func (p *Pods) dirs(c v1.PodQOSClass, n name) (map[string]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	above := p.above[c]
+	above := p.classDirs[c]
 	if above == nil {
 		m, err := manager.New(n[:len(n)-1].config(p.systemd, &cgroups.Resources{SkipDevices: true}))
 		if err != nil {
 			return nil, err
 		}
 		above = m.GetPaths()
-		p.above[c] = above
+		p.classDirs[c] = above
 	}
 	paths := map[string]string{}
 	for controller, dir := range above {
@@ -245,8 +244,8 @@ func (p *Pods) dirs(c v1.PodQOSClass, n name) (map[string]string, error) {
 	return paths, nil
 }
 
-// anyExists reports whether at least one of the cgroup's directories exists. On v1 there is one for
-// each controller, and a removal may have been interrupted.
+// anyExists reports whether at least one of the directories of a cgroup exists. With cgroup v1, a
+// cgroup has one directory for each controller, and an interrupted removal leaves some of them.
 func anyExists(paths map[string]string) bool {
 	for _, path := range paths {
 		if cgroups.PathExists(path) {
@@ -256,21 +255,21 @@ func anyExists(paths map[string]string) bool {
 	return false
 }
 
-// removeEmpty removes the directories that have neither processes nor nested cgroups. gone reports
-// whether no directory is left. Usually all directories of an ended pod are empty, and searching a
-// dozen of them for processes costs more than removing them.
-func removeEmpty(paths map[string]string) (gone bool) {
-	gone = true
+// removeEmpty removes the directories that have neither processes nor child cgroups. It reports
+// whether all directories are removed. The cgroup of an ended pod is usually empty, and removing a
+// dozen directories is cheaper than searching them for processes.
+func removeEmpty(paths map[string]string) (removed bool) {
+	removed = true
 	for _, path := range paths {
 		if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
-			gone = false
+			removed = false
 		}
 	}
-	return gone
+	return removed
 }
 
-// makeBase creates kubepods and the QoS classes, unless it has done so before.
-func (p *Pods) makeBase() error {
+// createBase creates kubepods and the cgroups of the QoS classes. It does nothing if base is set.
+func (p *Pods) createBase() error {
 	if p.base != nil {
 		return nil
 	}
@@ -278,8 +277,8 @@ func (p *Pods) makeBase() error {
 	pids := findPIDLimits(kernelDir, p.c.PodPidsLimit)
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
-		if c == v1.PodQOSGuaranteed { // the class Guaranteed has no cgroup of its own: this is kubepods
-			r.CpuShares = shares(cmp.Or(p.c.All.Milli, int64(runtime.NumCPU())*1000))
+		if c == v1.PodQOSGuaranteed { // kubepods; Guaranteed pods have no class cgroup
+			r.CpuShares = shares(cmp.Or(p.c.Kubepods.Milli, int64(runtime.NumCPU())*1000))
 		}
 		n := qosName(p.root, c)
 		m, err := manager.New(n.config(p.systemd, r))
@@ -289,25 +288,25 @@ func (p *Pods) makeBase() error {
 		base[c] = m.GetPaths()
 		switch counted := countsPIDs(m); {
 		case c == v1.PodQOSGuaranteed && counted:
-			r.PidsLimit = pidsLimit(cmp.Or(p.c.All.PIDs, pids.all))
+			r.PidsLimit = pidsLimit(cmp.Or(p.c.Kubepods.PIDs, pids.kubepods))
 		case c == v1.PodQOSGuaranteed && p.c.PodPidsLimit <= 0:
-			pids.pod = 0 // without the controller, a default limit must not cause an error
+			pids.pod = 0 // without the controller, setting the default limit would fail
 		}
 		if c == v1.PodQOSBurstable && anyExists(m.GetPaths()) {
-			p.findBurstable(base[c])
-			continue // after a restart, its shares are those of its running pods
+			p.restoreBurstable(base[c])
+			continue // keep the shares of the running pods
 		}
 		if _, err := p.make(n, r, nil); err != nil {
 			return err
 		}
 	}
-	p.base, p.pids, p.limitFailed = base, pids, time.Unix(0, 0)
+	p.base, p.pids, p.limitFailedAt = base, pids, time.Unix(0, 0)
 	return nil
 }
 
-// limitedDirs returns the directories, by controller, in which a pod's cgroup is created on v1. These
-// are only the controllers for which the pod has limits, because each directory takes time. The OCI
-// runtime creates the others together with those of the first container. For v2 and systemd it
+// limitedDirs returns the directories of a pod's cgroup for the given controllers, by controller.
+// With cgroup v1, creating a directory takes time, so make creates only these. The OCI runtime
+// creates the other directories with the first container. With cgroup v2 or systemd, limitedDirs
 // returns nil, which means all controllers.
 func (p *Pods) limitedDirs(c v1.PodQOSClass, n name, controllers []string) map[string]string {
 	if p.systemd || cgroups.IsCgroup2UnifiedMode() {
@@ -322,10 +321,10 @@ func (p *Pods) limitedDirs(c v1.PodQOSClass, n name, controllers []string) map[s
 	return paths
 }
 
-// make creates a cgroup, or changes the limits of an existing one, in the given directories by
-// controller. If paths is nil, it does so for all controllers.
+// make creates a cgroup with limits, or changes the limits of an existing cgroup. paths contains
+// the directories by controller. If it is nil, make uses all controllers.
 func (p *Pods) make(n name, r *cgroups.Resources, paths map[string]string) (cgroups.Manager, error) {
-	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // v2 has weights instead of shares
+	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares) // for cgroup v2
 	m, err := manager.NewWithPaths(n.config(p.systemd, r), paths)
 	if err == nil {
 		err = m.Apply(-1)
@@ -339,8 +338,8 @@ func (p *Pods) make(n name, r *cgroups.Resources, paths map[string]string) (cgro
 	return m, nil
 }
 
-// Clean removes kubepods and the QoS classes from a node that is being cleaned up. Then it removes
-// Root and its parents, as long as they are empty. It fails if a pod still has a cgroup.
+// Clean removes kubepods and the cgroups of the QoS classes when islet is uninstalled. Then it
+// removes Config.Root and its parents if they are empty. It fails if a pod still has a cgroup.
 func (p *Pods) Clean() error {
 	var errs []error
 	for _, c := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
@@ -357,7 +356,7 @@ func (p *Pods) Clean() error {
 			continue
 		}
 		for _, path := range m.GetPaths() {
-			unix.Rmdir(path) // fails if it has other cgroups or processes
+			unix.Rmdir(path) // fails if there are other cgroups or processes
 		}
 	}
 	p.base = nil

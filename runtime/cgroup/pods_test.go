@@ -45,7 +45,7 @@ func TestClassAndLimits(t *testing.T) {
 		"nothing":         {pod("a", v1.ResourceRequirements{}), v1.PodQOSBestEffort, 2, 0, 0},
 		"request":         {pod("a", v1.ResourceRequirements{Requests: list("cpu", "100m")}), v1.PodQOSBurstable, 102, 0, 0},
 		"all":             {pod("a", full, full), v1.PodQOSGuaranteed, 1024, 100000, 128 << 20},
-		"limits only":     {pod("a", v1.ResourceRequirements{Limits: full.Limits}), v1.PodQOSGuaranteed, 2, 50000, 64 << 20}, // requests are defaulted before
+		"limits only":     {pod("a", v1.ResourceRequirements{Limits: full.Limits}), v1.PodQOSGuaranteed, 2, 50000, 64 << 20}, // requests are set by defaulting, not here
 		"one without":     {pod("a", full, v1.ResourceRequirements{}), v1.PodQOSBurstable, 512, 0, 0},
 		"limit > request": {pod("a", v1.ResourceRequirements{Limits: full.Limits, Requests: list("cpu", "1m", "memory", "1Mi")}), v1.PodQOSBurstable, 2, 50000, 64 << 20},
 	} {
@@ -61,7 +61,7 @@ func TestClassAndLimits(t *testing.T) {
 				t.Errorf("quota %d in 20 ms, want %d", r.CpuQuota, c.quota/5)
 			}
 			if r := podLimits(c.pod, 0, -1); r.CpuQuota != 0 || r.CpuPeriod != 0 {
-				t.Errorf("quota %d in %d when CPU limits are not enforced", r.CpuQuota, r.CpuPeriod)
+				t.Errorf("quota %d, period %d, without CPU quotas", r.CpuQuota, r.CpuPeriod)
 			}
 		})
 	}
@@ -93,7 +93,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A pod's cgroup is created with its limits, and removed with its processes.
+// TestPods checks that the cgroup of a pod is created with its limits, and that Release kills its
+// processes and removes it.
 func TestPods(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -124,7 +125,7 @@ func TestPods(t *testing.T) {
 		t.Fatalf("parent %s, want %s", cfg.Linux.CgroupParent, want)
 	}
 	expect(t, want, "pids.max", "77")
-	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(findPIDLimits(kernelDir, 0).all, 10))
+	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(findPIDLimits(kernelDir, 0).kubepods, 10))
 	expect(t, want, "memory.limit_in_bytes memory.max", "67108864")
 	expect(t, filepath.Dir(want), "cpu.shares cpu.weight", "512 59 20")
 
@@ -147,7 +148,7 @@ func TestPods(t *testing.T) {
 		}
 	}
 	if left := dirs(want); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("remaining directories: %v", left)
 	}
 	if err := p.Release(ctx, "never"); err != nil {
 		t.Error(err)
@@ -157,17 +158,17 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.Clean(); err != nil || len(dirs("/"+root)) != 1 {
-		t.Errorf("beside somebody else's cgroup there is %v (%v)", dirs("/"+root), err)
+		t.Errorf("with another child cgroup: %v (%v)", dirs("/"+root), err)
 	}
 	if err := os.Remove(other); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Clean(); err != nil || len(dirs("/"+root)) != 0 {
-		t.Errorf("after the node was given up there is %v (%v)", dirs("/"+root), err)
+		t.Errorf("after Clean: %v (%v)", dirs("/"+root), err)
 	}
 }
 
-// Pods have a default limit of PIDs.
+// TestDefaultPIDs checks the default PID limits of kubepods and of a pod.
 func TestDefaultPIDs(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -186,10 +187,10 @@ func TestDefaultPIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := findPIDLimits(kernelDir, -1)
-	if l.pod <= 0 || l.pod >= l.all {
+	if l.pod <= 0 || l.pod >= l.kubepods {
 		t.Fatalf("limits %+v", l)
 	}
-	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(l.all, 10))
+	expect(t, "/"+root+"/kubepods", "pids.max", strconv.FormatInt(l.kubepods, 10))
 	expect(t, "/"+root+"/kubepods/besteffort/podp1", "pids.max", strconv.FormatInt(l.pod, 10))
 	if err := p.Release(t.Context(), "p1"); err != nil {
 		t.Error(err)
@@ -199,7 +200,8 @@ func TestDefaultPIDs(t *testing.T) {
 	}
 }
 
-// expect reads the first file that exists, on v1 or v2.
+// expect compares the first existing file of the cgroup with the wanted values, one of which must
+// match. files and wants are lists for cgroup v1 and v2.
 func expect(t *testing.T, path, files, wants string) {
 	t.Helper()
 	for _, d := range dirs(path) {
@@ -221,6 +223,7 @@ func expect(t *testing.T, path, files, wants string) {
 	t.Errorf("%s has none of %s", path, files)
 }
 
+// dirs returns the directories of a cgroup in all hierarchies.
 func dirs(path string) []string {
 	v1, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", path))
 	v2, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", path))

@@ -16,39 +16,38 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// bounds are the current limits of a cgroup, read from its files. Zero means no limit.
+// bounds are limits and the memory usage of a cgroup. A limit of zero means no limit.
 type bounds struct {
 	memory, usage int64 // bytes
 	quota, period int64 // microseconds
 	shares        int64 // the weight with cgroup v2
 }
 
-// Grow applies the raised limits of a running pod (KEP-1287). It changes none that is to be
-// lowered. If the new memory limit is below the pod's usage, it returns an error and changes
-// nothing.
+// Grow raises limits of a running pod (KEP-1287). It does not lower limits. If the new memory limit
+// is below the usage of the pod, it returns an error and changes nothing.
 func (p *Pods) Grow(_ context.Context, pod *v1.Pod) error {
 	return p.resize(pod, func(want *cgroups.Resources, now bounds) error {
-		if lessMemory(want, now) && now.usage >= want.Memory {
+		if lowersMemory(want, now) && now.usage >= want.Memory {
 			return fmt.Errorf("cannot decrease memory limits: attempting to set pod memory limit (%d) below current usage (%d)",
 				want.Memory, now.usage)
 		}
-		keepMore(want, now)
+		dropDecreases(want, now)
 		return nil
 	})
 }
 
-// Shrink sets all limits. The caller has lowered the limits of the pod's containers before.
+// Shrink sets all limits. Call it after the limits of the pod's containers were lowered.
 func (p *Pods) Shrink(_ context.Context, pod *v1.Pod) error {
 	return p.resize(pod, func(*cgroups.Resources, bounds) error { return nil })
 }
 
-// resize calls change with the wanted and the current limits of a pod's cgroup, then sets the
-// limits that are left in want. It skips a pod without a cgroup, because Prepare will create it
-// with its limits.
+// resize calls change with the wanted and the current limits of a pod's cgroup. change may remove
+// limits from want. Then resize sets the limits in want. It does nothing if the cgroup does not
+// exist, because Prepare will create it with its limits.
 func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now bounds) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.makeBase(); err != nil {
+	if err := p.createBase(); err != nil {
 		return err
 	}
 	c := demand.Class(pod)
@@ -66,7 +65,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 		return err
 	}
 	want := podLimits(pod, 0, p.period(pod))
-	p.c.Memory.keepPod(pod, want)
+	p.c.Memory.protectPod(pod, want)
 	wantShares := want.CpuShares
 	if err := change(want, now); err != nil {
 		return err
@@ -74,35 +73,36 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	if _, err := p.make(n, want, paths); err != nil {
 		return err
 	}
-	p.keepClasses()
+	p.updateClasses()
 	if c != v1.PodQOSBurstable || want.CpuShares < wantShares {
 		return nil
 	}
 	return p.addRequest(n, milli(demand.Requests(pod)))
 }
 
-// keepMore removes from want the limits whose current value is higher or unlimited.
-func keepMore(want *cgroups.Resources, now bounds) {
-	if lessMemory(want, now) {
+// dropDecreases removes the limits from want that are lower than the current ones. A current value
+// without a limit counts as higher.
+func dropDecreases(want *cgroups.Resources, now bounds) {
+	if lowersMemory(want, now) {
 		want.Memory = 0
 	}
 	if want.CpuQuota > 0 && (now.quota <= 0 || now.quota*int64(want.CpuPeriod) > want.CpuQuota*now.period) {
 		want.CpuQuota, want.CpuPeriod = 0, 0
 	}
-	if int64(inForce(want.CpuShares)) < now.shares {
+	if int64(kernelShares(want.CpuShares)) < now.shares {
 		want.CpuShares = 0
 	}
-	// An earlier version did not limit the huge pages that a pod does not request. Do not forbid
-	// them now.
+	// Earlier versions did not limit huge pages that a pod does not request. Running pods may use
+	// them.
 	want.HugetlbLimit = slices.DeleteFunc(want.HugetlbLimit, func(h *cgroups.HugepageLimit) bool { return h.Limit == 0 })
 }
 
-func lessMemory(want *cgroups.Resources, now bounds) bool {
+func lowersMemory(want *cgroups.Resources, now bounds) bool {
 	return want.Memory > 0 && (now.memory == 0 || want.Memory < now.memory)
 }
 
-// inForce returns the kernel's value for shares, which on v2 is the weight.
-func inForce(shares uint64) uint64 {
+// kernelShares converts CPU shares to the value in the cgroup file: with cgroup v2, the weight.
+func kernelShares(shares uint64) uint64 {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return cgroups.ConvertCPUSharesToCgroupV2Value(shares)
 	}
@@ -132,8 +132,9 @@ func readBounds(m cgroups.Manager) (b bounds, err error) {
 	return b, err
 }
 
-// readLine reads a one-line file of a cgroup. It returns "" if dir is empty or the file does not
-// exist. If failed already contains an error, it does nothing.
+// readLine reads a file of a cgroup that has one line. It returns "" if dir is empty or the file
+// does not exist. It stores an error in failed. If failed already contains an error, it does
+// nothing.
 func readLine(failed *error, dir, file string) string {
 	if dir == "" || *failed != nil {
 		return ""
@@ -145,7 +146,8 @@ func readLine(failed *error, dir, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// parseLimit parses a number. It returns zero, for no limit, if the text is "", "max" or "-1".
+// parseLimit parses a limit. It returns zero (no limit) for "", "max" and "-1". It stores an error
+// in failed.
 func parseLimit(failed *error, text string) int64 {
 	if text == "" || text == "max" || text == "-1" {
 		return 0
@@ -157,9 +159,9 @@ func parseLimit(failed *error, text string) int64 {
 	return n
 }
 
-// adopt compares limits with those of an existing cgroup that has processes, created by an earlier
-// agent. It removes from limits those that are lower than the current ones: a resize may be in
-// progress, and only Shrink may lower limits.
+// adopt prepares limits for a cgroup that an earlier process of the agent may have created. If the
+// cgroup has processes, adopt removes limits that are lower than the current ones: a resize may be
+// in progress, and only Shrink lowers limits.
 func (p *Pods) adopt(n name, limits *cgroups.Resources, paths map[string]string) error {
 	m, err := manager.NewWithPaths(n.config(p.systemd, &cgroups.Resources{SkipDevices: true}), paths)
 	if err != nil {
@@ -170,12 +172,12 @@ func (p *Pods) adopt(n name, limits *cgroups.Resources, paths map[string]string)
 		return nil
 	}
 	if pids, err := cgroups.GetAllPids(dir); err != nil || len(pids) == 0 {
-		return nil // no process could be affected
+		return nil // no process is affected
 	}
 	now, err := readBounds(m)
 	if err != nil {
 		return err
 	}
-	keepMore(limits, now)
+	dropDecreases(limits, now)
 	return nil
 }

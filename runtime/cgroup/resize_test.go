@@ -29,19 +29,19 @@ func TestKeepMore(t *testing.T) {
 		"first limits": {cgroups.Resources{Memory: 1, CpuQuota: 10000, CpuPeriod: 100000}, bounds{}, 0, 0, 0},
 		"other period": {cgroups.Resources{CpuQuota: 10000, CpuPeriod: 20000}, bounds{quota: 20000, period: 100000}, 0, 10000, 0},
 	} {
-		if keepMore(&tt.want, tt.now); tt.want.Memory != tt.memory || tt.want.CpuQuota != tt.quota || tt.want.CpuShares != tt.shares && !v2 {
+		if dropDecreases(&tt.want, tt.now); tt.want.Memory != tt.memory || tt.want.CpuQuota != tt.quota || tt.want.CpuShares != tt.shares && !v2 {
 			t.Errorf("%s: %+v", name, tt.want)
 		}
 	}
-	// A running pod keeps the limit of huge pages that it uses without having requested them.
+	// The limit of huge pages that a running pod uses without a request is not changed.
 	pages := cgroups.Resources{HugetlbLimit: []*cgroups.HugepageLimit{{Pagesize: "1GB"}, {Pagesize: "2MB", Limit: 2 << 20}}}
-	if keepMore(&pages, bounds{}); len(pages.HugetlbLimit) != 1 || pages.HugetlbLimit[0].Pagesize != "2MB" {
+	if dropDecreases(&pages, bounds{}); len(pages.HugetlbLimit) != 1 || pages.HugetlbLimit[0].Pagesize != "2MB" {
 		t.Errorf("huge pages: %+v", pages.HugetlbLimit)
 	}
 }
 
-// Increases are applied first, decreases last. Memory in use is not taken away, not even by an
-// agent that finds the cgroup after a restart.
+// TestResize checks that Grow only raises limits, that Shrink sets them, that Grow rejects a memory
+// limit below the usage, and that Prepare after a restart of the agent does not lower limits.
 func TestResize(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -75,8 +75,8 @@ func TestResize(t *testing.T) {
 	expect := func(memory int64, milli, shares int64) {
 		t.Helper()
 		now, err := readBounds(m())
-		if err != nil || now.memory != memory<<20 || now.quota != milli*100 || now.shares != int64(inForce(uint64(shares))) {
-			t.Errorf("it is %+v, not %d Mi, %d, %d: %v", now, memory, milli, shares, err)
+		if err != nil || now.memory != memory<<20 || now.quota != milli*100 || now.shares != int64(kernelShares(uint64(shares))) {
+			t.Errorf("limits %+v, want %d Mi, %d, %d: %v", now, memory, milli, shares, err)
 		}
 	}
 	must := func(err error) {
@@ -85,10 +85,10 @@ func TestResize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(p.Grow(t.Context(), first)) // there is no cgroup yet
+	must(p.Grow(t.Context(), first)) // before the cgroup exists
 	must(p.Prepare(t.Context(), sized("50m", "100m", "48Mi")))
 	expect(48, 100, 51)
-	must(p.Prepare(t.Context(), first)) // it was resized before it could start
+	must(p.Prepare(t.Context(), first)) // resized before its start
 	expect(64, 200, 102)
 	mixed := sized("200m", "100m", "96Mi")
 	must(p.Grow(t.Context(), mixed))
@@ -112,7 +112,7 @@ func TestResize(t *testing.T) {
 		}
 		expect(96, 100, 204)
 	}
-	p = open() // an agent that starts in the middle of a decrease
+	p = open() // a restart between Grow and Shrink
 	less := sized("40m", "50m", "32Mi")
 	must(p.Prepare(t.Context(), less))
 	expect(96, 100, 204)

@@ -18,26 +18,25 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 )
 
-// A System moves processes that belong to no pod into cgroups, as kubeletCgroups and systemCgroups
-// in the KubeletConfiguration specify. It uses cgroupfs with either cgroup driver, as a kubelet
-// does.
+// A System moves the agent and system processes into the cgroups kubeletCgroups and systemCgroups
+// of the KubeletConfiguration. Like a kubelet, it uses cgroupfs with both cgroup drivers.
 //
-//	Agent   <-- this process            Others  <-- processes directly in Root, at intervals
+//	Agent   <-- this process            Others  <-- processes directly in Root, every minute
 //
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 type System struct {
-	Agent  string // cgroup for this process; if it is empty, the process is not moved
-	Others string // cgroup for the system's processes; if it is empty, they are not moved
-	Root   string // cgroupRoot; the processes directly in it are moved to Others
+	Agent  string // kubeletCgroups, the cgroup of this process; empty to not move it
+	Others string // systemCgroups, the cgroup of system processes; empty to not move them
+	Root   string // cgroupRoot; processes directly in it are moved to Others
 	Log    *slog.Logger
 }
 
-// gatherEvery is how often processes are moved out of Root, where new ones may start at any time.
-const gatherEvery = time.Minute
+// gatherInterval is the interval at which new processes in Root are moved to Others.
+const gatherInterval = time.Minute
 
-// Enter moves this process, so that its children start in the same cgroup. Then it moves the
-// system's processes for the first time. An error is always about this process; failures for others
-// are logged.
+// Enter moves the system processes to Others and this process to Agent. Later child processes start
+// in the same cgroup. It returns an error if this process could not be moved. Failures for other
+// processes are logged.
 func (s System) Enter() error {
 	if s.Others != "" {
 		s.gather()
@@ -54,7 +53,7 @@ func (s System) Enter() error {
 		return fmt.Errorf("kubeletCgroups: %w", err)
 	}
 	if at := []string{self["memory"], self[""]}; slices.Contains(at, clean(s.Agent)) {
-		return nil // the service manager has usually done this already
+		return nil // usually the service manager has done this
 	}
 	if err := m.Apply(os.Getpid()); err != nil {
 		return fmt.Errorf("kubeletCgroups: enter %s: %w", s.Agent, err)
@@ -62,13 +61,12 @@ func (s System) Enter() error {
 	return nil
 }
 
-// Run moves the system's processes at regular intervals until ctx ends. It returns at once if
-// Others is empty.
+// Run moves new system processes to Others until ctx ends. It returns at once if Others is empty.
 func (s System) Run(ctx context.Context) error {
 	if s.Others == "" {
 		return nil
 	}
-	every := time.NewTicker(gatherEvery)
+	every := time.NewTicker(gatherInterval)
 	defer every.Stop()
 	for {
 		select {
@@ -80,20 +78,20 @@ func (s System) Run(ctx context.Context) error {
 	}
 }
 
-// gather moves all processes in Root except kernel threads and process 1. It repeats until no new
-// processes appear.
+// gather moves the processes in Root to Others, except kernel threads and process 1. It repeats
+// this until there are no new processes, but not more than ten times.
 func (s System) gather() {
 	const rounds = 10
 	to, err := managerAt(s.Others)
 	if err != nil {
-		s.Log.Warn("the system's processes could not be moved", "systemCgroups", s.Others, "error", err)
+		s.Log.Warn("the system processes could not be moved", "systemCgroups", s.Others, "error", err)
 		return
 	}
 	left := map[int]error{}
 	for range rounds {
 		pids, err := s.movable()
 		if err != nil {
-			s.Log.Warn("the system's processes could not be listed", "cgroupRoot", s.Root, "error", err)
+			s.Log.Warn("the system processes could not be listed", "cgroupRoot", s.Root, "error", err)
 			return
 		}
 		pids = slices.DeleteFunc(pids, func(pid int) bool { return left[pid] != nil })
@@ -102,16 +100,16 @@ func (s System) gather() {
 		}
 		for _, pid := range pids {
 			if err := to.Apply(pid); err != nil && !ended(pid) {
-				left[pid] = err // for example, the kernel may not allow to move a real-time process
+				left[pid] = err // for example, the kernel rejects some real-time processes
 			}
 		}
 	}
 	for pid, err := range left {
-		s.Log.Debug("a process of the system could not be moved", "pid", pid, "systemCgroups", s.Others, "error", err)
+		s.Log.Debug("a system process could not be moved", "pid", pid, "systemCgroups", s.Others, "error", err)
 	}
 }
 
-// movable returns the PIDs that gather moves.
+// movable returns the PIDs in Root except kernel threads and process 1.
 func (s System) movable() ([]int, error) {
 	m, err := managerAt(s.Root)
 	if err != nil {
@@ -128,18 +126,18 @@ func (s System) movable() ([]int, error) {
 			return nil, err
 		}
 		for _, pid := range pids {
-			if pid > 1 && !ofKernel(pid) {
+			if pid > 1 && !isKernelThread(pid) {
 				found[pid] = true
 			}
 		}
-		break // one hierarchy is enough, as for a kubelet
+		break // use the first hierarchy only, like a kubelet
 	}
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// ofKernel reports whether a process has no executable. This is so for kernel threads and for
-// processes that have ended.
-func ofKernel(pid int) bool {
+// isKernelThread reports whether a process has no executable. It also returns true for a process
+// that has ended.
+func isKernelThread(pid int) bool {
 	_, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 	return errors.Is(err, fs.ErrNotExist)
 }
@@ -149,7 +147,7 @@ func ended(pid int) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// managerAt returns the manager of the cgroup at a path.
+// managerAt returns the manager of the cgroup at the path at.
 func managerAt(at string) (cgroups.Manager, error) {
 	return manager.New(&cgroups.Cgroup{Path: clean(at), Resources: &cgroups.Resources{SkipDevices: true}})
 }

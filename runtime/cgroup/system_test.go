@@ -26,7 +26,7 @@ func in(t *testing.T, pid int) string {
 	return all[""]
 }
 
-// waiter starts a process in a cgroup; it ends with the test.
+// waiter starts a process in the cgroup at and returns its PID. The process ends with the test.
 func waiter(t *testing.T, at string) int {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -51,9 +51,10 @@ func waiter(t *testing.T, at string) int {
 	return cmd.Process.Pid
 }
 
-// TestGather: processes in the root are moved, those in other cgroups are not.
+// TestGather checks that processes directly in Root are moved, and processes in other cgroups are
+// not.
 func TestGather(t *testing.T) {
-	h := newHall(t)
+	h := newHierarchy(t)
 	root := "/" + h.root
 	loose, placed := waiter(t, root), waiter(t, root+"/service")
 	s := System{Root: root, Others: root + "/system", Log: slog.New(slog.DiscardHandler)}
@@ -69,7 +70,7 @@ func TestGather(t *testing.T) {
 	later := waiter(t, root)
 	s.gather()
 	if got := in(t, later); got != root+"/system" {
-		t.Errorf("one that started later is in %s", got)
+		t.Errorf("a later process is in %s", got)
 	}
 	if got := in(t, os.Getpid()); strings.HasPrefix(got, root) {
 		t.Errorf("the test itself is in %s", got)
@@ -79,38 +80,37 @@ func TestGather(t *testing.T) {
 	} else {
 		for _, pid := range pids {
 			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && kernelThread(string(status)) {
-				t.Errorf("a thread of the kernel: %s", status)
+				t.Errorf("a kernel thread: %s", status)
 			}
 			if pid == 1 {
-				t.Error("the first process")
+				t.Error("process 1 is movable")
 			}
 		}
 	}
 }
 
-// kernelThread reports whether the flags of a process's stat have PF_KTHREAD.
+// kernelThread reports whether the flags in /proc/<pid>/stat contain PF_KTHREAD.
 func kernelThread(stat string) bool {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	flags, _ := strconv.ParseUint(fields[6], 10, 64)
 	return flags&0x200000 != 0
 }
 
-// TestEnter: this process and its children are in kubeletCgroups. The test runs its own program
-// again.
+// TestEnter checks that Enter moves the process to Agent. The test runs in a child process.
 func TestEnter(t *testing.T) {
-	const asked = "ISLET_TEST_ENTER"
-	if at := os.Getenv(asked); at != "" {
+	const envName = "ISLET_TEST_ENTER"
+	if at := os.Getenv(envName); at != "" {
 		err := (System{Agent: at}).Enter()
 		if err == nil {
-			err = (System{Agent: at}).Enter() // it is there already
+			err = (System{Agent: at}).Enter() // the process is already in Agent
 		}
 		fmt.Println(in(t, os.Getpid()), err)
 		bufio.NewReader(os.Stdin).ReadString('\n')
 		return
 	}
-	h := newHall(t)
+	h := newHierarchy(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestEnter$")
-	cmd.Env = append(os.Environ(), asked+"="+h.root+"/agent/") // in another notation of the path
+	cmd.Env = append(os.Environ(), envName+"="+h.root+"/agent/") // not in canonical form
 	w, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +131,6 @@ func TestEnter(t *testing.T) {
 		t.Error(err)
 	}
 	if err := (System{Agent: h.root + "/no\nname"}).Enter(); err == nil {
-		t.Error("a name that no cgroup can have was entered")
+		t.Error("Enter accepted an invalid name")
 	}
 }

@@ -6,182 +6,182 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The methods of Runtime and Images. Each forwards its call unchanged.
+// The methods of Runtime and Images call the method of the same name of the gRPC client.
 
-// Version is the CRI call of that name.
+// Version implements Runtime.
 func (c *Client) Version(ctx context.Context, r *api.VersionRequest) (*api.VersionResponse, error) {
 	return c.runtime.Version(ctx, r)
 }
 
-// Status is the CRI call of that name.
+// Status implements Runtime.
 func (c *Client) Status(ctx context.Context, r *api.StatusRequest) (*api.StatusResponse, error) {
 	return c.runtime.Status(ctx, r)
 }
 
-// RuntimeConfig is the CRI call of that name.
+// RuntimeConfig implements Runtime.
 func (c *Client) RuntimeConfig(ctx context.Context, r *api.RuntimeConfigRequest) (*api.RuntimeConfigResponse, error) {
 	return c.runtime.RuntimeConfig(ctx, r)
 }
 
-// UpdateRuntimeConfig is the CRI call of that name.
+// UpdateRuntimeConfig implements Runtime.
 func (c *Client) UpdateRuntimeConfig(ctx context.Context, r *api.UpdateRuntimeConfigRequest) (*api.UpdateRuntimeConfigResponse, error) {
 	return c.runtime.UpdateRuntimeConfig(ctx, r)
 }
 
-// RunPodSandbox is the CRI call of that name.
+// RunPodSandbox implements Runtime.
 func (c *Client) RunPodSandbox(ctx context.Context, r *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	return c.runtime.RunPodSandbox(ctx, r)
 }
 
-// StopPodSandbox is the CRI call of that name.
+// StopPodSandbox implements Runtime.
 func (c *Client) StopPodSandbox(ctx context.Context, r *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
 	return c.runtime.StopPodSandbox(ctx, r)
 }
 
-// RemovePodSandbox is the CRI call of that name.
+// RemovePodSandbox implements Runtime.
 func (c *Client) RemovePodSandbox(ctx context.Context, r *api.RemovePodSandboxRequest) (*api.RemovePodSandboxResponse, error) {
 	return c.runtime.RemovePodSandbox(ctx, r)
 }
 
-// PodSandboxStatus is the CRI call of that name.
+// PodSandboxStatus implements Runtime.
 func (c *Client) PodSandboxStatus(ctx context.Context, r *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
 	return c.runtime.PodSandboxStatus(ctx, r)
 }
 
-// ListPodSandbox is the CRI call of that name.
+// ListPodSandbox implements Runtime.
 func (c *Client) ListPodSandbox(ctx context.Context, r *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
 	return c.runtime.ListPodSandbox(ctx, r)
 }
 
-// UpdatePodSandboxResources is the CRI call of that name.
+// UpdatePodSandboxResources implements Runtime.
 func (c *Client) UpdatePodSandboxResources(
 	ctx context.Context, r *api.UpdatePodSandboxResourcesRequest,
 ) (*api.UpdatePodSandboxResourcesResponse, error) {
 	return c.runtime.UpdatePodSandboxResources(ctx, r)
 }
 
-// CreateContainer is the CRI call of that name.
+// CreateContainer implements Runtime.
 func (c *Client) CreateContainer(ctx context.Context, r *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	return c.runtime.CreateContainer(ctx, r)
 }
 
-// StartContainer is the CRI call of that name.
+// StartContainer implements Runtime.
 func (c *Client) StartContainer(ctx context.Context, r *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	return c.runtime.StartContainer(ctx, r)
 }
 
-// StopContainer is the CRI call of that name.
+// StopContainer implements Runtime.
 func (c *Client) StopContainer(ctx context.Context, r *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	return c.runtime.StopContainer(ctx, r)
 }
 
-// RemoveContainer is the CRI call of that name.
+// RemoveContainer implements Runtime.
 func (c *Client) RemoveContainer(ctx context.Context, r *api.RemoveContainerRequest) (*api.RemoveContainerResponse, error) {
 	return c.runtime.RemoveContainer(ctx, r)
 }
 
-// ListContainers is the CRI call of that name.
+// ListContainers implements Runtime.
 func (c *Client) ListContainers(ctx context.Context, r *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	return c.runtime.ListContainers(ctx, r)
 }
 
-// ContainerStatus is the CRI call of that name.
+// ContainerStatus implements Runtime.
 func (c *Client) ContainerStatus(ctx context.Context, r *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
 	return c.runtime.ContainerStatus(ctx, r)
 }
 
-// UpdateContainerResources is the CRI call of that name.
+// UpdateContainerResources implements Runtime.
 func (c *Client) UpdateContainerResources(
 	ctx context.Context, r *api.UpdateContainerResourcesRequest,
 ) (*api.UpdateContainerResourcesResponse, error) {
 	return c.runtime.UpdateContainerResources(ctx, r)
 }
 
-// ReopenContainerLog is the CRI call of that name.
+// ReopenContainerLog implements Runtime.
 func (c *Client) ReopenContainerLog(ctx context.Context, r *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error) {
 	return c.runtime.ReopenContainerLog(ctx, r)
 }
 
-// CheckpointContainer is the CRI call of that name.
+// CheckpointContainer implements Runtime.
 func (c *Client) CheckpointContainer(ctx context.Context, r *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
 	return c.runtime.CheckpointContainer(ctx, r)
 }
 
-// ExecSync is the CRI call of that name.
+// ExecSync implements Runtime.
 func (c *Client) ExecSync(ctx context.Context, r *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
 	return c.runtime.ExecSync(ctx, r)
 }
 
-// Exec is the CRI call of that name.
+// Exec implements Runtime.
 func (c *Client) Exec(ctx context.Context, r *api.ExecRequest) (*api.ExecResponse, error) {
 	return c.runtime.Exec(ctx, r)
 }
 
-// Attach is the CRI call of that name.
+// Attach implements Runtime.
 func (c *Client) Attach(ctx context.Context, r *api.AttachRequest) (*api.AttachResponse, error) {
 	return c.runtime.Attach(ctx, r)
 }
 
-// PortForward is the CRI call of that name.
+// PortForward implements Runtime.
 func (c *Client) PortForward(ctx context.Context, r *api.PortForwardRequest) (*api.PortForwardResponse, error) {
 	return c.runtime.PortForward(ctx, r)
 }
 
-// ContainerStats is the CRI call of that name.
+// ContainerStats implements Runtime.
 func (c *Client) ContainerStats(ctx context.Context, r *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error) {
 	return c.runtime.ContainerStats(ctx, r)
 }
 
-// ListContainerStats is the CRI call of that name.
+// ListContainerStats implements Runtime.
 func (c *Client) ListContainerStats(ctx context.Context, r *api.ListContainerStatsRequest) (*api.ListContainerStatsResponse, error) {
 	return c.runtime.ListContainerStats(ctx, r)
 }
 
-// PodSandboxStats is the CRI call of that name.
+// PodSandboxStats implements Runtime.
 func (c *Client) PodSandboxStats(ctx context.Context, r *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error) {
 	return c.runtime.PodSandboxStats(ctx, r)
 }
 
-// ListPodSandboxStats is the CRI call of that name.
+// ListPodSandboxStats implements Runtime.
 func (c *Client) ListPodSandboxStats(ctx context.Context, r *api.ListPodSandboxStatsRequest) (*api.ListPodSandboxStatsResponse, error) {
 	return c.runtime.ListPodSandboxStats(ctx, r)
 }
 
-// ListMetricDescriptors is the CRI call of that name.
+// ListMetricDescriptors implements Runtime.
 func (c *Client) ListMetricDescriptors(
 	ctx context.Context, r *api.ListMetricDescriptorsRequest,
 ) (*api.ListMetricDescriptorsResponse, error) {
 	return c.runtime.ListMetricDescriptors(ctx, r)
 }
 
-// ListPodSandboxMetrics is the CRI call of that name.
+// ListPodSandboxMetrics implements Runtime.
 func (c *Client) ListPodSandboxMetrics(
 	ctx context.Context, r *api.ListPodSandboxMetricsRequest,
 ) (*api.ListPodSandboxMetricsResponse, error) {
 	return c.runtime.ListPodSandboxMetrics(ctx, r)
 }
 
-// ListImages is the CRI call of that name.
+// ListImages implements Images.
 func (c *Client) ListImages(ctx context.Context, r *api.ListImagesRequest) (*api.ListImagesResponse, error) {
 	return c.images.ListImages(ctx, r)
 }
 
-// ImageStatus is the CRI call of that name.
+// ImageStatus implements Images.
 func (c *Client) ImageStatus(ctx context.Context, r *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	return c.images.ImageStatus(ctx, r)
 }
 
-// PullImage is the CRI call of that name.
+// PullImage implements Images.
 func (c *Client) PullImage(ctx context.Context, r *api.PullImageRequest) (*api.PullImageResponse, error) {
 	return c.images.PullImage(ctx, r)
 }
 
-// RemoveImage is the CRI call of that name.
+// RemoveImage implements Images.
 func (c *Client) RemoveImage(ctx context.Context, r *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	return c.images.RemoveImage(ctx, r)
 }
 
-// ImageFsInfo is the CRI call of that name.
+// ImageFsInfo implements Images.
 func (c *Client) ImageFsInfo(ctx context.Context, r *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
 	return c.images.ImageFsInfo(ctx, r)
 }

@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is the CRI's RuntimeService. Serve implements the streaming calls: those that stream a
-// list with the unary list calls, and GetContainerEvents with Subscriber.
+// Runtime is the CRI's RuntimeService without its streaming calls. Serve implements the streamed
+// lists with the unary list calls, and GetContainerEvents with Subscriber.
 type Runtime interface {
 	Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error)
 	Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error)
@@ -55,16 +55,15 @@ type Images interface {
 }
 
 // Events is an optional interface of a Runtime. ContainerEvents calls handle for each change of a
-// container or sandbox until ctx ends, and then returns the error of ctx. Any other error means
-// that events may have been lost; the caller must then list everything and subscribe again. handle
-// must not block.
+// container or sandbox until ctx ends, and returns the error of ctx. After any other error, events
+// may be lost, and the caller must list all objects and call ContainerEvents again. handle must not
+// block.
 type Events interface {
 	ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error
 }
 
-// Subscriber is an optional interface of a Runtime. It is like Events, but it is known when the
-// subscription begins: handle is called for each change from the return of Subscribe to the return
-// of end.
+// Subscriber is an optional interface of a Runtime. handle is called for each change of a container
+// or sandbox from the time when Subscribe returns until end returns. handle must not block.
 type Subscriber interface {
 	Subscribe(handle func(*api.ContainerEventResponse)) (end func())
 }
@@ -73,47 +72,47 @@ type Subscriber interface {
 type TerminalSize struct{ Width, Height uint16 }
 
 // ExecOptions describes a process to run in a container, and its streams. If Stdin is nil, the
-// process reads an empty input; if Stdout or Stderr is nil, that output is discarded.
+// input is empty. If Stdout or Stderr is nil, that output is discarded.
 type ExecOptions struct {
-	Command []string // if empty, the streams are attached to the container's own process
+	Command []string // if empty, attach to the container's first process
 	Stdin   io.Reader
 	Stdout  io.WriteCloser
-	Stderr  io.WriteCloser // must be nil with TTY
+	Stderr  io.WriteCloser // must be nil if TTY is true
 	TTY     bool
 	Resize  <-chan TerminalSize
 
-	// Collect says that the caller waits for the complete output, as a probe does. Such a call ends
-	// even if children of the command keep writing.
+	// Collect is set if the caller needs the complete output, such as a probe. The call then ends
+	// soon after the command, even if child processes keep the output open.
 	Collect bool
 }
 
 // An ExitError is returned by Streamer.Stream if the exit code of the process is not zero.
 type ExitError struct{ Code int32 }
 
-// Streamer is an optional interface of a Runtime. It streams without the URLs that the CRI's Exec,
-// Attach and PortForward return.
+// Streamer is an optional interface of a Runtime. It implements exec, attach and port-forward
+// without the URLs of the CRI.
 type Streamer interface {
-	// Stream runs a command, or attaches to a container. It returns when the process has ended and
-	// its output is delivered, or soon after the end of ctx.
+	// Stream runs a command in a container, or attaches to the container. It returns when the
+	// process has ended and its output is delivered, or soon after ctx has ended.
 	Stream(ctx context.Context, containerID string, o ExecOptions) error
-	// Forward connects stream to a TCP port on loopback inside the sandbox.
+	// Forward connects stream to a TCP port on the loopback interface of the sandbox.
 	Forward(ctx context.Context, sandboxID string, port int32, stream io.ReadWriteCloser) error
 }
 
 // ImportProgress is the progress of an import or a pull.
 type ImportProgress struct {
-	Ref     string // the image's reference, or the name of the archive file
+	Ref     string // reference of the image, or name of the archive file
 	Status  string // one of: downloading, unpacking, exists, done
 	Current int64  // bytes
-	Total   int64  // in bytes; 0 if it is unknown
+	Total   int64  // bytes; 0 if unknown
 }
 
-// Archives is an optional interface of Images, beyond the CRI.
+// Archives is an optional interface of Images. It is not part of the CRI.
 type Archives interface {
 	// ImportArchive imports an OCI layout or docker-archive tarball, which may be compressed with
-	// gzip or zstd. It returns the references of its images. Importing an archive again is no
-	// error.
+	// gzip or zstd. It returns the references of the imported images. Importing an archive again is
+	// not an error.
 	ImportArchive(ctx context.Context, r io.Reader, name string, progress func(ImportProgress)) ([]string, error)
-	// PullWithProgress is PullImage with progress reports.
+	// PullWithProgress is like PullImage, but reports the progress.
 	PullWithProgress(ctx context.Context, req *api.PullImageRequest, progress func(ImportProgress)) (*api.PullImageResponse, error)
 }

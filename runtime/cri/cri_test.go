@@ -24,7 +24,7 @@ func TestDialEndpoint(t *testing.T) {
 	}
 }
 
-// TestPullRate: 0 means no limit, and the burst is at least one.
+// TestPullRate checks that 0 means no limit, and that the burst is at least one.
 func TestPullRate(t *testing.T) {
 	for _, x := range []struct {
 		perSecond, burst int
@@ -32,7 +32,7 @@ func TestPullRate(t *testing.T) {
 		atOnce           int
 	}{{0, 10, rate.Inf, 0}, {5, 10, 5, 10}, {5, 0, 5, 1}} {
 		if r := PullRate(x.perSecond, x.burst); r.Limit() != x.limit || r.Burst() != x.atOnce {
-			t.Errorf("%+v: %v a second, %d at once", x, r.Limit(), r.Burst())
+			t.Errorf("%+v: limit %v, burst %d", x, r.Limit(), r.Burst())
 		}
 	}
 }

@@ -17,42 +17,43 @@ import (
 )
 
 // A Client is a client of the runtime at a CRI socket. It implements Runtime, Images and Events.
-// Its errors satisfy errdefs, as those of a runtime in this process do.
+// Its errors satisfy the functions of errdefs.
 type Client struct {
 	conn    *grpc.ClientConn
 	runtime api.RuntimeServiceClient
 	images  api.ImageServiceClient
 }
 
-// Options configure a Client.
+// Options configures a Client.
 type Options struct {
-	// Around wraps each unary call; it must call next. If nil, calls are not wrapped.
-	Around func(ctx context.Context, method string, req any, next func(context.Context) error) error
+	// Intercept, if not nil, is called for each unary call. It must call next, which makes the
+	// call.
+	Intercept func(ctx context.Context, method string, req any, next func(context.Context) error) error
 	// FailFast makes calls fail with Unavailable while nothing is listening at the endpoint.
 	FailFast bool
 }
 
-// Limits of one response of the runtime. The limit of its encoded size is maxMessage.
+// Limits of a response of the runtime. The maximum of its encoded size is maxMessage.
 const (
-	maxAnswer  = 32 << 20  // memory of one decoded message, in bytes
-	maxHeaders = 256 << 10 // in bytes, including the text of an error
+	maxAnswer  = 32 << 20  // memory of a decoded message, in bytes
+	maxHeaders = 256 << 10 // in bytes, including an error message
 )
 
 // redial is the maximum delay between attempts to connect.
 const redial = 2 * time.Second
 
 // Dial returns a client of the runtime at endpoint, which is a path or a unix:// URL. It does not
-// wait for a connection. Each call waits for one until its context ends.
+// connect. A call waits for the connection until its context ends.
 func Dial(endpoint string) (*Client, error) { return DialWith(endpoint, Options{}) }
 
-// DialWith is Dial with options.
+// DialWith is like Dial, with options.
 func DialWith(endpoint string, o Options) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
 		return nil, fmt.Errorf("runtime endpoint %q: it must be the absolute path of a unix socket", endpoint)
 	}
-	if o.Around == nil {
-		o.Around = func(ctx context.Context, _ string, _ any, next func(context.Context) error) error { return next(ctx) }
+	if o.Intercept == nil {
+		o.Intercept = func(ctx context.Context, _ string, _ any, next func(context.Context) error) error { return next(ctx) }
 	}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -64,14 +65,14 @@ func DialWith(endpoint string, o Options) (*Client, error) {
 	around := func(
 		ctx context.Context, method string, req, res any, c *grpc.ClientConn, call grpc.UnaryInvoker, os ...grpc.CallOption,
 	) error {
-		return o.Around(ctx, method, req, func(ctx context.Context) error {
+		return o.Intercept(ctx, method, req, func(ctx context.Context) error {
 			return errgrpc.ToNative(call(ctx, method, req, res, c, os...))
 		})
 	}
 	conn, err := grpc.NewClient("passthrough:///"+path, append(codec.Client(maxMessage, maxAnswer, dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"), grpc.WithMaxHeaderListSize(maxHeaders),
-		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // a fixed size, which does not grow automatically
+		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // fixed: disables automatic growth
 		grpc.WithConnectParams(params),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(!o.FailFast), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithUnaryInterceptor(around))...)
@@ -92,7 +93,7 @@ func (c *Client) AwaitChange(ctx context.Context) {
 	c.conn.WaitForStateChange(ctx, state)
 }
 
-// ContainerEvents forwards the runtime's event stream until ctx or the stream ends.
+// ContainerEvents calls handle for each event of GetContainerEvents until ctx or the stream ends.
 func (c *Client) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	s, err := c.runtime.GetContainerEvents(ctx, &api.GetEventsRequest{})
 	for err == nil {

@@ -1,12 +1,12 @@
-// Package cri is the interface between the agent and a container runtime. Its Go interfaces equal
-// the server interfaces of the CRI (k8s.io/cri-api). So the runtime in this process needs no
-// adapter, and the same object can be served on a socket for crictl.
+// Package cri defines the interface between the agent and a container runtime. The methods of
+// Runtime and Images equal those of the CRI's server interfaces (k8s.io/cri-api). A runtime in this
+// process is used directly, and Serve can serve it on a socket for crictl.
 //
 //	agent/pod/life/worker, observe ... --> cri.Runtime, cri.Images
 //	                                 ^            ^
 //	                   runtime/ctrd (in process)  Dial(endpoint) --gRPC--> containerd, CRI-O
 //
-// The errors of every implementation satisfy errdefs.IsNotFound and the similar functions of
-// github.com/containerd/errdefs, also over a socket. Neither side retains or modifies a message
-// that it receives.
+// The errors of all implementations satisfy errdefs.IsNotFound and similar functions of
+// github.com/containerd/errdefs, also over a socket. Neither side keeps or modifies a message of
+// the other side.
 package cri

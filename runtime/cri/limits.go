@@ -19,29 +19,28 @@ import (
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
-// Limits for all clients of a socket together. A thousand idle connections use about 30 MiB. A
-// broken or hostile program can use at most: 64 KiB for each call, either unread in the HTTP/2
-// window or decoded; a complete message and its decoded form for each call whose request is being
-// received; and maxInWork for large requests.
+// Limits for all clients of a socket. A thousand idle connections use about 30 MiB. Clients can
+// make the agent use at most: 64 KiB for each of maxCalls calls, maxRequest plus maxMemory for each
+// of maxReceiving calls, and maxInWork for large requests.
 const (
 	maxCalls     = 256
 	maxReceiving = 4
-	maxInWork    = 16 << 20         // memory of all large requests together, in bytes
-	ordinary     = 64 << 10         // in bytes of memory; a larger request counts in maxInWork
-	maxRequest   = 4 << 20          // length of one request, in bytes
-	maxMemory    = 6 << 20          // memory of one decoded request, in bytes
-	receiveTime  = 30 * time.Second // from the begin of receiving a request to the begin of its handling
+	maxInWork    = 16 << 20         // total memory of large requests, in bytes
+	ordinary     = 64 << 10         // memory of a request in bytes; a larger one counts towards maxInWork
+	maxRequest   = 4 << 20          // encoded size of a request, in bytes
+	maxMemory    = 6 << 20          // memory of a decoded request, in bytes
+	receiveTime  = 30 * time.Second // timeout from the start of receiving a request to the start of handling it
 	perClient    = 128              // concurrent calls on one connection
-	idleClient   = 10 * time.Minute // a gRPC client reconnects automatically
-	greetTime    = 10 * time.Second // timeout of a connection's handshake
+	idleClient   = 10 * time.Minute // a connection is closed after this; gRPC clients reconnect
+	greetTime    = 10 * time.Second // timeout of the HTTP/2 handshake
 )
 
 // limits applies the limits to the calls of a server:
 //
-//	headers --admit--> waits --TagRPC--> is received --charge--> is handled --> answered
+//	headers --admit--> wait --TagRPC--> receive request --charge--> handle --> respond
 //
-// Large requests wait in charge for their share of maxInWork, in the order of arrival. Until it
-// gets its share, it counts towards maxReceiving.
+// Large requests wait in charge, in the order of arrival, until the total size of large requests
+// permits them. A waiting request counts towards maxReceiving.
 type limits struct {
 	calls     atomic.Int64
 	receiving *semaphore.Weighted
@@ -56,23 +55,23 @@ func (l *limits) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(perClient), grpc.MaxHeaderListSize(8 << 10),
-		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // a fixed size, which does not grow automatically
+		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(128 << 10), // fixed: disables automatic growth
 		grpc.ReadBufferSize(4 << 10), grpc.WriteBufferSize(4 << 10), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(greetTime), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleClient}),
 		grpc.ForceServerCodecV2(codec.New(maxMemory)), grpc.InTapHandle(l.admit), grpc.StatsHandler(l), grpc.StreamInterceptor(l.stream),
 	}
 }
 
-// A receipt is the state of a call until its request is being handled.
+// A receipt is the state of a call until charge has returned.
 type receipt struct {
-	cancel context.CancelCauseFunc
-	here   func() // releases receiving; nil if it was not acquired
+	cancel   context.CancelCauseFunc
+	received func() // releases limits.receiving; nil if it was not acquired
 }
 
 type receiptKey struct{}
 
-// admit counts a call until it ends. It must not block, because gRPC calls it with a lock of the
-// connection held.
+// admit counts the calls in progress and rejects a call beyond maxCalls. It must not block, because
+// gRPC holds a lock of the connection.
 func (l *limits) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	if l.calls.Add(1) > maxCalls {
 		l.calls.Add(-1)
@@ -83,18 +82,18 @@ func (l *limits) admit(ctx context.Context, _ *tap.Info) (context.Context, error
 	return context.WithValue(ctx, receiptKey{}, &receipt{cancel: cancel}), nil
 }
 
-// TagRPC waits until the request of the call may be received.
+// TagRPC waits until the number of calls whose requests are being received is below maxReceiving.
 func (l *limits) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
 	r, ok := ctx.Value(receiptKey{}).(*receipt)
 	if !ok || l.receiving.Acquire(ctx, 1) != nil {
 		return ctx // the call has ended
 	}
-	late := time.AfterFunc(receiveTime, func() { r.cancel(context.DeadlineExceeded) })
-	r.here = sync.OnceFunc(func() {
-		late.Stop()
+	timer := time.AfterFunc(receiveTime, func() { r.cancel(context.DeadlineExceeded) })
+	r.received = sync.OnceFunc(func() {
+		timer.Stop()
 		l.receiving.Release(1)
 	})
-	context.AfterFunc(ctx, r.here) // a call of an unknown method never receives a request
+	context.AfterFunc(ctx, r.received) // charge is not called for an unknown method
 	return ctx
 }
 
@@ -107,11 +106,11 @@ func (l *limits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Cont
 // HandleConn implements stats.Handler. It does nothing.
 func (l *limits) HandleConn(context.Context, stats.ConnStats) {}
 
-// charge waits until a received request may be handled. The caller must call done when the response
-// is complete. A request that waits longer than receiveTime is rejected.
+// charge waits until the total size of large requests permits req. It returns an error if that
+// takes longer than receiveTime. The caller must call done when the response is complete.
 func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
-	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok && r.here != nil {
-		defer r.here()
+	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok && r.received != nil {
+		defer r.received()
 	}
 	m, ok := req.(proto.Message)
 	if !ok {
@@ -135,14 +134,14 @@ func (l *limits) charge(ctx context.Context, req any) (done func(), err error) {
 	return func() { l.inWork.Release(size) }, nil
 }
 
-// stream applies charge to the request of a streaming call.
+// stream is an interceptor that calls charge for the request of a streaming call.
 func (l *limits) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	c := &chargedStream{s, l, func() {}}
 	defer func() { c.done() }()
 	return handle(srv, c)
 }
 
-// A chargedStream is a stream that receives one request.
+// A chargedStream calls charge for the request that it receives.
 type chargedStream struct {
 	grpc.ServerStream
 	l    *limits

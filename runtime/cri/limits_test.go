@@ -12,14 +12,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The total size of large requests is bounded: one too many waits for its turn, and is rejected
-// after waiting for too long. Requests of ordinary size do not wait.
+// TestCharge checks that a large request that exceeds maxInWork waits until another request is
+// done, that it is rejected after receiveTime, and that requests of ordinary size do not wait.
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // counted twice: as received, and decoded
+		large := &api.VersionRequest{Version: strings.Repeat("x", maxInWork/8)} // counts twice: encoded and decoded
 		var done []func()
 		charge := func(ctx context.Context, r *api.VersionRequest) error {
 			d, err := l.charge(ctx, r)
@@ -38,19 +38,19 @@ func TestCharge(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-waited:
-			t.Fatalf("a fourth does not wait: %v", err)
+			t.Fatalf("the fourth request did not wait: %v", err)
 		default:
 		}
 		for range maxCalls {
 			if d, err := l.charge(ctx, &api.VersionRequest{Version: strings.Repeat("x", ordinary/3)}); err != nil {
-				t.Fatalf("an ordinary one: %v", err)
+				t.Fatalf("an ordinary request: %v", err)
 			} else {
 				defer d()
 			}
 		}
 		done[0]()
 		if err := <-waited; err != nil {
-			t.Errorf("after one is done: %v", err)
+			t.Errorf("after the first is done: %v", err)
 		}
 		late, err := l.admit(ctx, nil)
 		if err != nil {
@@ -58,15 +58,16 @@ func TestCharge(t *testing.T) {
 		}
 		began := time.Now()
 		if err := charge(l.TagRPC(late, nil), large); status.Code(err) != codes.ResourceExhausted || time.Since(began) != receiveTime {
-			t.Errorf("one that waited for %v: %v", time.Since(began), err)
+			t.Errorf("a request that waited for %v: %v", time.Since(began), err)
 		}
 		if !l.receiving.TryAcquire(maxReceiving) {
-			t.Error("it keeps its place")
+			t.Error("a rejected request still counts towards maxReceiving")
 		}
 	})
 }
 
-// Calls beyond the limit are rejected at once, and each that ends makes room.
+// TestAdmit checks that a call beyond maxCalls is rejected, and that the end of a call permits
+// another one.
 func TestAdmit(t *testing.T) {
 	l := newLimits()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -76,7 +77,7 @@ func TestAdmit(t *testing.T) {
 		}
 	}
 	if _, err := l.admit(t.Context(), nil); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("a call beyond the limit: %v", err)
 	}
 	cancel()
 	for {
@@ -84,7 +85,7 @@ func TestAdmit(t *testing.T) {
 			return
 		}
 		if t.Context().Err() != nil {
-			t.Fatal("no room")
+			t.Fatal("the ended calls still count")
 		}
 	}
 }

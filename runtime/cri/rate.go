@@ -2,8 +2,8 @@ package cri
 
 import "golang.org/x/time/rate"
 
-// PullRate returns a rate limiter for the start of pulls, with this rate and this burst. If
-// perSecond is 0, there is no limit.
+// PullRate returns a rate limiter for the start of pulls. The burst is at least one. If perSecond
+// is 0, there is no limit.
 func PullRate(perSecond, burst int) *rate.Limiter {
 	if perSecond <= 0 {
 		return rate.NewLimiter(rate.Inf, 0)

@@ -11,15 +11,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxMessage is the maximum message size in bytes. The kubelet and CRI runtimes use the same.
+// maxMessage is the maximum size of a message in bytes. Kubelets and CRI runtimes use the same
+// value.
 const maxMessage = 16 << 20
 
-// stopWait is how long Serve waits for calls in progress after ctx has ended.
+// stopWait is how long Serve waits for running calls after ctx has ended.
 const stopWait = 5 * time.Second
 
-// Serve serves r and images as CRI services on l. When ctx ends, it returns nil. Exec, Attach and
-// PortForward return the URLs that r returns. Serve marks all calls with ByTool, and applies limits
-// to them.
+// Serve serves r and images as CRI services on l. It returns nil when ctx has ended. images may be
+// nil. Serve limits the number and size of the calls, and marks their contexts with ByTool.
 func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error {
 	limits := newLimits()
 	unary := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -48,7 +48,7 @@ func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error 
 }
 
 // The Unimplemented types are embedded one level deeper than Runtime and Images, so the methods of
-// the latter take precedence.
+// Runtime and Images take precedence.
 type (
 	otherRuntimeCalls struct {
 		api.UnimplementedRuntimeServiceServer

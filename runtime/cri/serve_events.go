@@ -13,8 +13,8 @@ import (
 
 const (
 	maxEventStreams = 16
-	// maxEventBytes is the maximum size of the events that are queued for one client, which are
-	// more than a thousand.
+	// maxEventBytes is the maximum size of the queued events of a client. It is enough for more
+	// than a thousand events.
 	maxEventBytes = 4 << 20
 )
 
@@ -40,9 +40,9 @@ func (e *eventStreams) leave() {
 	e.n--
 }
 
-// GetContainerEvents streams all events that happen after it has sent its header. A client with
-// more than maxEventBytes of queued events gets an error, so that it lists everything again. Until
-// then it has received all events in order.
+// GetContainerEvents streams all events that happen after it has sent the header. When the queue of
+// the client is full, it sends the queued events and then returns an error, so that the client
+// lists all objects and subscribes again.
 func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.RuntimeService_GetContainerEventsServer) error {
 	events, ok := s.Runtime.(Subscriber)
 	if !ok {
@@ -78,8 +78,8 @@ func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.Runtim
 	}
 }
 
-// A backlog is the queue of events for one client. If an event would exceed its size, that event
-// and all later ones are dropped.
+// A backlog is the queue of events for a client. Once an event exceeds the maximum size, that event
+// and all later events are dropped.
 type backlog struct {
 	wake chan struct{}
 

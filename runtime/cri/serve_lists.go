@@ -9,12 +9,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxPart is the maximum size of one message of a streamed list, in bytes. A single larger item is
-// sent as one message.
+// maxPart is the maximum size of a message of a streamed list, in bytes. A larger item is sent in a
+// message of its own.
 const maxPart = 1 << 20
 
-// streamList implements the streaming variant of a list call. It calls the unary variant. It sends
-// the list in messages below gRPC's size limit. For an empty list it sends no message.
+// streamList implements the streaming variant of a list call with the unary variant. It sends the
+// list in messages below gRPC's size limit, and no message for an empty list.
 // https://kep.k8s.io/5825
 func streamList[T proto.Message, R, P any](
 	to grpc.ServerStreamingServer[P], list func(context.Context, R) ([]T, error), req R, part func([]T) *P,

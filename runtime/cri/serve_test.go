@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/runtime/fake"
 )
 
-// serve serves a fake on a socket until the test ends, and returns its path.
+// serve serves a runtime on a socket until the test ends, and returns the path of the socket.
 func serve(t *testing.T, r cri.Runtime, i cri.Images) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -45,7 +45,7 @@ func serve(t *testing.T, r cri.Runtime, i cri.Images) string {
 	return path
 }
 
-// dial returns a separate connection, as each tool has one.
+// dial returns a new connection.
 func dial(t *testing.T, path string, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	c, err := grpc.NewClient("unix://"+path, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -60,12 +60,12 @@ func sandboxOf(name string, labels map[string]string) *api.RunPodSandboxRequest 
 	return &api.RunPodSandboxRequest{Config: &api.PodSandboxConfig{Metadata: &api.PodSandboxMetadata{Name: name, Uid: name}, Labels: labels}}
 }
 
-// A thousand tools connect, make a call, and stay connected.
+// TestManyClients checks that a thousand clients can connect, make a call, and stay connected.
 func TestManyClients(t *testing.T) {
 	r := fake.New("i")
 	path := serve(t, r, r)
 	var g errgroup.Group
-	g.SetLimit(20) // at a time: connecting may take greetTime on a busy machine
+	g.SetLimit(20) // on a busy machine, more concurrent handshakes may exceed greetTime
 	for range 1000 {
 		c := dial(t, path)
 		g.Go(func() error {
@@ -77,12 +77,12 @@ func TestManyClients(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := api.NewImageServiceClient(dial(t, path)).ListImages(t.Context(), &api.ListImagesRequest{}); err != nil {
-		t.Errorf("one more: %v", err)
+		t.Errorf("another client: %v", err)
 	}
 }
 
-// A client that begins calls without sending their requests blocks others only while it is
-// connected.
+// TestSilentClient checks that a client that starts calls without sending their requests blocks
+// other clients only while it is connected.
 func TestSilentClient(t *testing.T) {
 	path := serve(t, fake.New(), nil)
 	silent := dial(t, path)
@@ -93,18 +93,18 @@ func TestSilentClient(t *testing.T) {
 		}
 		_ = s // sends nothing
 	}
-	asked := make(chan error, 1)
+	marked := make(chan error, 1)
 	go func() {
 		_, err := api.NewRuntimeServiceClient(dial(t, path)).Version(t.Context(), &api.VersionRequest{})
-		asked <- err
+		marked <- err
 	}()
 	silent.Close()
-	if err := <-asked; err != nil {
+	if err := <-marked; err != nil {
 		t.Error(err)
 	}
 }
 
-// A request that is too large is rejected before it is read.
+// TestLargeRequest checks that a request beyond maxRequest does not reach the runtime.
 func TestLargeRequest(t *testing.T) {
 	r := fake.New()
 	c := api.NewRuntimeServiceClient(dial(t, serve(t, r, nil)))
@@ -113,11 +113,12 @@ func TestLargeRequest(t *testing.T) {
 		t.Errorf("%v, calls %v", err, r.Calls())
 	}
 	if _, err := c.RunPodSandbox(t.Context(), sandboxOf("p", map[string]string{"x": strings.Repeat("x", 3<<20)})); err != nil {
-		t.Errorf("a large one: %v", err)
+		t.Errorf("a request of 3 MiB: %v", err)
 	}
 }
 
-// TestMessageBombs: a request that is large once decoded is rejected before.
+// TestMessageBombs checks that a request that is too large when decoded is rejected before it is
+// decoded.
 func TestMessageBombs(t *testing.T) {
 	r := fake.New()
 	c := api.NewRuntimeServiceClient(dial(t, serve(t, r, nil)))
@@ -131,14 +132,14 @@ func TestMessageBombs(t *testing.T) {
 	}
 }
 
-// meeting is a runtime whose CreateContainer returns only when a number of calls are in progress.
-type meeting struct {
+// barrier is a runtime whose CreateContainer blocks until all is closed.
+type barrier struct {
 	cri.Runtime
 	arrived chan struct{}
 	all     chan struct{}
 }
 
-func (m meeting) CreateContainer(ctx context.Context, _ *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+func (m barrier) CreateContainer(ctx context.Context, _ *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	m.arrived <- struct{}{}
 	select {
 	case <-m.all:
@@ -148,18 +149,18 @@ func (m meeting) CreateContainer(ctx context.Context, _ *api.CreateContainerRequ
 	}
 }
 
-// A hundred clients that create containers of ordinary size are handled concurrently, together with
-// tools that list. None is rejected.
+// TestOrdinaryCalls checks that 200 calls of CreateContainer with ordinary requests run
+// concurrently, and that lists work at the same time.
 func TestOrdinaryCalls(t *testing.T) {
 	const calls, clients = 200, 4
-	m := meeting{fake.New(), make(chan struct{}, calls), make(chan struct{})}
+	m := barrier{fake.New(), make(chan struct{}, calls), make(chan struct{})}
 	path := serve(t, m, nil)
 	req := &api.CreateContainerRequest{PodSandboxId: "p", Config: &api.ContainerConfig{Metadata: &api.ContainerMetadata{Name: "c"}}, SandboxConfig: sandboxOf("p", nil).Config}
 	for i := range 100 {
 		req.Config.Envs = append(req.Config.Envs, &api.KeyValue{Key: fmt.Sprintf("SERVICE_%d_PORT_8080_TCP_ADDR", i), Value: []byte(strings.Repeat("x", 50))})
 		req.Config.Mounts = append(req.Config.Mounts, &api.Mount{HostPath: fmt.Sprintf("/var/lib/kubelet/pods/%d/volumes/v", i), ContainerPath: "/v"})
 	}
-	g, ctx := errgroup.WithContext(t.Context()) // the first error cancels all
+	g, ctx := errgroup.WithContext(t.Context()) // the first error cancels all calls
 	for range clients {
 		c := api.NewRuntimeServiceClient(dial(t, path))
 		for range calls / clients {
@@ -180,17 +181,17 @@ func TestOrdinaryCalls(t *testing.T) {
 	}
 	tool := api.NewRuntimeServiceClient(dial(t, path))
 	if _, err := tool.ListContainers(t.Context(), &api.ListContainersRequest{}); err != nil {
-		t.Errorf("a list meanwhile: %v", err)
+		t.Errorf("a concurrent list: %v", err)
 	}
 	s, err := tool.StreamContainers(t.Context(), &api.StreamContainersRequest{})
-	all(t, s, err, (*api.StreamContainersResponse).GetContainers)
+	collect(t, s, err, (*api.StreamContainersResponse).GetContainers)
 	close(m.all)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
 
-// Large requests wait for one another, and none is rejected.
+// TestLargeCalls checks that a hundred large requests all succeed.
 func TestLargeCalls(t *testing.T) {
 	path := serve(t, fake.New(), nil)
 	var g errgroup.Group
@@ -206,7 +207,8 @@ func TestLargeCalls(t *testing.T) {
 	}
 }
 
-// A call of an unknown service or method does not use up a place.
+// TestUnknownMethods checks that calls of unknown methods do not count towards maxReceiving after
+// they have ended.
 func TestUnknownMethods(t *testing.T) {
 	c := dial(t, serve(t, fake.New(), nil))
 	for i := range 200 {
@@ -220,8 +222,8 @@ func TestUnknownMethods(t *testing.T) {
 	}
 }
 
-// all reads a stream to its end.
-func all[T, P any](t *testing.T, s grpc.ServerStreamingClient[P], err error, of func(*P) []T) (out []T, messages int) {
+// collect reads a streamed list and returns its items and the number of messages.
+func collect[T, P any](t *testing.T, s grpc.ServerStreamingClient[P], err error, of func(*P) []T) (out []T, messages int) {
 	t.Helper()
 	for err == nil {
 		var p *P
@@ -239,15 +241,16 @@ func all[T, P any](t *testing.T, s grpc.ServerStreamingClient[P], err error, of 
 	return out, messages
 }
 
-// The streamed lists have every item once, in messages of bounded size.
+// TestStreamedLists checks that the streamed lists contain every item once, in messages of bounded
+// size.
 func TestStreamedLists(t *testing.T) {
 	r := fake.New("i:1", "i:2")
 	conn := dial(t, serve(t, r, r))
 	c, images := api.NewRuntimeServiceClient(conn), api.NewImageServiceClient(conn)
 	ctx := t.Context()
 	s, err := c.StreamPodSandboxes(ctx, &api.StreamPodSandboxesRequest{})
-	if list, _ := all(t, s, err, (*api.StreamPodSandboxesResponse).GetPodSandboxes); len(list) != 0 {
-		t.Errorf("of nothing: %v", list)
+	if list, _ := collect(t, s, err, (*api.StreamPodSandboxesResponse).GetPodSandboxes); len(list) != 0 {
+		t.Errorf("an empty list: %v", list)
 	}
 	const pods = 60
 	for i := range pods {
@@ -262,7 +265,7 @@ func TestStreamedLists(t *testing.T) {
 		}
 	}
 	s, err = c.StreamPodSandboxes(ctx, &api.StreamPodSandboxesRequest{})
-	list, messages := all(t, s, err, (*api.StreamPodSandboxesResponse).GetPodSandboxes)
+	list, messages := collect(t, s, err, (*api.StreamPodSandboxesResponse).GetPodSandboxes)
 	ids := map[string]bool{}
 	for _, p := range list {
 		ids[p.Id] = true
@@ -271,26 +274,26 @@ func TestStreamedLists(t *testing.T) {
 		t.Errorf("%d sandboxes, %d of them different, in %d messages", len(list), len(ids), messages)
 	}
 	s, err = c.StreamPodSandboxes(ctx, &api.StreamPodSandboxesRequest{Filter: &api.PodSandboxFilter{LabelSelector: map[string]string{"odd": "1"}}})
-	if list, _ := all(t, s, err, (*api.StreamPodSandboxesResponse).GetPodSandboxes); len(list) != pods/2 {
+	if list, _ := collect(t, s, err, (*api.StreamPodSandboxesResponse).GetPodSandboxes); len(list) != pods/2 {
 		t.Errorf("filtered: %d", len(list))
 	}
 	cs, err := c.StreamContainers(ctx, &api.StreamContainersRequest{})
-	if list, _ := all(t, cs, err, (*api.StreamContainersResponse).GetContainers); len(list) != pods {
+	if list, _ := collect(t, cs, err, (*api.StreamContainersResponse).GetContainers); len(list) != pods {
 		t.Errorf("%d containers", len(list))
 	}
 	is, err := images.StreamImages(ctx, &api.StreamImagesRequest{})
-	if list, _ := all(t, is, err, (*api.StreamImagesResponse).GetImages); len(list) != 2 {
+	if list, _ := collect(t, is, err, (*api.StreamImagesResponse).GetImages); len(list) != 2 {
 		t.Errorf("images: %v", list)
 	}
 	st, err := c.StreamContainerStats(ctx, &api.StreamContainerStatsRequest{})
-	all(t, st, err, (*api.StreamContainerStatsResponse).GetContainerStats)
+	collect(t, st, err, (*api.StreamContainerStatsResponse).GetContainerStats)
 	ps, err := c.StreamPodSandboxStats(ctx, &api.StreamPodSandboxStatsRequest{})
-	all(t, ps, err, (*api.StreamPodSandboxStatsResponse).GetPodSandboxStats)
+	collect(t, ps, err, (*api.StreamPodSandboxStatsResponse).GetPodSandboxStats)
 	ms, err := c.StreamPodSandboxMetrics(ctx, &api.StreamPodSandboxMetricsRequest{})
-	all(t, ms, err, (*api.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
+	collect(t, ms, err, (*api.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
 }
 
-// follow subscribes to events, and returns once that has begun.
+// follow subscribes to events and returns when the subscription has begun.
 func follow(t *testing.T, path string, options ...grpc.DialOption) grpc.ServerStreamingClient[api.ContainerEventResponse] {
 	t.Helper()
 	s, err := api.NewRuntimeServiceClient(dial(t, path, options...)).GetContainerEvents(t.Context(), &api.GetEventsRequest{})
@@ -303,7 +306,8 @@ func follow(t *testing.T, path string, options ...grpc.DialOption) grpc.ServerSt
 	return s
 }
 
-// All events after the stream's header arrive in order, even at a client that reads late.
+// TestEventsUnderLoad checks that a client that reads late receives all events after the header in
+// order.
 func TestEventsUnderLoad(t *testing.T) {
 	r := fake.New()
 	path := serve(t, r, nil)
@@ -328,15 +332,15 @@ func TestEventsUnderLoad(t *testing.T) {
 		got = append(got, e.ContainerId+" "+strings.TrimSuffix(strings.TrimPrefix(e.ContainerEventType.String(), "CONTAINER_"), "_EVENT"))
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%d events are not the %d that happened; they end with %v", len(got), len(want), got[max(0, len(got)-8):])
+		t.Errorf("got %d events, want %d; the last ones are %v", len(got), len(want), got[max(0, len(got)-8):])
 	}
 }
 
-// A client that does not read is disconnected with an error; the events that it has read have no
-// gap.
+// TestEventsOfSlowClient checks that a client that does not read receives an error, and before it
+// the first events without a gap.
 func TestEventsOfSlowClient(t *testing.T) {
 	r := fake.New()
-	const window = 64 << 10 // a fixed window: otherwise it grows with the delays of a busy machine
+	const window = 64 << 10 // fixed, because it would grow on a busy machine
 	s := follow(t, serve(t, r, nil), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
 	big := map[string]string{"big": strings.Repeat("x", 200<<10)}
 	for i := range 100 {
@@ -358,7 +362,8 @@ func TestEventsOfSlowClient(t *testing.T) {
 	}
 }
 
-// The number of event clients is limited; a client that leaves makes room.
+// TestEventClients checks that the number of event clients is limited, and that a disconnected
+// client no longer counts.
 func TestEventClients(t *testing.T) {
 	r := fake.New()
 	path := serve(t, r, nil)
@@ -378,7 +383,7 @@ func TestEventClients(t *testing.T) {
 		_, err = late.Recv()
 	}
 	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("a client beyond the limit: %v", err)
 	}
 	first.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -398,47 +403,48 @@ func TestEventClients(t *testing.T) {
 			}
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("the place of one that has gone stays taken: %v", err)
+			t.Fatalf("a disconnected client still counts: %v", err)
 		}
 	}
 }
 
-// byTool is a runtime that returns whether a call is marked.
+// byTool is a runtime that sends on marked whether a call is marked by ByTool.
 type byTool struct {
 	cri.Runtime
-	asked chan bool
+	marked chan bool
 }
 
 func (b byTool) Version(ctx context.Context, _ *api.VersionRequest) (*api.VersionResponse, error) {
-	b.asked <- cri.IsByTool(ctx)
+	b.marked <- cri.IsByTool(ctx)
 	return nil, fmt.Errorf("no version: %w", errdefs.ErrPermissionDenied)
 }
 
 func (b byTool) ListPodSandbox(ctx context.Context, _ *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
-	b.asked <- cri.IsByTool(ctx)
+	b.marked <- cri.IsByTool(ctx)
 	return nil, fmt.Errorf("no list: %w", errdefs.ErrFailedPrecondition)
 }
 
-// Calls at the socket are marked, and errors keep their kind.
+// TestCallsAreTools checks that calls of a socket are marked by ByTool, and that errors keep their
+// code.
 func TestCallsAreTools(t *testing.T) {
-	b := byTool{asked: make(chan bool, 1)}
+	b := byTool{marked: make(chan bool, 1)}
 	path := serve(t, b, nil)
 	c, err := cri.Dial(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Version(t.Context(), &api.VersionRequest{}); !errdefs.IsPermissionDenied(err) || !<-b.asked {
+	if _, err := c.Version(t.Context(), &api.VersionRequest{}); !errdefs.IsPermissionDenied(err) || !<-b.marked {
 		t.Errorf("got %v", err)
 	}
 	s, err := api.NewRuntimeServiceClient(dial(t, path)).StreamPodSandboxes(t.Context(), &api.StreamPodSandboxesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Recv(); status.Code(err) != codes.FailedPrecondition || !<-b.asked {
+	if _, err := s.Recv(); status.Code(err) != codes.FailedPrecondition || !<-b.marked {
 		t.Errorf("got %v", err)
 	}
 	if cri.IsByTool(t.Context()) {
-		t.Error("every context is marked")
+		t.Error("an unmarked context is marked")
 	}
 }

@@ -4,9 +4,9 @@ import "context"
 
 type toolKey struct{}
 
-// ByTool marks the context of a call that came from a tool at the socket of Serve, not from the
-// agent. A tool may change only the sandboxes and containers that it has created. It may list those
-// of the agent, but not change them.
+// ByTool marks the context of a call by a client of the CRI socket, such as crictl. Such a client
+// may list all sandboxes and containers, but change only those that were created through the
+// socket.
 func ByTool(ctx context.Context) context.Context { return context.WithValue(ctx, toolKey{}, true) }
 
 // IsByTool reports whether ctx was marked by ByTool.

@@ -12,12 +12,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The major and minor number of /dev/kmsg, the kernel's log, which containers cannot use by
+// Major and minor number of /dev/kmsg, the log of the kernel, which containers cannot use by
 // default. The tests only open the device.
 const logMajor, logMinor = 1, 11
 
-// device creates a device node that every user of the host may use. So only the device rules of a
-// container's cgroup restrict access to it.
+// device creates a device node that every user of the host may use, so that only the device rules
+// of a container's cgroup restrict access.
 func (b *bench) device(name string) string {
 	b.Helper()
 	path := filepath.Join(b.logs, name)
@@ -26,7 +26,7 @@ func (b *bench) device(name string) string {
 		err = os.Chmod(path, 0o666)
 	}
 	if errors.Is(err, unix.EPERM) {
-		b.Skip("device nodes cannot be created here")
+		b.Skip("device nodes cannot be created")
 	}
 	if err != nil {
 		b.Fatal(err)
@@ -34,8 +34,8 @@ func (b *bench) device(name string) string {
 	return path
 }
 
-// testDevices checks that a container can use the devices of its configuration, with the given
-// permissions, and no others.
+// testDevices checks that a container can use only the devices of its configuration, and only with
+// the given permissions.
 func testDevices(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -61,7 +61,7 @@ func testDevices(t *testing.T, b *bench) {
 	}
 }
 
-// specification is a CDI specification like those of vendors' toolkits.
+// specification is a CDI specification like those of device vendors.
 const specification = `{
   "cdiVersion": "0.7.0",
   "kind": "example.com/log",
@@ -75,12 +75,12 @@ const specification = `{
   }
 }`
 
-// testCDI checks that a container gets the edits of its CDI devices, which are named in the field
-// or in annotations. If two directories define a device, the later directory takes precedence. An
-// unknown device is an error.
+// testCDI checks that a container gets the edits of the CDI devices in its configuration or its
+// annotations. If two directories define a device, the later directory takes precedence. An unknown
+// device is an error.
 func testCDI(t *testing.T, b *bench) {
 	if len(b.CDI) == 0 {
-		t.Skip("the test cannot write the runtime's CDI specifications")
+		t.Skip("Subject.CDI is empty")
 	}
 	host, mine, vendor := b.device("log"), "/dev/mine", t.TempDir()
 	if err := os.Chmod(vendor, 0o755); err != nil {

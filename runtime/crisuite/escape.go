@@ -17,13 +17,13 @@ import (
 
 type sandboxSecurity = api.LinuxSandboxSecurityContext
 
-// A shape is a kind of pod: the namespaces that it shares with the host, or among its containers.
+// A shape describes the namespaces that a pod shares with the host, or that its containers share.
 type shape struct {
 	sandbox func(*sandboxSecurity)
 	pid     api.NamespaceMode
 }
 
-// shapes returns the kinds of pods that testEscape tests.
+// shapes returns the shapes that testEscape tests.
 func shapes() map[string]shape {
 	return map[string]shape{
 		"plain":      {nil, api.NamespaceMode_CONTAINER},
@@ -34,25 +34,25 @@ func shapes() map[string]shape {
 	}
 }
 
-// An allowance describes the greatest privileges that a pod's process may have.
+// An allowance contains the maximum privileges of a process of a pod.
 type allowance struct {
 	uid      string
 	caps     string // CapEff; CapBnd must be equal to it
 	seccomp  string
 	noNew    string
 	oomScore int32
-	root     bool // whether the process is root in a user namespace and another user on the host
+	root     bool // whether the process is root in a user namespace of the pod
 }
 
-// The default set of capabilities, and the empty set.
+// The default capabilities, and no capabilities.
 const (
-	usualCaps = "00000000a80425fb"
-	noCaps    = "0000000000000000"
+	defaultCaps = "00000000a80425fb"
+	noCaps      = "0000000000000000"
 )
 
-// testEscape checks from the host every process of pods of every shape: the containers, exec
-// commands and the pod's init. Init containers and sidecars are ordinary containers for a runtime.
-// No process may have more privileges than the table allows.
+// testEscape checks from the host that no process of a pod has more privileges than allowed: the
+// processes of containers, commands in containers, and the pod's init. It tests pods of every
+// shape. Init containers and sidecars are ordinary containers for a runtime.
 func testEscape(t *testing.T, b *bench) {
 	for name, s := range shapes() {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func (b *bench) escape(s shape) {
 		security *api.LinuxContainerSecurityContext
 		allowed  allowance
 	}{
-		"default": {&api.LinuxContainerSecurityContext{}, allowance{"0", usualCaps, "0", "0", 500, false}},
+		"default": {&api.LinuxContainerSecurityContext{}, allowance{"0", defaultCaps, "0", "0", 500, false}},
 		"tight": {&api.LinuxContainerSecurityContext{
 			NoNewPrivs: true, RunAsUser: &api.Int64Value{Value: 1234}, Capabilities: &api.Capability{DropCapabilities: []string{"ALL"}},
 			Seccomp: &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
@@ -90,13 +90,13 @@ func (b *bench) escape(s shape) {
 		id := b.create(pod, cfg, cc)
 		b.start(id)
 		b.awaitLog(cc, "waiting")
-		b.expectAllowed("the container "+name, b.processOf(id), c.allowed)
-		b.expectPaths(name, b.processOf(id), c.security.MaskedPaths, c.security.ReadonlyPaths)
+		b.expectAllowed("the container "+name, b.containerPID(id), c.allowed)
+		b.expectPaths(name, b.containerPID(id), c.security.MaskedPaths, c.security.ReadonlyPaths)
 		b.expectExec(id, name, c.allowed)
 		b.expectCommand(id, name, c.allowed)
 	}
 	if s.pid == api.NamespaceMode_POD {
-		init := b.firstOf(b.processOf(b.newest()))
+		init := b.initPID(b.containerPID(b.anyContainer()))
 		b.expectAllowed("the pod's init", init, allowance{"65535", noCaps, "2", "1", -998, false})
 		b.expectPaths("the pod's init", init, []string{"/proc/kcore", "/proc/keys"}, []string{"/proc/sys", "/proc/irq"})
 		if f := mountOptions(b, init, "/"); !slices.Contains(f, "ro") {
@@ -105,16 +105,16 @@ func (b *bench) escape(s shape) {
 	}
 }
 
-// newest returns the ID of a container of this test.
-func (b *bench) newest() string {
+// anyContainer returns the ID of any container of this test.
+func (b *bench) anyContainer() string {
 	list := must(b.Runtime.ListContainers(b.ctx, &api.ListContainersRequest{
 		Filter: &api.ContainerFilter{LabelSelector: map[string]string{"test": b.uid}},
 	}))(b)
 	return list.Containers[0].Id
 }
 
-// processOf returns the PID of a container's first process, as seen in the test's PID namespace.
-func (b *bench) processOf(id string) int {
+// containerPID returns the PID of a container's first process in the PID namespace of the test.
+func (b *bench) containerPID(id string) int {
 	b.Helper()
 	st := must(b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id, Verbose: true}))(b)
 	for _, text := range st.Info {
@@ -130,8 +130,8 @@ func (b *bench) processOf(id string) int {
 	return 0
 }
 
-// firstOf returns the PID of the first process in the PID namespace of process pid.
-func (b *bench) firstOf(pid int) int {
+// initPID returns the PID of process 1 of the PID namespace of process pid.
+func (b *bench) initPID(pid int) int {
 	b.Helper()
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -151,6 +151,7 @@ func (b *bench) firstOf(pid int) int {
 	return 0
 }
 
+// statusOf returns the fields of /proc/<pid>/status.
 func statusOf(b *bench, pid int) map[string]string {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil && b.Context().Err() == nil && !os.IsNotExist(err) {
@@ -168,7 +169,7 @@ func statusFields(text string) map[string]string {
 	return out
 }
 
-// expectAllowed checks that a process has no more privileges than its allowance.
+// expectAllowed checks the privileges of a process from the host.
 func (b *bench) expectAllowed(what string, pid int, a allowance) {
 	b.Helper()
 	b.expectStatus(what, statusOf(b, pid), b.onHost(a))
@@ -179,8 +180,8 @@ func (b *bench) expectAllowed(what string, pid int, a allowance) {
 	}
 	b.expectScore(what, strings.TrimSpace(string(raw)), a)
 	b.expectDescriptors(what, pid)
-	if place := placeOf(b, pid); !strings.Contains(place, b.CgroupParent+"/") {
-		b.Errorf("%s is in no cgroup of its pod:\n%s", what, place)
+	if place := cgroupsOf(b, pid); !strings.Contains(place, b.CgroupParent+"/") {
+		b.Errorf("%s is not in a cgroup of its pod:\n%s", what, place)
 	}
 	for _, ns := range []string{"mnt"} {
 		own, err1 := os.Readlink("/proc/self/ns/" + ns)
@@ -198,12 +199,12 @@ func (b *bench) expectStatus(what string, st map[string]string, a allowance) {
 		"CapBnd": a.caps, "CapInh": noCaps, "CapAmb": noCaps, "Seccomp": a.seccomp, "NoNewPrivs": a.noNew,
 	} {
 		if st[field] != want {
-			b.Errorf("%s has %s %q, allowed is %q", what, field, st[field], want)
+			b.Errorf("%s has %s %q, want %q", what, field, st[field], want)
 		}
 	}
 }
 
-// effective returns the effective capabilities. A user other than root has none.
+// effective returns the expected effective capabilities. A user other than root has none.
 func (a allowance) effective() string {
 	if !a.root && a.uid != "0" {
 		return noCaps
@@ -211,17 +212,16 @@ func (a allowance) effective() string {
 	return a.caps
 }
 
-// expectScore checks the OOM score. A higher score is accepted if this host does not allow the
-// expected one.
+// expectScore checks the OOM score adjustment. If the expected one is negative, a value up to 0 is
+// accepted, because the host may not permit the expected one.
 func (b *bench) expectScore(what, got string, a allowance) {
 	b.Helper()
 	if n, err := strconv.Atoi(got); err != nil || n != int(a.oomScore) && (a.oomScore >= 0 || n < int(a.oomScore) || n > 0) {
-		b.Errorf("%s has oom_score_adj %s, allowed is %d", what, got, a.oomScore)
+		b.Errorf("%s has oom_score_adj %s, want %d", what, got, a.oomScore)
 	}
 }
 
-// expectDescriptors checks that no open descriptor is a directory or file of the host. Allowed are
-// pipes, sockets, /dev/null and the files that a Go program opens itself.
+// expectDescriptors checks that a process has no open file or directory of the host.
 func (b *bench) expectDescriptors(what string, pid int) {
 	b.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -233,15 +233,16 @@ func (b *bench) expectDescriptors(what string, pid int) {
 		if err != nil {
 			continue // closed meanwhile
 		}
-		if !harmless(target) {
+		if !allowedDescriptor(target) {
 			b.Errorf("%s has descriptor %s open: %s", what, filepath.Base(fd), target)
 		}
 	}
 }
 
-// harmless reports whether a descriptor is allowed. Allowed are a pipe, an event or process
-// descriptor, /dev/null, and the process's own CPU limit, which Go programs read periodically.
-func harmless(target string) bool {
+// allowedDescriptor reports whether a file descriptor with this target is allowed: a pipe, an
+// eventfd, an eventpoll, a pidfd, /dev/null, or a cgroup file, because Go programs read their CPU
+// limit periodically.
+func allowedDescriptor(target string) bool {
 	for _, prefix := range []string{"pipe:", "anon_inode:[event", "anon_inode:[pidfd]", "/dev/null", "/sys/fs/cgroup/"} {
 		if strings.HasPrefix(target, prefix) {
 			return true
@@ -250,8 +251,8 @@ func harmless(target string) bool {
 	return false
 }
 
-// mountOptions returns the options of the mount at a path in a process's mount namespace, or nil if
-// nothing is mounted there.
+// mountOptions returns the options of the topmost mount at a mount point in the mount namespace of
+// a process, or nil if there is none.
 func mountOptions(b *bench, pid int, at string) (opts []string) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
@@ -259,13 +260,14 @@ func mountOptions(b *bench, pid int, at string) (opts []string) {
 	}
 	for line := range strings.Lines(string(raw)) {
 		if f := strings.Fields(line); len(f) > 5 && f[4] == at {
-			opts = strings.Split(f[5], ",") // the last one is the topmost
+			opts = strings.Split(f[5], ",") // the last line is the topmost mount
 		}
 	}
 	return opts
 }
 
-// expectPaths expects masked and read-only mounts at those of the paths that exist in this kernel.
+// expectPaths checks that masked and readonly paths are mount points. It skips paths that do not
+// exist in this kernel.
 func (b *bench) expectPaths(what string, pid int, masked, readonly []string) {
 	b.Helper()
 	for _, p := range slices.Concat(masked, readonly) {
@@ -274,7 +276,7 @@ func (b *bench) expectPaths(what string, pid int, masked, readonly []string) {
 		}
 		opts := mountOptions(b, pid, p)
 		if opts == nil || slices.Contains(readonly, p) && !slices.Contains(opts, "ro") {
-			b.Errorf("%s can access %s: mounted there is %v", what, p, opts)
+			b.Errorf("%s can access %s: the mount has the options %v", what, p, opts)
 		}
 	}
 	if f := mountOptions(b, pid, "/sys"); !slices.Contains(f, "ro") {
@@ -282,7 +284,7 @@ func (b *bench) expectPaths(what string, pid int, masked, readonly []string) {
 	}
 }
 
-// expectCommand checks, from the host, a command that is executed in a container.
+// expectCommand checks the privileges of a command in a container from the host.
 func (b *bench) expectCommand(id, name string, a allowance) {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.ctx)
@@ -290,15 +292,15 @@ func (b *bench) expectCommand(id, name string, a allowance) {
 	defer func() { stop(); <-done }()
 	go func() {
 		defer close(done)
-		b.Runtime.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "ignore"}}) // until it is killed
+		b.Runtime.ExecSync(ctx, &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "ignore"}}) // ends when ctx is canceled
 	}()
-	container, pid := b.processOf(id), 0
+	container, pid := b.containerPID(id), 0
 	b.until("the command runs in "+name, func() bool {
 		pid = findProcess(container, "/prog\x00ignore\x00")
-		return pid > 0 && ignoresTerm(b, pid) // it has finished its start: a starting Go program reads its cgroup's limits
+		return pid > 0 && ignoresTerm(b, pid) // its start is complete
 	})
 	b.expectAllowed("a command in "+name, pid, a)
-	if own, its := placeOf(b, container), placeOf(b, pid); own != its {
+	if own, its := cgroupsOf(b, container), cgroupsOf(b, pid); own != its {
 		b.Errorf("a command in %s is in other cgroups than its container, which is in\n%s:\n%s", name, own, its)
 	}
 }
@@ -308,14 +310,14 @@ func ignoresTerm(b *bench, pid int) bool {
 	b.Helper()
 	mask := statusOf(b, pid)["SigIgn"]
 	n, err := strconv.ParseUint(mask, 16, 64)
-	if err != nil && mask != "" { // if it is empty, the process has ended
+	if err != nil && mask != "" { // empty if the process has ended
 		b.Fatal(err)
 	}
 	return n&(1<<(syscall.SIGTERM-1)) != 0
 }
 
-// findProcess returns the PID of a process with this command line in the mount namespace of the process
-// other. It returns 0 if there is none.
+// findProcess returns the PID of the process with the command line in the mount namespace of the
+// process other, or 0 if there is none.
 func findProcess(other int, cmdline string) int {
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", other))
 	all, _ := filepath.Glob("/proc/[0-9]*")
@@ -329,8 +331,8 @@ func findProcess(other int, cmdline string) int {
 	return 0
 }
 
-// placeOf returns the cgroups of a process.
-func placeOf(b *bench, pid int) string {
+// cgroupsOf returns the content of /proc/<pid>/cgroup.
+func cgroupsOf(b *bench, pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		b.Fatal(err)
@@ -338,7 +340,7 @@ func placeOf(b *bench, pid int) string {
 	return string(text)
 }
 
-// expectExec checks, from inside, a command that is executed in a container.
+// expectExec checks the privileges of a command in a container from the command itself.
 func (b *bench) expectExec(id, name string, a allowance) {
 	b.Helper()
 	run := func(args ...string) string {
@@ -352,7 +354,7 @@ func (b *bench) expectExec(id, name string, a allowance) {
 	b.expectScore(what, run("read", "/proc/self/oom_score_adj"), a)
 	for line := range strings.Lines(run("fds")) {
 		target := strings.TrimSpace(line)
-		if !harmless(target) {
+		if !allowedDescriptor(target) {
 			b.Errorf("%s has open: %s", what, target)
 		}
 	}

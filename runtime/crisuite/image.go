@@ -19,7 +19,7 @@ import (
 // ImageRef is the reference of the image that Image returns.
 const ImageRef = "islet.test/prog:1"
 
-// Build builds a static binary of one of islet's programs and returns its path.
+// Build builds a static binary of a package of this module and returns its path.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
@@ -31,20 +31,20 @@ func Build(t testing.TB, pkg string) string {
 	return out
 }
 
-// Image returns an OCI archive of an image with the program at /prog, some users, and the config
-// that the tests expect.
+// Image returns an OCI archive of the image ImageRef. It contains the program at /prog,
+// /etc/passwd, /etc/group, and the configuration that the tests expect.
 func Image(t testing.TB, program string) []byte {
 	return pack(t, ImageRef, nil, base(t, program), archive(t, []file{{"second", 0o644, []byte("layer")}}))
 }
 
-// An Entry is a file of an image's second layer.
+// An Entry is a file of the second layer of an image.
 type Entry struct {
 	tar.Header
 	Data string
 }
 
-// ConfiguredImage returns an image like Image with the name HostileRef(shape). config replaces some
-// fields of its config, and entries are its second layer.
+// ConfiguredImage is like Image for an image HostileRef(shape). config replaces fields of the
+// configuration, and entries replace the second layer.
 func ConfiguredImage(t testing.TB, program, shape string, config map[string]any, entries ...Entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -64,11 +64,12 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 	return pack(t, HostileRef(shape), config, base(t, program), b.Bytes())
 }
 
-// HostileRef returns the reference of the image that HostileImage builds for a shape.
+// HostileRef returns the reference of the image that HostileImage or ConfiguredImage returns for
+// shape.
 func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
 
-// HostileImage returns an image like Image in which the file name is a symlink to link, or a FIFO
-// if link is empty. It replaces a file with that name.
+// HostileImage is like Image for an image in which the file name is replaced by a symlink to link,
+// or by a FIFO if link is empty.
 func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	t.Helper()
 	h := &tar.Header{Name: name, Mode: 0o777, Typeflag: tar.TypeFifo}
@@ -83,7 +84,7 @@ func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	return pack(t, HostileRef(shape), nil, base(t, program), b.Bytes())
 }
 
-// base returns the layer with the program.
+// base returns the first layer, which contains the program and the users.
 func base(t testing.TB, program string) []byte {
 	t.Helper()
 	bin, err := os.ReadFile(program)
@@ -98,7 +99,8 @@ func base(t testing.TB, program string) []byte {
 	})
 }
 
-// pack returns the archive of an image with two layers. change replaces fields of its config.
+// pack returns the OCI archive of an image with two layers. change replaces fields of the
+// configuration.
 func pack(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
 	t.Helper()
 	fields := map[string]any{

@@ -11,7 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sortGroups sorts the groups in the output of prog's "id".
+// sortGroups sorts the groups in the output of prog's verb "id".
 func sortGroups(out string) string {
 	head, list, ok := strings.Cut(strings.TrimSpace(out), "[")
 	if !ok {
@@ -160,8 +160,8 @@ func testNamespaces(t *testing.T, b *bench) {
 	}
 }
 
-// testSharedProcesses checks a pod whose containers share a PID namespace. They see each other's
-// processes, and each ends with its own first process.
+// testSharedProcesses checks that containers that share a PID namespace see the processes of each
+// other, and that all processes of a container end with its first process.
 func testSharedProcesses(t *testing.T, b *bench) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
@@ -179,13 +179,13 @@ func testSharedProcesses(t *testing.T, b *bench) {
 	out, st := b.output(pod, cfg, shared("looker", "pid", "read", "/proc/1/cmdline", "ls", "/proc"))
 	// The output begins with the program's own PID.
 	if st.ExitCode != 0 || strings.HasPrefix(out, "1\n") || processes(out) != 1+4 {
-		t.Errorf("exit code %d, it sees %q", st.ExitCode, out)
+		t.Errorf("exit code %d, output %q", st.ExitCode, out)
 	}
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id}))(b)
-	// The program's child must have ended too.
+	// The child process of the container must have ended, too.
 	out, _ = b.output(pod, cfg, shared("after", "ls", "/proc"))
 	if left := processes(out); left != 2 {
-		t.Errorf("%d processes, want the pod's init and the one that lists them", left)
+		t.Errorf("%d processes, want 2: the pod's init and the process that lists them", left)
 	}
 	s := must(b.Runtime.PodSandboxStatus(b.ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod}))(b)
 	if s.Status.State != api.PodSandboxState_SANDBOX_READY {
@@ -193,8 +193,8 @@ func testSharedProcesses(t *testing.T, b *bench) {
 	}
 }
 
-// testSharedProcessesRoot checks that the first process of the pod's PID namespace gives a
-// container no additional access.
+// testSharedProcessesRoot checks that a container cannot access the host or change files through
+// /proc/1/root of a shared PID namespace.
 func testSharedProcessesRoot(t *testing.T, b *bench) {
 	cfg := b.pod(func(c *api.PodSandboxConfig) {
 		c.Linux.SecurityContext.NamespaceOptions.Pid = api.NamespaceMode_POD
@@ -222,17 +222,18 @@ func testSharedProcessesRoot(t *testing.T, b *bench) {
 	}
 }
 
-// setSameUser sets the user of the pod's first process for a container.
+// setSameUser sets the UID of the pod's init for a container.
 func setSameUser(s *api.LinuxContainerSecurityContext) {
 	s.RunAsUser, s.Capabilities = &api.Int64Value{Value: 65535}, &api.Capability{DropCapabilities: []string{"ALL"}}
 }
 
-// addPtrace adds CAP_SYS_PTRACE to a container. Then only masked and read-only mounts protect the host.
+// addPtrace adds CAP_SYS_PTRACE to a container, so that only masked and read-only mounts protect
+// the host.
 func addPtrace(s *api.LinuxContainerSecurityContext) {
 	s.Capabilities = &api.Capability{AddCapabilities: []string{"SYS_PTRACE"}}
 }
 
-// processes returns how many names in a listing of /proc are PIDs.
+// processes returns the number of PIDs in a listing of /proc.
 func processes(list string) (n int) {
 	for _, f := range strings.Fields(list) {
 		if strings.Trim(f, "0123456789") == "" {
@@ -242,8 +243,8 @@ func processes(list string) (n int) {
 	return n
 }
 
-// testHostProcesses checks a container in the host's PID namespace: when it ends, its other
-// processes are killed.
+// testHostProcesses checks that the other processes of a container in the host's PID namespace are
+// killed when its first process has ended.
 func testHostProcesses(t *testing.T, b *bench) {
 	if b.Users != nil {
 		t.Skip("not in a user namespace")

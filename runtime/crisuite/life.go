@@ -195,11 +195,12 @@ func testWrongState(t *testing.T, b *bench) {
 	}
 }
 
-// testRunning checks that Running calls back with the same containers that ListContainers lists.
+// testRunning checks that Running calls its callback with the running containers, as ListContainers
+// returns them.
 func testRunning(t *testing.T, b *bench) {
 	r, ok := b.Runtime.(interface{ Running(func(*api.Container)) })
 	if !ok {
-		t.Skip("this runtime only lists")
+		t.Skip("the runtime has no method Running")
 	}
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -216,18 +217,19 @@ func testRunning(t *testing.T, b *bench) {
 		}
 	}
 	want.Annotations = nil
-	var told []*api.Container
+	var got []*api.Container
 	r.Running(func(c *api.Container) {
 		if c.PodSandboxId == pod {
-			told = append(told, proto.CloneOf(c))
+			got = append(got, proto.CloneOf(c))
 		}
 	})
-	if len(told) != 1 || !proto.Equal(told[0], want) {
-		t.Errorf("the callback got %v, want %v", told, want)
+	if len(got) != 1 || !proto.Equal(got[0], want) {
+		t.Errorf("the callback got %v, want %v", got, want)
 	}
 }
 
-// testMessages checks that neither side retains or modifies a message of the other.
+// testMessages checks that the runtime does not keep or modify messages of the caller, and the
+// other way round.
 func testMessages(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -262,8 +264,7 @@ func testEvents(t *testing.T, b *bench) {
 			seen[e.ContainerId] = append(seen[e.ContainerId], e.ContainerEventType)
 		})
 	}()
-	// A removed sandbox is visible as an event only if the subscription has begun. So remove
-	// sandboxes until one is seen.
+	// Remove sandboxes until an event arrives, which shows that the subscription has begun.
 	first := b.runPod(b.pod(func(c *api.PodSandboxConfig) { c.Metadata.Attempt = 9 }))
 	b.until("the subscription begins", func() bool {
 		must(b.Runtime.RemovePodSandbox(b.ctx, &api.RemovePodSandboxRequest{PodSandboxId: first}))(b)
@@ -296,7 +297,7 @@ func testEvents(t *testing.T, b *bench) {
 	mu.Unlock()
 	cancel()
 	if err := <-ended; err != context.Canceled {
-		t.Errorf("events end with %v", err)
+		t.Errorf("ContainerEvents returned %v", err)
 	}
 }
 

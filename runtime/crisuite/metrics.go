@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testMetrics checks that every metric has a descriptor and the labels that it names, and that the
-// values match the container's activity.
+// testMetrics checks that every metric has a descriptor and the labels of the descriptor, and that
+// the values match the activity of the container.
 func testMetrics(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)

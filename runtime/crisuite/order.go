@@ -9,26 +9,27 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// keptResource is a resource of a pod that a pause container would keep. It is the same for every container
-// of the pod, whichever starts first, and it outlives each of them.
-type keptResource struct {
+// A podResource is a shared resource of a pod, which belongs to the pause container in other
+// runtimes. All containers of the pod must see the same resource, regardless of the order of their
+// starts, and it must exist as long as the sandbox.
+type podResource struct {
 	what string
-	// make are prog's arguments in a privileged container that ends before the others start. They
-	// are empty if the sandbox creates the resource.
+	// make contains prog's arguments that create the resource in a privileged container, which ends
+	// before the others start. It is empty if the sandbox creates the resource.
 	make []string
-	// look are prog's arguments in each of the other containers.
+	// look contains prog's arguments that print the resource in the other containers.
 	look []string
-	// privileged and ordinary are the expected first characters of the output.
+	// privileged and ordinary are the expected output of the two kinds of containers. If ordinary
+	// is empty, both print the same.
 	privileged, ordinary string
 }
 
-// keptThings has a row for each resource. If ordinary is empty, both kinds of containers print the
-// same.
-var keptThings = []keptResource{
-	{what: "the sysfs of the network namespace is writable where the container's mount is",
+// podResources contains the tested resources.
+var podResources = []podResource{
+	{what: "the sysfs of the network namespace is writable in a privileged container",
 		look:       []string{"put", "/sys/class/net/lo/ifalias", "pod"},
 		privileged: "put: <nil>", ordinary: "put: open /sys/class/net/lo/ifalias: read-only file system"},
-	{what: "its superblock is writable, whatever the first mount of it was", look: []string{"super", "/sys"}, privileged: "rw"},
+	{what: "the superblock of the sysfs is writable", look: []string{"super", "/sys"}, privileged: "rw"},
 	{what: "a message queue", make: []string{"put", "/dev/mqueue/queue", ""}, look: []string{"ls", "/dev/mqueue"}, privileged: "queue"},
 	{what: "a message queue is writable", look: []string{"opens", "/dev/mqueue/queue"}, privileged: "open: <nil>"},
 	{what: "the superblock of the message queues", look: []string{"super", "/dev/mqueue"}, privileged: "rw"},
@@ -44,9 +45,8 @@ var keptThings = []keptResource{
 	{what: "loopback is up", look: []string{"read", "/sys/class/net/lo/flags"}, privileged: "0x9"},
 }
 
-// testOrder starts and restarts an ordinary and a privileged container of one pod, in both orders.
-// Both must always see the resources of the pod, and not resources of the container that started
-// first.
+// testOrder starts and restarts an ordinary and a privileged container of a pod in both orders.
+// Both must always see the same shared resources, regardless of which container started first.
 func testOrder(t *testing.T, b *bench) {
 	attempt := uint32(0)
 	for _, processes := range []api.NamespaceMode{api.NamespaceMode_CONTAINER, api.NamespaceMode_POD} {
@@ -60,7 +60,7 @@ func testOrder(t *testing.T, b *bench) {
 			})
 			p := &orderedPod{b, b.runPod(cfg), cfg, fmt.Sprintf("%v, %v", processes, order), attempt * 100}
 			attempt++
-			p.makeKept()
+			p.createResources()
 			first, second := p.start(order[0]), p.start(order[1])
 			p.stop(first)
 			first = p.start(order[0])
@@ -73,7 +73,7 @@ func testOrder(t *testing.T, b *bench) {
 	}
 }
 
-// An orderedPod is the pod for the test of one order.
+// An orderedPod is the pod for one order of starts.
 type orderedPod struct {
 	*bench
 	id    string
@@ -91,22 +91,22 @@ func (p *orderedPod) next(kind string, args ...string) *api.ContainerConfig {
 	return c
 }
 
-// makeKept runs a container that creates the resources.
-func (p *orderedPod) makeKept() {
+// createResources runs a container that creates the shared resources.
+func (p *orderedPod) createResources() {
 	var args []string
-	for _, k := range keptThings {
+	for _, k := range podResources {
 		args = append(args, k.make...)
 	}
 	if _, st := p.output(p.id, p.cfg, p.next("privileged", args...)); st.ExitCode != 0 {
-		p.Fatalf("%s: the maker's exit code is %d", p.order, st.ExitCode)
+		p.Fatalf("%s: the container that creates the resources has exit code %d", p.order, st.ExitCode)
 	}
 }
 
-// start runs a container until it has printed everything, and checks the output.
+// start starts a container, waits for its complete output, and checks the output.
 func (p *orderedPod) start(kind string) string {
 	p.Helper()
 	var args []string
-	for _, k := range keptThings {
+	for _, k := range podResources {
 		args = append(append(args, "print", "== "+k.what), k.look...)
 	}
 	c := p.next(kind, append(args, "wait")...)
@@ -114,7 +114,7 @@ func (p *orderedPod) start(kind string) string {
 	p.bench.start(id)
 	p.awaitLog(c, "waiting\n")
 	found := strings.Split(p.log(c), "== ")[1:]
-	for i, k := range keptThings {
+	for i, k := range podResources {
 		want := k.privileged
 		if kind == "ordinary" && k.ordinary != "" {
 			want = k.ordinary

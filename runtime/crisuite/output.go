@@ -17,10 +17,10 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// stopFor is how long a slow reader pauses. It is longer than drain.Grace.
+// stopFor is how long a pausingReader pauses. It is longer than drain.Grace.
 const stopFor = 2500 * time.Millisecond
 
-// A pausingReader pauses once, when it receives the first bytes.
+// A pausingReader pauses once, at the first bytes.
 type pausingReader struct {
 	bytes.Buffer
 	once sync.Once
@@ -42,8 +42,8 @@ func lines(n int, end string) string {
 	return b.String()
 }
 
-// testSlowReader checks that a reader that pauses gets all bytes and the exit code. It does so for
-// output that fits into the pipe, so that the command ends early, and for output that does not.
+// testSlowReader checks that a reader that pauses receives all bytes and the exit code, for output
+// that fits into the pipe, so that the command ends before it is read, and for longer output.
 func testSlowReader(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -71,7 +71,7 @@ func testSlowReader(t *testing.T, b *bench) {
 	all.Wait()
 }
 
-// A failingReader reads some bytes and then fails.
+// A failingReader accepts left bytes and then fails.
 type failingReader struct{ left int }
 
 func (c *failingReader) Write(b []byte) (int, error) {
@@ -85,8 +85,8 @@ func (c *failingReader) Write(b []byte) (int, error) {
 
 func (c *failingReader) Close() error { return nil }
 
-// testClosingReader checks a reader that fails. The command gets SIGPIPE or SIGHUP and ends, and
-// the error reports the missing output, whatever the exit code is.
+// testClosingReader checks that a command whose reader fails gets SIGPIPE or SIGHUP and ends, and
+// that the error reports the missing output, regardless of the exit code.
 func testClosingReader(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -101,12 +101,12 @@ func testClosingReader(t *testing.T, b *bench) {
 			t.Errorf("terminal %v: %v", tty, err)
 		}
 	}
-	b.until("no command is left", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
+	b.until("the command ends", func() bool { return processes(string(b.exec(id, "ls", "/proc").Stdout)) == 2 })
 }
 
-// testLeftBehind checks that an exec ends with its command, even if children keep its output open.
-// It must return the command's exit code even if the timeout passes while output of the children is
-// read.
+// testLeftBehind checks that exec ends soon after the command, even if child processes keep its
+// output open, and that it returns the exit code even if the timeout passes while the output of
+// child processes is read.
 func testLeftBehind(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -116,7 +116,7 @@ func testLeftBehind(t *testing.T, b *bench) {
 		began := time.Now()
 		r, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{ContainerId: id, Timeout: timeout,
 			Cmd: []string{"/prog", "forked", "5s", "print", "own", "exit", "3"}})
-		// runc itself waits for the child, so the timeout passes before the exit code is known.
+		// runc waits for the child process, so the timeout passes before the exit code is known.
 		late := timeout > 0 && err != nil && strings.Contains(err.Error(), "timed out")
 		if took := time.Since(began); !late && (err != nil || string(r.Stdout) != "own\n" || r.ExitCode != 3) || took > time.Minute {
 			t.Errorf("timeout %d: %v, %q, %d after %s", timeout, err, r.GetStdout(), r.GetExitCode(), took)
@@ -127,22 +127,22 @@ func testLeftBehind(t *testing.T, b *bench) {
 	if err := s.Stream(b.ctx, id, cri.ExecOptions{
 		Command: []string{"/prog", "late", "200ms", "100000", "print", "own"}, Stdout: &out,
 	}); err != nil || out.String() != "own\n"+lines(100000, "\n") {
-		t.Errorf("a child that writes after its parent's end: %v, %d bytes", err, len(out.String()))
+		t.Errorf("a child process that writes after the end of its parent: %v, %d bytes", err, len(out.String()))
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
-	go func() { // a reader that goes away while nothing is written
+	go func() { // the reader disconnects while nothing is written
 		b.until("the command runs", func() bool { return strings.Contains(out.String(), "here\n") })
 		cancel()
 	}()
 	if err := s.Stream(ctx, id, cri.ExecOptions{
 		Command: []string{"/prog", "print", "here", "ignore"}, Stdout: &out,
 	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a reader that goes away: %v", err)
+		t.Errorf("a reader that disconnects: %v", err)
 	}
 }
 
-// testSlowAttach checks that an attached reader that pauses gets every byte, and that the log is
-// complete.
+// testSlowAttach checks that an attached reader that pauses receives every byte, and that the log
+// is complete.
 func testSlowAttach(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()
@@ -168,15 +168,15 @@ func testSlowAttach(t *testing.T, b *bench) {
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	if err := s.Stream(b.ctx, id, cri.ExecOptions{Stdout: &failingReader{100}}); err == nil && !strings.Contains(b.log(c), "99999") {
-		t.Error("a reader that closes got no error, and the log is not complete")
+		t.Error("a failing reader got no error, and the log is not complete")
 	}
 	if st := b.awaitEnd(id); st.ExitCode != 7 {
-		t.Errorf("a reader that closes: %v", st)
+		t.Errorf("a failing reader: %v", st)
 	}
 }
 
-// testSlowForward checks a client that closes its write side first and reads slowly. It must get
-// everything that the server still sends.
+// testSlowForward checks that a client that closes its write side first and reads slowly receives
+// all data.
 func testSlowForward(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.pod()

@@ -36,7 +36,7 @@ func testStop(t *testing.T, b *bench) {
 	pod := b.runPod(cfg)
 	for i, c := range []struct {
 		verb    string
-		ready   string // printed when it handles signals
+		ready   string // output when the signal handler is set
 		change  func(*api.ContainerConfig)
 		timeout int64
 		code    int32
@@ -58,7 +58,7 @@ func testStop(t *testing.T, b *bench) {
 		must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: id, Timeout: c.timeout}))(b)
 		signal := cc.StopSignal
 		if signal == api.Signal_SIGNAL_RUNTIME_DEFAULT {
-			signal = api.Signal_SIGNAL_SIGTERM // the default, because the image names none
+			signal = api.Signal_SIGNAL_SIGTERM // the default
 		}
 		if st := b.status(id); st.ExitCode != c.code || !strings.Contains(b.log(cc), c.log) || st.StopSignal != signal {
 			t.Errorf("%s, %ds: %v, logged %q", c.verb, c.timeout, st, b.log(cc))
@@ -66,9 +66,9 @@ func testStop(t *testing.T, b *bench) {
 	}
 }
 
-// testStopAgain checks that a container gets its stop signal only once, even if it is stopped
-// again, for example to shorten a grace period or after the first caller has gone. The timeout of
-// the later call applies.
+// testStopAgain checks that a container gets its stop signal only once if StopContainer is called
+// again, for example to shorten the grace period or after the first call was canceled. The timeout
+// of the later call applies.
 func testStopAgain(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -199,22 +199,22 @@ func testUsers(t *testing.T, b *bench) {
 		}
 		u := st.GetUser().GetLinux()
 		if said := sortGroups(fmt.Sprint(u.GetUid(), u.GetGid(), u.GetSupplementalGroups())); said != c.want {
-			t.Errorf("%s: the status says %s, want %s", name, said, c.want)
+			t.Errorf("%s: the status has %s, want %s", name, said, c.want)
 		}
 	}
 	alone := b.container("alone", "id")
 	alone.Linux.SecurityContext.RunAsGroup = &api.Int64Value{Value: 6}
 	if err := b.tryCreate(pod, cfg, alone); err == nil {
-		t.Error("a group without a user")
+		t.Error("a group without a user was accepted")
 	}
 	cc := b.container("nobody", "id")
 	cc.Linux.SecurityContext.RunAsUsername = "stranger"
 	if err := b.tryCreate(pod, cfg, cc); err == nil {
-		t.Error("a user that is not in the image")
+		t.Error("a user that is not in the image was accepted")
 	}
 }
 
-// testOOM checks the status if the kernel kills the first process, or a child of it.
+// testOOM checks the status if the OOM killer kills the first process or a child process.
 func testOOM(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)

@@ -19,17 +19,17 @@ func (b *bench) update(id string, l *api.LinuxContainerResources) error {
 	return err
 }
 
-// cgroupV2 reports whether this is a pure cgroup v2 host.
+// cgroupV2 reports whether the host uses only cgroup v2.
 func cgroupV2() bool {
 	var st unix.Statfs_t
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// limitOf reads a file of a process's cgroup. On cgroup v1 it is the file v1 of the given
-// controller, on cgroup v2 the file v2.
+// limitOf returns the content of a file of the cgroup of a process: with cgroup v1 the file v1 of
+// the controller, with cgroup v2 the file v2.
 func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
 	b.Helper()
-	for line := range strings.Lines(placeOf(b, pid)) {
+	for line := range strings.Lines(cgroupsOf(b, pid)) {
 		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(part) != 3 {
 			continue
@@ -49,7 +49,7 @@ func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
 		}
 		return strings.TrimSpace(string(text))
 	}
-	b.Fatalf("process %d has no cgroup of %s", pid, controller)
+	b.Fatalf("process %d has no cgroup of the controller %s", pid, controller)
 	return ""
 }
 
@@ -65,7 +65,7 @@ func testUpdateAll(t *testing.T, b *bench) {
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	b.awaitLog(c, "waiting")
-	// Twice, because a repeated request must succeed. The swap limit follows the memory limit.
+	// A repeated request must succeed. The swap limit must follow the memory limit.
 	for range 2 {
 		if err := b.update(id, &api.LinuxContainerResources{
 			CpuQuota: 70000, CpuShares: 1024, MemoryLimitInBytes: 300 << 20, OomScoreAdj: 900,
@@ -73,7 +73,7 @@ func testUpdateAll(t *testing.T, b *bench) {
 			t.Fatal(err)
 		}
 	}
-	pid := b.processOf(id)
+	pid := b.containerPID(id)
 	if got := b.limitOf(pid, "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "70000" && got != "70000 100000" {
 		t.Errorf("CPU quota %q", got)
 	}
@@ -86,18 +86,18 @@ func testUpdateAll(t *testing.T, b *bench) {
 	l := b.status(id).GetResources().GetLinux()
 	if l.GetCpuQuota() != 70000 || l.GetCpuPeriod() != 100000 || l.GetCpuShares() != 1024 ||
 		l.GetMemoryLimitInBytes() != 300<<20 || l.GetOomScoreAdj() != 900 {
-		t.Errorf("the status says %v", l)
+		t.Errorf("the status has %v", l)
 	}
 	if err := b.update(id, &api.LinuxContainerResources{CpuQuota: -1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.limitOf(pid, "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "-1" && got != "max 100000" {
-		t.Errorf("without a quota it is %q", got)
+		t.Errorf("without a quota: %q", got)
 	}
 }
 
-// testUpdateRefused checks that an impossible update is rejected, changes nothing and does not end
-// the container.
+// testUpdateRefused checks that an invalid update is rejected, changes nothing and does not end the
+// container.
 func testUpdateRefused(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -124,7 +124,7 @@ func testUpdateRefused(t *testing.T, b *bench) {
 		if st.State != api.ContainerState_CONTAINER_RUNNING || l.GetMemoryLimitInBytes() != 256<<20 || l.GetCpuQuota() != 50000 {
 			t.Errorf("%s: the resources afterwards are %v", name, st)
 		}
-		if got := b.limitOf(b.processOf(id), "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "50000" && got != "50000 100000" {
+		if got := b.limitOf(b.containerPID(id), "cpu", "cpu.cfs_quota_us", "cpu.max"); got != "50000" && got != "50000 100000" {
 			t.Errorf("%s: the CPU quota is %q", name, got)
 		}
 	}
@@ -134,7 +134,7 @@ func testUpdateRefused(t *testing.T, b *bench) {
 	}
 }
 
-// testUpdateCreated checks that limits that are changed before the start apply from the start.
+// testUpdateCreated checks that an update before the start applies from the start.
 func testUpdateCreated(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -146,7 +146,7 @@ func testUpdateCreated(t *testing.T, b *bench) {
 	}
 	b.start(id)
 	b.awaitLog(c, "waiting")
-	pid := b.processOf(id)
+	pid := b.containerPID(id)
 	if got := b.limitOf(pid, "memory", "memory.limit_in_bytes", "memory.max"); got != fmt.Sprint(128<<20) {
 		t.Errorf("memory limit %q", got)
 	}
@@ -155,7 +155,7 @@ func testUpdateCreated(t *testing.T, b *bench) {
 	}
 }
 
-// testUpdatePod checks that the resources of a pod as a whole are stored.
+// testUpdatePod checks that UpdatePodSandboxResources stores the resources of a pod.
 func testUpdatePod(t *testing.T, b *bench) {
 	pod := b.runPod(b.pod())
 	for range 2 {
@@ -176,8 +176,8 @@ func testUpdatePod(t *testing.T, b *bench) {
 	}
 }
 
-// testCheckpoint checks that checkpoints are not implemented without CRIU, and that no archive is
-// created.
+// testCheckpoint checks that a checkpoint of a container that is not running is rejected without
+// creating an archive.
 func testCheckpoint(t *testing.T, b *bench) {
 	if _, err := b.Runtime.CheckpointContainer(b.ctx, &api.CheckpointContainerRequest{
 		ContainerId: "0123456789abcdef", Location: "/x",
@@ -188,10 +188,10 @@ func testCheckpoint(t *testing.T, b *bench) {
 	id := b.create(b.runPod(cfg), cfg, b.container("main", "wait"))
 	path := filepath.Join(b.logs, "checkpoint.tar")
 	_, err := b.Runtime.CheckpointContainer(b.ctx, &api.CheckpointContainerRequest{ContainerId: id, Location: path})
-	if !errdefs.IsNotImplemented(err) && !errdefs.IsFailedPrecondition(err) { // it is not running
+	if !errdefs.IsNotImplemented(err) && !errdefs.IsFailedPrecondition(err) { // without CRIU, or not running
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("an archive is left: %v", err)
+		t.Errorf("an archive exists: %v", err)
 	}
 }

@@ -71,7 +71,7 @@ func testExecTimeout(t *testing.T, b *bench) {
 	}
 }
 
-// A buffer collects output for a test.
+// A buffer is an output stream that is safe for concurrent use.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -94,7 +94,7 @@ func (b *buffer) String() string {
 func (b *bench) streamer() cri.Streamer {
 	s, ok := b.Runtime.(cri.Streamer)
 	if !ok {
-		b.Skip("no streams without a URL")
+		b.Skip("the runtime does not implement cri.Streamer")
 	}
 	return s
 }
@@ -117,7 +117,7 @@ func testTerminal(t *testing.T, b *bench) {
 	if !errors.As(err, &exit) || exit.Code != 4 || !strings.Contains(out.String(), "91 33\r\n") {
 		t.Errorf("%v, printed %q", err, out.String())
 	}
-	// A container whose own process is on a terminal.
+	// Attach to a container with a terminal.
 	c := b.container("tty", "size", "cat")
 	c.Tty, c.Stdin = true, true
 	id = b.create(pod, cfg, c)
@@ -134,12 +134,12 @@ func testTerminal(t *testing.T, b *bench) {
 	if _, err := io.WriteString(typing2, "typed\n"); err != nil {
 		t.Fatal(err)
 	}
-	// The terminal echoes it once, and cat prints it once.
+	// The terminal echoes the text, and cat prints it.
 	b.until("the terminal echoes", func() bool { return strings.Contains(echo.String(), "typed\r\ntyped\r\n") })
 	cancel()
 	<-ended
 	typing2.Close()
-	b.awaitLog(c, "typed\ntyped\n") // the same text as on the terminal, but with the line ends of a container
+	b.awaitLog(c, "typed\ntyped\n") // without the \r of the terminal
 }
 
 func testAttach(t *testing.T, b *bench) {
@@ -158,11 +158,11 @@ func testAttach(t *testing.T, b *bench) {
 	if out.String() != "some input\n" || errs.String() != "end\n" {
 		t.Errorf("got %q and %q", out.String(), errs.String())
 	}
-	// The relative order of the two streams is undefined.
+	// The order of the two streams is undefined.
 	if st := b.awaitEnd(id); st.ExitCode != 0 || !strings.Contains(b.log(c), "some input\n") || !strings.Contains(b.log(c), "end\n") {
 		t.Errorf("%v, logged %q", st, b.log(c))
 	}
-	// The stdin of this container stays open. The attachment ends when the client closes its stdin.
+	// The stdin of this container stays open. Stream returns when the client closes its stdin.
 	c = b.container("open", "cat")
 	c.Stdin = true
 	id = b.create(pod, cfg, c)
@@ -174,13 +174,13 @@ func testAttach(t *testing.T, b *bench) {
 	if _, err := io.WriteString(typing, "typed\n"); err != nil {
 		t.Fatal(err)
 	}
-	b.until("what was typed comes back", func() bool { return echo.String() == "typed\n" })
+	b.until("cat prints the input", func() bool { return echo.String() == "typed\n" })
 	typing.Close()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	if st := b.status(id); st.State != api.ContainerState_CONTAINER_RUNNING {
-		t.Errorf("after the attachment, the container is %v", st.State)
+		t.Errorf("after attach, the container is %v", st.State)
 	}
 }
 
@@ -221,7 +221,7 @@ func testUpdate(t *testing.T, b *bench) {
 		ContainerId: id, Linux: &api.LinuxContainerResources{MemoryLimitInBytes: 48 << 20},
 	}))(b)
 	if got := b.status(id).GetResources().GetLinux().GetMemoryLimitInBytes(); got != 48<<20 {
-		t.Errorf("the status says %d", got)
+		t.Errorf("the status has %d", got)
 	}
 	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
 		ContainerId: id, Cmd: []string{"/prog", "alloc", "200"}, Timeout: 120,

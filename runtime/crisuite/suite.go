@@ -15,31 +15,31 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A Subject is a runtime to test. It has the image ImageRef.
+// A Subject is a runtime to test. The runtime must have the image ImageRef.
 type Subject struct {
 	Runtime cri.Runtime
 	// Kernel reports whether the runtime runs processes.
 	Kernel bool
-	// Handler is the runtime handler of the sandboxes. If empty, it is the default handler.
+	// Handler is the runtime handler of the sandboxes. Empty means the default handler.
 	Handler string
-	// Only lists the tests to run. If empty, all tests run. Some tests apply only to islet's own
+	// Only lists the tests to run. Empty means all tests. Some tests apply only to the built-in
 	// runtime.
 	Only []string
 	// Without lists tests to skip.
 	Without []string
-	// CDI are the runtime's directories of CDI specifications; a later one takes precedence. If
-	// there are none, CDI is not tested.
+	// CDI lists the directories of CDI specifications of the runtime; a later one takes precedence.
+	// If it is empty, CDI is not tested.
 	CDI []string
 	// CgroupParent is the parent cgroup of the sandboxes. It may be empty.
 	CgroupParent string
-	// Process converts a PID that the runtime reports to the test's PID namespace. If nil, the
-	// namespaces are the same.
+	// Process converts a PID from the runtime's PID namespace to the test's. Nil means that both
+	// are the same.
 	Process func(t testing.TB, pid int) int
-	// Users is the user namespace of all sandboxes that can have one. If nil, it is the host's.
+	// Users is the user namespace of all sandboxes that can have one. Nil means the host's.
 	Users *api.UserNamespace
 }
 
-// Run runs the contract tests against s, one after another.
+// Run runs the contract tests against s sequentially.
 func Run(t *testing.T, s Subject) {
 	for _, c := range []struct {
 		name   string
@@ -115,7 +115,7 @@ func Run(t *testing.T, s Subject) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			if c.kernel && !s.Kernel {
-				t.Skip("this runtime runs no processes")
+				t.Skip("the runtime runs no processes")
 			}
 			b := &bench{
 				T: t, Subject: s, ctx: t.Context(), logs: t.TempDir(),
@@ -127,7 +127,8 @@ func Run(t *testing.T, s Subject) {
 	}
 }
 
-// A bench is the environment of one test. Its sandboxes are removed after the test.
+// A bench contains the runtime and the sandboxes of one test. The sandboxes are removed after the
+// test.
 type bench struct {
 	*testing.T
 	Subject
@@ -145,7 +146,7 @@ func (b *bench) clean() {
 	}
 }
 
-// must returns a function that returns v, or fails the test if there is an error.
+// must returns a function that returns v. The function fails the test if err is not nil.
 func must[T any](v T, err error) func(*bench) T {
 	return func(b *bench) T {
 		b.Helper()
@@ -171,7 +172,7 @@ func (b *bench) pod(change ...func(*api.PodSandboxConfig)) *api.PodSandboxConfig
 	return c
 }
 
-// runPod runs a sandbox that is removed after the test.
+// runPod runs a sandbox and returns its ID. The sandbox is removed after the test.
 func (b *bench) runPod(c *api.PodSandboxConfig) string {
 	b.Helper()
 	users := b.usersFor(c)
@@ -183,7 +184,7 @@ func (b *bench) runPod(c *api.PodSandboxConfig) string {
 	return id
 }
 
-// container returns a configuration with arguments for the image's program.
+// container returns the configuration of a container with arguments for prog.
 func (b *bench) container(name string, args ...string) *api.ContainerConfig {
 	return &api.ContainerConfig{
 		Metadata: &api.ContainerMetadata{Name: name}, Image: &api.ImageSpec{Image: ImageRef}, Args: args, LogPath: name + "/0.log",
@@ -213,7 +214,7 @@ func (b *bench) status(id string) *api.ContainerStatus {
 	return must(b.Runtime.ContainerStatus(b.ctx, &api.ContainerStatusRequest{ContainerId: id}))(b).Status
 }
 
-// awaitEnd waits until a container has ended.
+// awaitEnd waits until a container has ended and returns its status.
 func (b *bench) awaitEnd(id string) *api.ContainerStatus {
 	b.Helper()
 	var st *api.ContainerStatus
@@ -224,7 +225,7 @@ func (b *bench) awaitEnd(id string) *api.ContainerStatus {
 	return st
 }
 
-// until waits for a condition for which the CRI has no event.
+// until polls until ok returns true. It is for conditions for which the CRI has no event.
 func (b *bench) until(what string, ok func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
@@ -240,7 +241,7 @@ func (b *bench) until(what string, ok func() bool) {
 	}
 }
 
-// output runs one container to its end and returns its log.
+// output runs a container, waits until it has ended, and returns its log and status.
 func (b *bench) output(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) (string, *api.ContainerStatus) {
 	b.Helper()
 	id := b.create(pod, cfg, c)
@@ -259,7 +260,7 @@ func (b *bench) log(c *api.ContainerConfig) string {
 	var out strings.Builder
 	for line := range strings.Lines(string(raw)) {
 		if !strings.HasSuffix(line, "\n") {
-			break // the line is still being written
+			break // the line is not complete yet
 		}
 		part := strings.SplitN(line, " ", 4)
 		if len(part) != 4 {

@@ -9,14 +9,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// inNamespaceOf returns the configuration of a container in the PID namespace of the container target.
+// inNamespaceOf returns the configuration of a container that joins the PID namespace of the
+// container target.
 func (b *bench) inNamespaceOf(name, target string, args ...string) *api.ContainerConfig {
 	c := b.container(name, args...)
 	c.Linux.SecurityContext.NamespaceOptions = &api.NamespaceOption{Pid: api.NamespaceMode_TARGET, TargetId: target}
 	return c
 }
 
-// namespaceOf returns a namespace of a process.
+// namespaceOf returns the identity of a namespace of a process, such as pid:[4026531836].
 func namespaceOf(b *bench, pid int, kind string) string {
 	b.Helper()
 	ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
@@ -26,9 +27,9 @@ func namespaceOf(b *bench, pid int, kind string) string {
 	return ns
 }
 
-// testTarget runs containers in another container's PID namespace, as kubectl debug does. Such
-// containers share only the PID namespace, have no more privileges than other containers, and end
-// with their target.
+// testTarget checks containers in the PID namespace of another container, as for kubectl debug.
+// They share only the PID namespace, have no more privileges than other containers, and end with
+// their target.
 func testTarget(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -48,21 +49,21 @@ func testTarget(t *testing.T, b *bench) {
 	id := b.create(pod, cfg, debug)
 	b.start(id)
 	b.awaitLog(debug, "waiting")
-	its, targets := b.processOf(id), b.processOf(target)
+	its, targets := b.containerPID(id), b.containerPID(target)
 	if got, want := namespaceOf(b, its, "pid"), namespaceOf(b, targets, "pid"); got != want || got == namespaceOf(b, os.Getpid(), "pid") {
-		t.Errorf("it is in %s, its target in %s", got, want)
+		t.Errorf("the container is in %s, its target in %s", got, want)
 	}
 	if namespaceOf(b, its, "mnt") == namespaceOf(b, targets, "mnt") {
-		t.Error("it shares its target's mounts")
+		t.Error("the container shares the mount namespace of its target")
 	}
-	a := allowance{"0", usualCaps, "0", "0", 500, false}
+	a := allowance{"0", defaultCaps, "0", "0", 500, false}
 	b.expectAllowed("a container with a target", its, a)
 	b.expectPaths("a container with a target", its, debug.Linux.SecurityContext.MaskedPaths, debug.Linux.SecurityContext.ReadonlyPaths)
 	b.expectExec(id, "a container with a target", a)
 	if out := must(b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
 		ContainerId: id, Cmd: []string{"/prog", "read", "/proc/1/cmdline"}, Timeout: 60,
 	}))(b); !strings.Contains(string(out.Stdout), "wait") {
-		t.Errorf("its first process is %q", out.Stdout)
+		t.Errorf("process 1 is %q", out.Stdout)
 	}
 
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: target}))(b)
@@ -72,9 +73,8 @@ func testTarget(t *testing.T, b *bench) {
 	})
 }
 
-// testNoTarget requests the PID namespace of containers that do not exist, that belong to another
-// pod, or that are not running. All these requests are rejected, also if the target ends between
-// create and start.
+// testNoTarget checks that a target is rejected if it does not exist, belongs to another pod, or is
+// not running, also if it ends between create and start.
 func testNoTarget(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -107,6 +107,6 @@ func testNoTarget(t *testing.T, b *bench) {
 	id := b.create(pod, cfg, b.inNamespaceOf("late", target, "wait"))
 	must(b.Runtime.StopContainer(b.ctx, &api.StopContainerRequest{ContainerId: target}))(b)
 	if _, err := b.Runtime.StartContainer(b.ctx, &api.StartContainerRequest{ContainerId: id}); err == nil {
-		t.Errorf("it runs in %s, though its target has ended", namespaceOf(b, b.processOf(id), "pid"))
+		t.Errorf("the container runs in %s, although its target has ended", namespaceOf(b, b.containerPID(id), "pid"))
 	}
 }

@@ -18,14 +18,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testAmbiguous checks that a list filter accepts a prefix of an ID only if one ID begins with it.
-// Otherwise a client that uses the first result would get an arbitrary object.
+// testAmbiguous checks that a list filter accepts a prefix of an ID only if it is unique. Otherwise
+// a client that uses the first result would get an arbitrary object.
 func testAmbiguous(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
 	byFirst, all := map[byte]string{}, []string{}
 	one, two := "", ""
-	for n := 0; two == ""; n++ { // two of 17 IDs begin with the same digit, unless all IDs begin alike
+	for n := 0; two == ""; n++ { // two of 17 IDs begin with the same digit
 		id := b.create(pod, cfg, b.container(fmt.Sprint("c", n), "wait"))
 		one, two = byFirst[id[0]], id
 		if one == "" {
@@ -43,15 +43,15 @@ func testAmbiguous(t *testing.T, b *bench) {
 		filter *api.ContainerFilter
 		want   []string
 	}{
-		"an ambiguous beginning":           {&api.ContainerFilter{Id: one[:shared]}, nil},
-		"one of its pod":                   {&api.ContainerFilter{Id: one[:shared], PodSandboxId: pod}, nil},
-		"a whole ID":                       {&api.ContainerFilter{Id: one, PodSandboxId: pod}, []string{one}},
-		"a beginning, and that of the pod": {&api.ContainerFilter{Id: one[:len(one)-1], PodSandboxId: pod[:len(pod)-1]}, []string{one}},
-		"more than an ID":                  {&api.ContainerFilter{Id: one + "0"}, nil},
-		"another pod":                      {&api.ContainerFilter{Id: one, PodSandboxId: "0123456789abcdef"}, nil},
-		"another state":                    {&api.ContainerFilter{Id: one, State: exited}, nil},
-		"another label":                    {&api.ContainerFilter{Id: one, LabelSelector: map[string]string{"name": "other"}}, nil},
-		"the label that another container has": {&api.ContainerFilter{
+		"an ambiguous prefix":           {&api.ContainerFilter{Id: one[:shared]}, nil},
+		"an ambiguous prefix, with pod": {&api.ContainerFilter{Id: one[:shared], PodSandboxId: pod}, nil},
+		"a whole ID":                    {&api.ContainerFilter{Id: one, PodSandboxId: pod}, []string{one}},
+		"unique prefixes":               {&api.ContainerFilter{Id: one[:len(one)-1], PodSandboxId: pod[:len(pod)-1]}, []string{one}},
+		"longer than an ID":             {&api.ContainerFilter{Id: one + "0"}, nil},
+		"another pod":                   {&api.ContainerFilter{Id: one, PodSandboxId: "0123456789abcdef"}, nil},
+		"another state":                 {&api.ContainerFilter{Id: one, State: exited}, nil},
+		"another label":                 {&api.ContainerFilter{Id: one, LabelSelector: map[string]string{"name": "other"}}, nil},
+		"the label of another container": {&api.ContainerFilter{
 			PodSandboxId: pod, LabelSelector: map[string]string{"test": b.uid, "name": "c0"},
 		}, all[:1]},
 	} {
@@ -76,8 +76,8 @@ func testAmbiguous(t *testing.T, b *bench) {
 	}
 }
 
-// testVerbose checks that the verbose information contains the specification, from which tools read
-// the paths of namespaces.
+// testVerbose checks that the verbose information contains the OCI specification, from which tools
+// read the paths of namespaces.
 func testVerbose(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -105,7 +105,7 @@ func testVerbose(t *testing.T, b *bench) {
 	}
 }
 
-// testRefused checks that impossible requests are rejected with the right error code.
+// testRefused checks that invalid requests are rejected with the right error code.
 func testRefused(t *testing.T, b *bench) {
 	const nothing = "0123456789abcdef"
 	cfg := b.pod()
@@ -146,7 +146,7 @@ func testRefused(t *testing.T, b *bench) {
 	if _, err := b.Runtime.ExecSync(b.ctx, &api.ExecSyncRequest{
 		ContainerId: main, Cmd: []string{"/prog", "ignore"}, Timeout: 1,
 	}); !timedOut(err) {
-		t.Errorf("a command that takes too long: %v", err)
+		t.Errorf("a command that exceeds its timeout: %v", err)
 	}
 	stats := must(b.Runtime.ContainerStats(b.ctx, &api.ContainerStatsRequest{ContainerId: ended}))(b).Stats
 	if stats.GetAttributes().GetId() != ended || stats.GetCpu() != nil || stats.GetMemory() != nil {
@@ -154,8 +154,8 @@ func testRefused(t *testing.T, b *bench) {
 	}
 }
 
-// testForwardStopped checks that ports of a stopped sandbox cannot be forwarded. In particular,
-// those of the host are not forwarded instead.
+// testForwardStopped checks that the ports of a stopped sandbox, or those of the host instead, are
+// not forwarded.
 func testForwardStopped(t *testing.T, b *bench) {
 	s := b.streamer()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -185,13 +185,13 @@ func testForwardStopped(t *testing.T, b *bench) {
 
 func second[T any](_ T, err error) error { return err }
 
-// timedOut reports whether err is a timeout, either as errdefs' or as gRPC's error.
+// timedOut reports whether err is context.DeadlineExceeded or a gRPC error with this code.
 func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 }
 
-// testLittleMemory checks that the error includes the memory limit if a container has too little
-// memory to start.
+// testLittleMemory checks that the error contains the memory limit if a container cannot start
+// because of the limit.
 func testLittleMemory(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)

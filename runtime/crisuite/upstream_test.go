@@ -16,15 +16,15 @@ import (
 	"testing"
 )
 
-// root is the repository's root.
+// root is the root directory of the repository.
 const root = "../.."
 
-// compared are the packages of containerd that docs/cri.md covers.
+// compared contains the packages of containerd's CRI that docs/cri.md covers.
 var compared = []string{"server", "server/images", "server/podsandbox", "opts", "util", "sputil"}
 
-// TestComparedWithContainerd: docs/cri.md has a row for each function of containerd's CRI in the
-// linked version, and none for others. A row that says that something is the same names a test, and
-// each named test exists.
+// TestComparedWithContainerd checks that docs/cri.md has a row for each function of containerd's
+// CRI in the linked version, and no other rows. A row with the verdict "the same" must name a test,
+// and each named test must exist.
 func TestComparedWithContainerd(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/containerd/containerd/v2").Output()
 	if err != nil {
@@ -40,7 +40,7 @@ func TestComparedWithContainerd(t *testing.T) {
 	}
 	_, table, found := strings.Cut(string(doc), "\n### Function by function\n")
 	if !found || len(upstream) < 300 {
-		t.Fatalf("the table is there: %t; functions of containerd: %d", found, len(upstream))
+		t.Fatalf("the table exists: %t; functions of containerd: %d", found, len(upstream))
 	}
 	documented := checkRows(t, table)
 	for _, f := range slices.Sorted(maps.Keys(upstream)) {
@@ -50,13 +50,13 @@ func TestComparedWithContainerd(t *testing.T) {
 	}
 	for _, f := range slices.Sorted(maps.Keys(documented)) {
 		if !upstream[f] {
-			t.Errorf("docs/cri.md has %s, and containerd has not", f)
+			t.Errorf("docs/cri.md has a row for %s, which containerd does not have", f)
 		}
 	}
 }
 
-// TestComparedWithCRIO: the same for docs/cri-o.md. CRI-O is not linked, so only duplicates are
-// checked, not whether its functions exist.
+// TestComparedWithCRIO checks docs/cri-o.md in the same way, except whether the functions exist,
+// because CRI-O is not linked.
 func TestComparedWithCRIO(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/cri-o.md")
 	if err != nil {
@@ -68,7 +68,8 @@ func TestComparedWithCRIO(t *testing.T) {
 	}
 }
 
-// checkRows checks the rows of a table of functions, and returns the functions, as "file name".
+// checkRows checks the rows of a table of functions, and returns the functions in the form "file
+// name".
 func checkRows(t *testing.T, table string) map[string]bool {
 	t.Helper()
 	documented := map[string]bool{}
@@ -81,7 +82,7 @@ func checkRows(t *testing.T, table string) map[string]bool {
 		file := strings.Trim(cells[1], " `")
 		for _, f := range quoted.FindAllStringSubmatch(cells[2], -1) {
 			if documented[file+" "+f[1]] {
-				t.Errorf("%s: %s is there twice", file, f[1])
+				t.Errorf("%s: %s has two rows", file, f[1])
 			}
 			documented[file+" "+f[1]] = true
 		}
@@ -97,7 +98,7 @@ func checkRows(t *testing.T, table string) map[string]bool {
 		}
 		switch verdict, reason := strings.TrimSpace(cells[3]), strings.TrimSpace(cells[4]); {
 		case verdict == "the same" && named == 0:
-			t.Errorf("%s:%s: the same, but no test is named", file, cells[2])
+			t.Errorf("%s:%s: the verdict is the same, but no test is named", file, cells[2])
 		case !slices.Contains([]string{"the same", "differs", "none"}, verdict) || reason == "":
 			t.Errorf("%s:%s: the verdict %q needs a reason", file, cells[2], verdict)
 		}
@@ -105,7 +106,7 @@ func checkRows(t *testing.T, table string) map[string]bool {
 	return documented
 }
 
-// functionsOf adds the functions and methods of a package on Linux, as "file name".
+// functionsOf adds the functions and methods of a package on Linux in the form "file name".
 func functionsOf(t *testing.T, in, dir string, all map[string]bool) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(in, dir))
@@ -133,7 +134,8 @@ func functionsOf(t *testing.T, in, dir string, all map[string]bool) {
 	}
 }
 
-// testsOf returns this repository's tests; those of the contract suite as TestContract/NAME.
+// testsOf returns the names of the tests of this repository. Tests of the contract suite have the
+// form TestContract/NAME.
 func testsOf(t *testing.T) map[string]bool {
 	t.Helper()
 	all, declared, part := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`), regexp.MustCompile(`(?m)^\t\t\{"(\w+)", (?:true|false), test`)

@@ -11,15 +11,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Range returns a user namespace of 65536 IDs. They are mapped to the IDs of the host from first
-// on.
+// Range returns a user namespace of 65536 IDs, which are mapped to the IDs of the host starting at
+// first.
 func Range(first uint32) *api.UserNamespace {
 	ids := []*api.IDMapping{{HostId: first, Length: 65536}}
 	return &api.UserNamespace{Mode: api.NamespaceMode_POD, Uids: ids, Gids: ids}
 }
 
-// usersFor sets the bench's user namespace in a sandbox's configuration, unless the sandbox shares
-// the host's PID or IPC namespace. It reports whether it did.
+// usersFor sets the user namespace Users in the configuration of a sandbox, unless the sandbox
+// shares the host's PID or IPC namespace. It reports whether the user namespace was set.
 func (b *bench) usersFor(c *api.PodSandboxConfig) bool {
 	o := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if b.Users == nil || o == nil || o.Pid == api.NamespaceMode_NODE || o.Ipc == api.NamespaceMode_NODE {
@@ -32,7 +32,8 @@ func (b *bench) usersFor(c *api.PodSandboxConfig) bool {
 	return true
 }
 
-// mapContainer sets the sandbox's user namespace for a container and its mounts, as a kubelet does.
+// mapContainer sets the user namespace of the sandbox for a container and its mounts, like a
+// kubelet.
 func (b *bench) mapContainer(pod string, c *api.ContainerConfig) {
 	if !b.mapped[pod] {
 		return
@@ -50,14 +51,14 @@ func (b *bench) mapContainer(pod string, c *api.ContainerConfig) {
 	}
 }
 
-// tryCreate creates a container and returns the error, for a container that may be rejected.
+// tryCreate is like create, but returns the error.
 func (b *bench) tryCreate(pod string, cfg *api.PodSandboxConfig, c *api.ContainerConfig) error {
 	b.mapContainer(pod, c)
 	_, err := b.Runtime.CreateContainer(b.ctx, &api.CreateContainerRequest{PodSandboxId: pod, Config: c, SandboxConfig: cfg})
 	return err
 }
 
-// choose returns host if pods are in the host's user namespace, and own otherwise.
+// choose returns host if Users is nil, and otherwise own.
 func (b *bench) choose(host, own string) string {
 	if b.Users != nil {
 		return own
@@ -65,7 +66,7 @@ func (b *bench) choose(host, own string) string {
 	return host
 }
 
-// onHost converts an allowance to the host's IDs.
+// onHost converts the UID of an allowance to the UID on the host.
 func (b *bench) onHost(a allowance) allowance {
 	if len(b.mapped) == 0 {
 		return a
@@ -78,12 +79,12 @@ func (b *bench) onHost(a allowance) allowance {
 	return a
 }
 
-// expectUsers checks that a process is in the bench's user namespace if its pod is.
+// expectUsers checks that a process is in the user namespace Users if its pod has a user namespace.
 func (b *bench) expectUsers(what string, pid int) {
 	b.Helper()
 	own := namespaceOf(b, pid, "user") != namespaceOf(b, os.Getpid(), "user")
 	if own != (len(b.mapped) > 0) {
-		b.Errorf("%s has a user namespace of its own: %v", what, own)
+		b.Errorf("%s is in a user namespace: %v", what, own)
 	}
 	if !own {
 		return
@@ -92,12 +93,12 @@ func (b *bench) expectUsers(what string, pid int) {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 		got, want := strings.Join(strings.Fields(string(raw)), " "), fmt.Sprintf("0 %d %d", b.Users.Uids[0].HostId, b.Users.Uids[0].Length)
 		if err != nil || got != want {
-			b.Errorf("%s has %s %q, allowed is %q: %v", what, name, got, want, err)
+			b.Errorf("%s has %s %q, want %q: %v", what, name, got, want, err)
 		}
 	}
 }
 
-// hasUsers reports whether the handler supports user namespaces.
+// hasUsers reports whether the runtime handler supports user namespaces.
 func (b *bench) hasUsers() bool {
 	for _, h := range must(b.Runtime.Status(b.ctx, &api.StatusRequest{}))(b).RuntimeHandlers {
 		if h.Name == b.Handler {
@@ -107,22 +108,21 @@ func (b *bench) hasUsers() bool {
 	return false
 }
 
-// usersBench makes b's pods run in a user namespace, or skips the test if the handler does not
-// support them.
+// usersBench sets Users. It skips the test if the runtime handler does not support user namespaces.
 func (b *bench) usersBench() {
 	if !b.hasUsers() {
-		b.Skip("this runtime has no user namespaces")
+		b.Skip("the runtime does not support user namespaces")
 	}
 	if b.Users == nil {
 		b.Users = Range(5 << 16)
 	}
 }
 
-// testUserNamespaces tests pods with a user namespace (KEP-127). Their root is an unprivileged user
-// on the host. The owners of files in volumes do not change on disk.
+// testUserNamespaces checks pods with a user namespace (KEP-127). Their root user is an
+// unprivileged user on the host. The owners of files in volumes do not change on disk.
 func testUserNamespaces(t *testing.T, b *bench) {
 	b.usersBench()
-	b.refusedUsers()
+	b.expectUsersRejected()
 	cfg := b.pod()
 	pod := b.runPod(cfg)
 	first := b.Users.Uids[0].HostId
@@ -130,7 +130,7 @@ func testUserNamespaces(t *testing.T, b *bench) {
 	if err := os.WriteFile(mapped+"/stranger", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(mapped+"/stranger", 70000, int(first)); err != nil { // neither ID is mapped into the pod's user namespace
+	if err := os.Chown(mapped+"/stranger", 70000, int(first)); err != nil { // neither ID is mapped
 		t.Fatal(err)
 	}
 	c := b.container("main", "write", "/mapped/new", "x", "write", "/new", "x",
@@ -162,7 +162,7 @@ func testUserNamespaces(t *testing.T, b *bench) {
 	}
 	b.expectOwner(mapped+"/new", 0)
 	b.expectOwner(plain+"/new", first)
-	pid := b.processOf(id)
+	pid := b.containerPID(id)
 	b.expectOwner(fmt.Sprintf("/proc/%d/root/new", pid), first)
 	b.expectOwner(fmt.Sprintf("/proc/%d/root/dev/shm/new", pid), first)
 	b.expectUsers("the container", pid)
@@ -181,8 +181,8 @@ func testUserNamespaces(t *testing.T, b *bench) {
 	b.unmappedUsers(pod, cfg)
 }
 
-// refusedUsers requests invalid user namespaces.
-func (b *bench) refusedUsers() {
+// expectUsersRejected checks that invalid user namespaces are rejected.
+func (b *bench) expectUsersRejected() {
 	one := func(container, host, length uint32) []*api.IDMapping {
 		return []*api.IDMapping{{ContainerId: container, HostId: host, Length: length}}
 	}
@@ -200,13 +200,13 @@ func (b *bench) refusedUsers() {
 		"container":           {Mode: api.NamespaceMode_CONTAINER},
 		"target":              {Mode: api.NamespaceMode_TARGET},
 	} {
-		b.refusedPod(name, func(o *api.NamespaceOption) { o.UsernsOptions = u })
+		b.expectPodRejected(name, func(o *api.NamespaceOption) { o.UsernsOptions = u })
 	}
-	b.refusedPod("the host's processes", func(o *api.NamespaceOption) { o.UsernsOptions, o.Pid = b.Users, api.NamespaceMode_NODE })
-	b.refusedPod("the host's IPC", func(o *api.NamespaceOption) { o.UsernsOptions, o.Ipc = b.Users, api.NamespaceMode_NODE })
+	b.expectPodRejected("the host's processes", func(o *api.NamespaceOption) { o.UsernsOptions, o.Pid = b.Users, api.NamespaceMode_NODE })
+	b.expectPodRejected("the host's IPC", func(o *api.NamespaceOption) { o.UsernsOptions, o.Ipc = b.Users, api.NamespaceMode_NODE })
 }
 
-func (b *bench) refusedPod(name string, change func(*api.NamespaceOption)) {
+func (b *bench) expectPodRejected(name string, change func(*api.NamespaceOption)) {
 	b.Helper()
 	cfg := b.pod(func(c *api.PodSandboxConfig) { change(c.Linux.SecurityContext.NamespaceOptions) })
 	if s, err := b.Runtime.RunPodSandbox(b.ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: b.Handler}); err == nil {
@@ -215,7 +215,7 @@ func (b *bench) refusedPod(name string, change func(*api.NamespaceOption)) {
 	}
 }
 
-// otherUsers checks that a second pod can have another user namespace.
+// otherUsers checks that another pod can have another user namespace.
 func (b *bench) otherUsers(first int) {
 	b.Helper()
 	users := b.Users
@@ -227,14 +227,15 @@ func (b *bench) otherUsers(first int) {
 	id := b.create(pod, cfg, c)
 	b.start(id)
 	b.awaitLog(c, "waiting")
-	pid := b.processOf(id)
+	pid := b.containerPID(id)
 	b.expectUsers("the container of another pod", pid)
 	if namespaceOf(b, pid, "user") == namespaceOf(b, first, "user") {
 		b.Error("two pods have the same user namespace")
 	}
 }
 
-// unmappedUsers requests users and mounts that the pod's user namespace does not map.
+// unmappedUsers checks that users and mounts that do not match the user namespace of the pod are
+// rejected.
 func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 	b.Helper()
 	id := func(n int64) *api.Int64Value { return &api.Int64Value{Value: n} }
@@ -264,11 +265,11 @@ func (b *bench) unmappedUsers(pod string, cfg *api.PodSandboxConfig) {
 	last := b.container("last", "id")
 	last.Linux.SecurityContext.RunAsUser, last.Linux.SecurityContext.RunAsGroup = id(65535), id(65535)
 	if out, _ := b.output(pod, cfg, last); !strings.HasPrefix(out, "65535 65535") {
-		b.Errorf("the last user prints %q", out)
+		b.Errorf("the last mapped user printed %q", out)
 	}
 }
 
-// openDir creates a directory that every user may write to.
+// openDir creates a directory that is writable for every user.
 func (b *bench) openDir(name string) string {
 	b.Helper()
 	dir := b.TempDir() + "/" + name
@@ -281,7 +282,7 @@ func (b *bench) openDir(name string) string {
 	return dir
 }
 
-// expectOwner checks that a file belongs to a user of the host.
+// expectOwner checks the UID and GID of a file on the host.
 func (b *bench) expectOwner(path string, uid uint32) {
 	b.Helper()
 	st, err := os.Lstat(path)
@@ -290,15 +291,14 @@ func (b *bench) expectOwner(path string, uid uint32) {
 		return
 	}
 	if s := st.Sys().(*syscall.Stat_t); s.Uid != uid || s.Gid != uid {
-		b.Errorf("%s belongs to %d and %d, not to %d", path, s.Uid, s.Gid, uid)
+		b.Errorf("%s has UID %d and GID %d, want %d", path, s.Uid, s.Gid, uid)
 	}
 }
 
-// testNoUserNamespaces checks a runtime whose handler does not report user namespaces. It must
-// reject them, and not run the pod without one.
+// testNoUserNamespaces checks that a runtime without support for user namespaces rejects them.
 func testNoUserNamespaces(t *testing.T, b *bench) {
 	if b.hasUsers() {
-		t.Skip("this runtime has user namespaces")
+		t.Skip("the runtime supports user namespaces")
 	}
 	users := Range(65536)
 	cfg := b.pod(func(c *api.PodSandboxConfig) { c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = users })

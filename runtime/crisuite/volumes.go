@@ -9,7 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testImageMounts checks that an image, or a directory of it, is mounted read-only and noexec.
+// testImageMounts checks that an image, or a directory of an image, is mounted read-only and
+// noexec.
 func testImageMounts(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)
@@ -62,8 +63,8 @@ func testImageMounts(t *testing.T, b *bench) {
 	}
 }
 
-// testReadonlyTrees checks that a read-only mount can include the mounts below it, if the runtime's
-// handler reports this feature (KEP-3857).
+// testReadonlyTrees checks recursive read-only mounts (KEP-3857), or that they are rejected if the
+// runtime handler does not support them.
 func testReadonlyTrees(t *testing.T, b *bench) {
 	cfg := b.pod()
 	pod := b.runPod(cfg)

@@ -11,13 +11,13 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// checks are the name prefixes of the directory and of the file with which containerd tests whether
-// overlayfs works. containerd mounts an overlay in the directory.
+// checks contains the name prefixes of the temporary directory and the temporary file of
+// containerd's test of overlayfs. The test mounts an overlay in the directory.
 var checks = []string{"multiple-lowerdir-check", "fsutils-dummy"}
 
-// dropChecks removes these from dirs, because an agent may have been killed during the test. The
-// caller must make sure that no other agent is running the test.
-func dropChecks(dirs ...string) error {
+// removeChecks removes the files of interrupted overlayfs tests from dirs. The caller must make
+// sure that no other process is running the test.
+func removeChecks(dirs ...string) error {
 	var errs []error
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)

@@ -10,31 +10,31 @@ import (
 	"github.com/containerd/containerd/v2/core/metadata"
 )
 
-// collectDelay is the delay between a deletion and the garbage collection. With it, many deletions need
-// only one collection.
+// collectDelay is the delay between a deletion and the garbage collection. Deletions during the
+// delay need no collection of their own.
 const collectDelay = time.Second
 
-// errClosed is returned to callers that wait for a collection when the storage is closed.
+// errClosed is returned by collectNow if the storage is closed.
 var errClosed = errors.New("containerd's storage is closed")
 
-// A collector removes content and snapshots that nothing refers to. It does so shortly after a
-// deletion, or at once on request. All collections run in one goroutine.
+// A collector removes unreferenced content and snapshots: collectDelay after a deletion, or at once
+// on request. All collections run in one goroutine.
 type collector struct {
-	db    *metadata.DB
-	log   *slog.Logger
-	dirty chan struct{}   // capacity 1
-	now   chan chan error // each request is a channel that receives the result of the collection
-	quit  chan struct{}
-	ended chan struct{}
+	db       *metadata.DB
+	log      *slog.Logger
+	dirty    chan struct{}   // capacity 1; receives a value after a deletion
+	requests chan chan error // requests to collect now; each channel receives the result
+	quit     chan struct{}
+	ended    chan struct{}
 }
 
 func newCollector(db *metadata.DB, log *slog.Logger) *collector {
 	c := &collector{
 		db: db, log: log,
-		dirty: make(chan struct{}, 1),
-		now:   make(chan chan error),
-		quit:  make(chan struct{}),
-		ended: make(chan struct{}),
+		dirty:    make(chan struct{}, 1),
+		requests: make(chan chan error),
+		quit:     make(chan struct{}),
+		ended:    make(chan struct{}),
 	}
 	db.RegisterMutationCallback(func(deleted bool) {
 		if deleted {
@@ -64,13 +64,12 @@ func (c *collector) run() {
 			if err := c.collect(); err != nil {
 				c.log.Warn("containerd's garbage collection failed", "error", err)
 			}
-		case done := <-c.now:
+		case done := <-c.requests:
 			done <- c.collect()
 		}
 	}
 }
 
-// collect removes garbage.
 func (c *collector) collect() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -78,11 +77,11 @@ func (c *collector) collect() error {
 	return err
 }
 
-// collectNow requests a collection and returns its result.
+// collectNow runs a collection in the collector's goroutine and returns its result.
 func (c *collector) collectNow(ctx context.Context) error {
 	done := make(chan error, 1)
 	select {
-	case c.now <- done:
+	case c.requests <- done:
 		return <-done
 	case <-c.quit:
 		return errClosed
@@ -96,11 +95,11 @@ func (c *collector) stop() {
 	<-c.ended
 }
 
-// leaseManager collects garbage when a lease is deleted synchronously, like the lease manager of
-// containerd's server.
+// leaseManager runs a garbage collection when a lease is deleted with the option SynchronousDelete,
+// as containerd's server does.
 type leaseManager struct {
 	leases.Manager
-	collect *collector
+	collector *collector
 }
 
 func (m leaseManager) Delete(ctx context.Context, l leases.Lease, opts ...leases.DeleteOpt) error {
@@ -114,7 +113,7 @@ func (m leaseManager) Delete(ctx context.Context, l leases.Lease, opts ...leases
 		return err
 	}
 	if o.Synchronous {
-		return m.collect.collectNow(ctx)
+		return m.collector.collectNow(ctx)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Namespace is the containerd namespace of all objects that the CRI lists.
+// Namespace is containerd's namespace for the objects of the CRI.
 const Namespace = "k8s.io"
 
 // Names of snapshotters.
@@ -33,24 +33,24 @@ const (
 	Native  = "native"
 )
 
-// lockTimeout is how long to wait for another process to close the database.
+// lockTimeout is how long Start waits for the lock of the database.
 const lockTimeout = 2 * time.Second
 
 // Config configures Start.
 type Config struct {
-	// Root is the directory of all persistent state. It is created if it does not exist.
+	// Root is the directory of the storage. It is created if it does not exist.
 	Root string
-	// Snapshotter is Overlay or Native. If it is empty, it is Overlay if the file system of Root
-	// supports overlayfs, and Native otherwise.
+	// Snapshotter is Overlay or Native. The default is Overlay if the file system of Root supports
+	// overlayfs, and Native otherwise.
 	Snapshotter string
 	Log         *slog.Logger
 }
 
-// A Daemon is containerd's storage while it is open.
+// A Daemon is containerd's opened storage.
 type Daemon struct {
 	client      *client.Client
 	snapshotter string
-	collect     *collector
+	collector   *collector
 	closers     []io.Closer
 }
 
@@ -72,12 +72,12 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	}()
 	if d.snapshotter == "" {
 		d.snapshotter = Overlay
-		dir := filepath.Join(c.Root, Overlay) // may be on another file system than Root
+		dir := filepath.Join(c.Root, Overlay) // may be a mount point
 		if _, err := os.Stat(dir); err != nil {
 			dir = c.Root
 		}
 		if err := overlayutils.Supported(dir); err != nil {
-			c.Log.Warn("overlayfs does not work here: images and containers are copied, which takes more time and disk space",
+			c.Log.Warn("overlayfs is not supported: image files are copied for each container, which needs more time and disk space",
 				"dir", dir, "error", err)
 			d.snapshotter = Native
 		}
@@ -89,13 +89,13 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if err := db.Init(ctx); err != nil {
 		return nil, fmt.Errorf("prepare containerd's database: %w", err)
 	}
-	d.collect = newCollector(db, c.Log)
+	d.collector = newCollector(db, c.Log)
 	cs := db.ContentStore()
 	d.client, err = client.New("", client.WithDefaultNamespace(Namespace), client.WithServices(
 		client.WithContentStore(cs),
 		client.WithImageStore(metadata.NewImageStore(db)),
 		client.WithSnapshotters(db.Snapshotters()),
-		client.WithLeasesService(leaseManager{metadata.NewLeaseManager(db), d.collect}),
+		client.WithLeasesService(leaseManager{metadata.NewLeaseManager(db), d.collector}),
 		client.WithDiffService(differ{walking.NewWalkingDiff(cs), apply.NewFileSystemApplier(cs)}),
 		client.WithIntrospectionService(introspectionService{d.snapshotter}),
 	))
@@ -105,7 +105,7 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	return d, nil
 }
 
-// open opens the stores. Close closes them, also after an error.
+// open opens the stores and the database. If it fails, the caller must call Close.
 func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	content := filepath.Join(c.Root, "content")
 	blobs, err := local.NewStore(content)
@@ -127,7 +127,7 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	}
 	d.closers = append(d.closers, sn)
 	o := *bolt.DefaultOptions
-	o.NoFreelistSync = true // saves a page write per transaction; bbolt rebuilds the list when it opens the database
+	o.NoFreelistSync = true // fewer page writes; bbolt rebuilds the list when it opens the database
 	o.Timeout = lockTimeout
 	path := filepath.Join(c.Root, "meta.db")
 	b, err := bolt.Open(path, 0o600, &o)
@@ -135,17 +135,17 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 		return nil, fmt.Errorf("open %s (is another agent using it?): %w", path, err)
 	}
 	d.closers = append(d.closers, b)
-	// The database is locked now, so no other process writes.
-	if err := dropTorn(content); err != nil {
+	// The lock of the database is held, so no other process uses the storage.
+	if err := removeDamaged(content); err != nil {
 		c.Log.Warn("unfinished blobs that a power cut damaged could not be removed", "error", err)
 	}
-	if err := dropChecks(c.Root, dir); err != nil {
+	if err := removeChecks(c.Root, dir); err != nil {
 		c.Log.Warn("the remains of an interrupted overlayfs test could not be removed", "error", err)
 	}
 	return metadata.NewDB(b, blobs, map[string]snapshots.Snapshotter{d.snapshotter: sn}), nil
 }
 
-// Client returns containerd's client for the storage. The client has no tasks, containers or
+// Client returns containerd's client for the storage. It does not support tasks, containers and
 // sandboxes.
 func (d *Daemon) Client() *client.Client { return d.client }
 
@@ -154,8 +154,8 @@ func (d *Daemon) Snapshotter() string { return d.snapshotter }
 
 // Close waits for a running collection and closes the storage.
 func (d *Daemon) Close() error {
-	if d.collect != nil {
-		d.collect.stop()
+	if d.collector != nil {
+		d.collector.stop()
 	}
 	var errs []error
 	for i := len(d.closers) - 1; i >= 0; i-- {
@@ -170,7 +170,8 @@ type differ struct {
 	diff.Applier
 }
 
-// forwardLogs forwards warnings and errors of containerd's packages to log.
+// forwardLogs forwards the warnings and errors of logrus's standard logger, which containerd uses,
+// to log.
 func forwardLogs(log *slog.Logger) {
 	l := logrus.StandardLogger()
 	l.SetOutput(io.Discard)

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A blob survives a restart while something refers to it, and is collected when its lease is
+// TestStorage checks that a blob with a lease survives a restart, and is removed when the lease is
 // deleted.
 func TestStorage(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -59,8 +59,8 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// An agent that is killed while containerd tests overlayfs leaves an overlay mounted. The next
-// agent that opens the storage removes it; one that cannot open it does not.
+// TestInterruptedChecks checks that Start unmounts and removes the files of an interrupted
+// overlayfs test, but not if it cannot open the storage.
 func TestInterruptedChecks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -83,7 +83,7 @@ func TestInterruptedChecks(t *testing.T) {
 		if err := unix.Mount("overlay", check+"/merged", "overlay", 0, options); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { unix.Unmount(check+"/merged", 0) }) // if the test fails
+		t.Cleanup(func() { unix.Unmount(check+"/merged", 0) }) // fails if Start has unmounted it
 		dummy := filepath.Join(dir, "fsutils-dummy2")
 		if err := os.WriteFile(dummy, nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -100,10 +100,10 @@ func TestInterruptedChecks(t *testing.T) {
 	}
 	if second, err := Start(t.Context(), c); err == nil {
 		second.Close()
-		t.Error("a second agent has the storage")
+		t.Error("a second agent opened the storage")
 	}
 	if left() != len(checks) {
-		t.Error("a second agent removes what the first may be at")
+		t.Error("a second agent removed files of a test that may be running")
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestInterruptedChecks(t *testing.T) {
 	d = start(t, c)
 	defer d.Close()
 	if n := left(); n > 0 {
-		t.Errorf("%d of %q are left", n, checks)
+		t.Errorf("%d of %q were not removed", n, checks)
 	}
 }
 
@@ -123,8 +123,8 @@ func (f failing) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// A power cut leaves files of an unfinished blob missing or empty: such a blob is removed at the
-// next start, so that no collection fails because of it; one that can be resumed stays.
+// TestTornIngests checks that Start removes an unfinished blob with missing or empty files, as
+// after a power cut, and keeps a blob that can be resumed.
 func TestTornIngests(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -169,10 +169,10 @@ func TestTornIngests(t *testing.T) {
 	}
 	if second, err := Start(ctx, c); err == nil {
 		second.Close()
-		t.Error("a second agent has the storage")
+		t.Error("a second agent opened the storage")
 	}
 	if left := entries(t, ingests); len(left) != len(tear) {
-		t.Errorf("a second agent left %q of what the first may be writing", left)
+		t.Errorf("a second agent removed blobs that may be in use: %q remain", left)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -187,12 +187,12 @@ func TestTornIngests(t *testing.T) {
 		w := begin(name)
 		status, err := w.Status()
 		if want := map[bool]int64{true: int64(len("half of it"))}[name == "whole"]; err != nil || status.Offset != want {
-			t.Errorf("%s goes on at %d (%v), not at %d", name, status.Offset, err, want)
+			t.Errorf("%s continues at %d (%v), want %d", name, status.Offset, err, want)
 		}
 		w.Close()
 	}
 	if err := d.Client().LeasesService().Delete(ctx, lease, leases.SynchronousDelete); err != nil {
-		t.Errorf("a collection: %v", err)
+		t.Errorf("garbage collection: %v", err)
 	}
 	if strings.Contains(logged.String(), "ERROR") {
 		t.Errorf("errors are logged:\n%s", logged.String())

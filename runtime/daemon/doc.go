@@ -1,11 +1,10 @@
-// Package daemon runs containerd's storage in this process: content, images, snapshots, leases and
-// garbage collection. It is used through containerd's own client.
+// Package daemon opens containerd's storage in this process: content, images, snapshots, leases and
+// garbage collection. It returns containerd's client for the storage.
 //
 //	runtime/image, runtime/ctrd --> Client() --> metadata (bolt) --> content store, snapshotters
 //	                                                  |
 //	                                  collector: removes unreferenced data
 //
-// There is no server, no socket and no plugin graph. This package connects the few necessary parts
-// itself. containerd manages no tasks, which are run by package shim, so a container needs no
-// record in containerd's bbolt database.
+// There is no server, no socket and no plugin graph. Containers run in the shims of package shim,
+// not as containerd's tasks, and have no records in containerd's database.
 package daemon

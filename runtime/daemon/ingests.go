@@ -14,16 +14,16 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// maxNoteBytes is the maximum number of bytes that are read from a file beside an ingest's data. A
-// reference is shorter.
-const maxNoteBytes = 4 << 10
+// maxIngestFile is the maximum number of bytes that are read from a metadata file of an ingest,
+// such as its reference.
+const maxIngestFile = 4 << 10
 
-// dropTorn removes the unfinished blobs (ingests) below dir that cannot be resumed. containerd
-// writes the files beside their data without sync, so they may be missing or empty after a power
-// cut. At every collection the content store logs an ingest without a reference as an error and
-// does not remove it. At an ingest with an empty reference it stops removing the others. No process
-// may have a writer open, because an ingest that has just begun looks like a damaged one.
-func dropTorn(dir string) error {
+// removeDamaged removes the unfinished blobs (ingests) below dir that cannot be resumed. containerd
+// does not sync their metadata files, which may be missing or empty after a power cut. The content
+// store never removes such an ingest: without a reference, it logs an error at each garbage
+// collection, and with an empty reference, it also stops removing other ingests. No process may
+// have a writer open, because a new ingest cannot be distinguished from a damaged one.
+func removeDamaged(dir string) error {
 	root := filepath.Join(dir, "ingest")
 	ingests, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,16 +45,16 @@ func dropTorn(dir string) error {
 	return errors.Join(errs...)
 }
 
-// resumable reports whether the ingest at path has the files that the content store needs to resume
-// it. These are the reference, whose digest is the directory's name, the time of its start and the
-// time of its last change.
+// resumable reports whether the ingest at path has valid metadata files, which the content store
+// needs to resume it: the reference, whose digest is the name of the directory, the start time, and
+// the time of the last change.
 func resumable(path string) bool {
-	ref, err := regular.Read(filepath.Join(path, "ref"), maxNoteBytes)
+	ref, err := regular.Read(filepath.Join(path, "ref"), maxIngestFile)
 	if err != nil || digest.FromBytes(ref).Encoded() != filepath.Base(path) {
 		return false
 	}
 	for _, name := range []string{"startedat", "updatedat"} {
-		text, err := regular.Read(filepath.Join(path, name), maxNoteBytes)
+		text, err := regular.Read(filepath.Join(path, name), maxIngestFile)
 		if err != nil || new(time.Time).UnmarshalText(text) != nil {
 			return false
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// logHook forwards the log of containerd's packages to slog.
+// logHook is a logrus hook that forwards log entries to slog.
 type logHook struct{ log *slog.Logger }
 
 func (logHook) Levels() []logrus.Level { return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel} }
@@ -16,7 +16,7 @@ func (logHook) Levels() []logrus.Level { return []logrus.Level{logrus.WarnLevel,
 func (h logHook) Fire(e *logrus.Entry) error {
 	level := slog.LevelWarn
 	if strings.Contains(e.Message, "fsverity") {
-		level = slog.LevelDebug // most file systems do not support it, and it is not needed
+		level = slog.LevelDebug // optional, and unsupported by most file systems
 	}
 	if e.Level <= logrus.ErrorLevel {
 		level = slog.LevelError

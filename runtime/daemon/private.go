@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Private creates a directory that only root can enter. It also restricts an existing directory,
-// because earlier versions created it with access for every user. The directory contains the files
+// Private creates a directory with mode 0700. It also changes the mode of an existing directory,
+// because earlier versions created it with access for all users. The directory contains the files
 // of containers, which may include setuid programs (CVE-2021-41103).
 func Private(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -18,7 +18,7 @@ func Private(dir string) error {
 	if err != nil || info.Mode().Perm() == 0o700 {
 		return err
 	}
-	if err := os.Chmod(dir, 0o700); !errors.Is(err, unix.EROFS) { // a read-only file system cannot be changed
+	if err := os.Chmod(dir, 0o700); !errors.Is(err, unix.EROFS) { // ignore a read-only file system
 		return err
 	}
 	return nil

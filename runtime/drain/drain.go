@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grace is the time for which a pipe must stay empty after the end of its process. After that,
-// other processes that have the pipe open are ignored.
+// Grace is how long a pipe must stay empty after its process has ended until Finish ignores other
+// processes that have the pipe open.
 const Grace = time.Second
 
-// A LostError reports that a part of a process's output was not delivered to its reader.
+// A LostError is returned if a part of the output was not delivered to the reader.
 type LostError struct {
-	Bytes int64 // at least so many bytes are lost
+	Bytes int64 // at least this number of bytes was lost
 	Err   error // the reason
 }
 
@@ -30,23 +30,22 @@ func (e *LostError) Error() string {
 // Unwrap returns the reason.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Outputs are the outputs of one process. The zero value has no outputs. Only one goroutine may
-// call its methods.
+// Outputs copies the outputs of one process. The zero value has no outputs. Its methods are not
+// safe for concurrent use.
 type Outputs struct {
-	// BrokenPipe, if not nil, is called when a reader fails. The goroutine that copies the output
-	// calls it. Use it for a process that would not notice that this end of its pipe is closed,
-	// because another program has the read end open too. After the call the rest of the output is
-	// read and discarded, so that the process is not blocked forever. If BrokenPipe is nil, the
-	// read end is closed.
+	// BrokenPipe, if not nil, is called when a reader fails, in the goroutine that copies the
+	// output. Set it if another program has the read end open, too, so that the process gets no
+	// SIGPIPE when this end is closed. After the call, the rest of the output is read and
+	// discarded, so that the process is not blocked. If BrokenPipe is nil, the read end is closed.
 	BrokenPipe func()
 
-	all      []*output
+	outputs  []*output
 	children []*os.File
-	moving   sync.WaitGroup
+	copying  sync.WaitGroup
 }
 
-// Pipe creates a pipe whose content is copied to w. It returns the write end, which is for the
-// process. Start closes this end.
+// Pipe adds a new pipe, whose content is copied to w. It returns the write end for the process.
+// Start and Abort close the write end.
 func (o *Outputs) Pipe(w io.Writer) (child *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -63,49 +62,52 @@ func (o *Outputs) Pipe(w io.Writer) (child *os.File, err error) {
 	return child, nil
 }
 
-// Add adds the read end of a pipe or terminal. It must be non-blocking, and Outputs closes it. If w
-// has a method Ended, it is called after the last byte.
-func (o *Outputs) Add(f *os.File, w io.Writer) { o.all = append(o.all, &output{file: f, to: w}) }
+// Add adds the read end of a pipe or a terminal, which must be non-blocking. Outputs closes it. If
+// w has a method Ended, it is called after the last byte.
+func (o *Outputs) Add(f *os.File, w io.Writer) {
+	o.outputs = append(o.outputs, &output{file: f, to: w})
+}
 
-// Start starts to copy the output. The process must already have inherited its ends of the pipes.
+// Start starts to copy the output and closes the write ends. The process must already have
+// inherited them.
 func (o *Outputs) Start() {
 	o.closeChildren()
-	for _, one := range o.all {
-		o.moving.Go(func() { one.move(o.BrokenPipe) })
+	for _, one := range o.outputs {
+		o.copying.Go(func() { one.copy(o.BrokenPipe) })
 	}
 }
 
 // Abort closes all files. Call it if the process did not start.
 func (o *Outputs) Abort() {
 	o.closeChildren()
-	for _, one := range o.all {
+	for _, one := range o.outputs {
 		one.file.Close()
 	}
 }
 
 func (o *Outputs) closeChildren() {
 	for _, f := range o.children {
-		f.Close() // closing twice is harmless
+		f.Close() // a second Close only returns an error
 	}
 }
 
-// Finish must be called once the process has ended. It returns nil when the output is complete, or
-// a *LostError if it cannot be. limit, if not 0, is how long Finish reads the output of children
-// that are still running; use it for collected output. If ctx ends, Finish stops reading such
-// output too, and does not wait any longer for a reader that has gone.
+// Finish must be called when the process has ended. It returns nil when the output is complete, or
+// a *LostError if output was lost. limit, if not 0, is how long Finish reads the output of child
+// processes that still run; set it if the caller waits for the complete output. After ctx has
+// ended, Finish no longer reads such output, and no longer waits for a slow reader.
 func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
-	for _, one := range o.all {
-		one.end(limit)
+	for _, one := range o.outputs {
+		one.processEnded(limit)
 	}
 	stop := context.AfterFunc(ctx, func() {
-		for _, one := range o.all {
-			one.cut(ctx)
+		for _, one := range o.outputs {
+			one.stopWaiting(ctx)
 		}
 	})
 	defer stop()
-	o.moving.Wait()
+	o.copying.Wait()
 	var errs []error
-	for _, one := range o.all {
+	for _, one := range o.outputs {
 		if one.lost != nil {
 			errs = append(errs, one.lost)
 		}
@@ -113,54 +115,55 @@ func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// buffers is a pool, so that an output that waits for its process needs no buffer.
+// buffers contains read buffers, so that an output without data needs no buffer.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
 // An output is one pipe that is copied to a reader.
 type output struct {
 	file *os.File
 	to   io.Writer
-	lost *LostError // set by move, and read after move has returned
+	lost *LostError // set by copy, read after copy has returned
 
-	mu    sync.Mutex
-	taken int64 // number of bytes read from the pipe
-	ended bool
-	due   int64     // value of taken when all bytes are read that were in the pipe at the end of the process
-	limit time.Time // deadline for the output of children; zero if there is none
-	gone  error     // the cause why the caller stopped waiting
+	mu      sync.Mutex
+	read    int64 // number of bytes read from the pipe
+	ended   bool
+	total   int64     // value of read when the process's own output is completely read
+	limit   time.Time // deadline for the output of child processes; zero means none
+	stopped error     // cause of the end of Finish's context
 }
 
-// end is called when the process has ended.
-func (o *output) end(limit time.Duration) {
+// processEnded is called when the process has ended. It sets total and the deadlines.
+func (o *output) processEnded(limit time.Duration) {
 	raw, err := o.file.SyscallConn()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ended, o.due = true, o.taken
+	o.ended, o.total = true, o.read
 	if limit > 0 {
 		o.limit = time.Now().Add(limit)
 	}
 	if err != nil {
-		return // the file is closed, because its end was read
+		return // already closed
 	}
 	raw.Control(func(fd uintptr) {
 		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
-			o.due += int64(n)
+			o.total += int64(n)
 		}
 	})
 	o.file.SetReadDeadline(time.Now().Add(Grace))
 }
 
-// cut is called when the caller stops waiting.
-func (o *output) cut(ctx context.Context) {
+// stopWaiting is called when the context of Finish has ended.
+func (o *output) stopWaiting(ctx context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.gone = context.Cause(ctx)
+	o.stopped = context.Cause(ctx)
 	o.file.SetReadDeadline(time.Now())
 }
 
-// move copies the output until it ends or the reader fails. Then it closes the file, so that the
-// process gets a broken pipe. If broken is not nil and the reader fails, it calls broken instead.
-func (o *output) move(broken func()) {
+// copy copies the output until its end and closes the file. If the reader fails and broken is nil,
+// it closes the file at once, so that the process gets SIGPIPE. If broken is not nil, it calls
+// broken and discards the rest of the output.
+func (o *output) copy(broken func()) {
 	defer o.file.Close()
 	if e, ok := o.to.(interface{ Ended() }); ok {
 		defer e.Ended()
@@ -192,28 +195,28 @@ func (o *output) move(broken func()) {
 	}
 }
 
-// prepareRead reports whether there is more to read, and sets the deadline of the read.
+// prepareRead reports whether to read more, and sets the deadline of the next read.
 func (o *output) prepareRead() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.ended {
 		return true
 	}
-	switch delivered := o.taken >= o.due; {
-	case o.lost != nil && (delivered || o.gone != nil): // the rest was written by children, and there is no reader
+	switch delivered := o.read >= o.total; {
+	case o.lost != nil && (delivered || o.stopped != nil): // the rest is from child processes, and the reader has failed
 		return false
-	case o.gone != nil && !delivered:
-		o.lost = &LostError{Bytes: o.due - o.taken, Err: o.gone}
+	case o.stopped != nil && !delivered:
+		o.lost = &LostError{Bytes: o.total - o.read, Err: o.stopped}
 		return false
-	case o.gone != nil, delivered && !o.limit.IsZero() && time.Now().After(o.limit):
+	case o.stopped != nil, delivered && !o.limit.IsZero() && time.Now().After(o.limit):
 		return false
 	}
 	o.file.SetReadDeadline(time.Now().Add(Grace))
 	return true
 }
 
-// readOutput waits for output. n is not positive at the end of the output: no writer is left, or the pipe
-// stays empty after the end of the process.
+// readOutput waits for output. At the end of the output n is not positive: all writers have closed
+// the pipe, or the pipe stays empty for Grace after the process has ended.
 func (o *output) readOutput(raw rawConn) (buf *[]byte, n int) {
 	for {
 		var errno error
@@ -223,14 +226,13 @@ func (o *output) readOutput(raw rawConn) (buf *[]byte, n int) {
 		}
 		err := raw.Read(read)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			// The deadline may have passed while this goroutine was not scheduled. Read what has
-			// arrived.
+			// Output may have arrived before the deadline while this goroutine was not scheduled.
 			raw.Control(func(fd uintptr) { read(fd) })
 		} else if err != nil {
 			return nil, 0 // closed
 		}
 		if errno != unix.EINTR {
-			return buf, n // at its end, a terminal returns EIO
+			return buf, n // a terminal returns EIO at its end
 		}
 	}
 }
@@ -245,7 +247,7 @@ func (o *output) readNow(fd int) (*[]byte, int, error) {
 	buf := buffers.Get().(*[]byte)
 	o.mu.Lock()
 	n, err := unix.Read(fd, *buf)
-	o.taken += int64(max(n, 0))
+	o.read += int64(max(n, 0))
 	o.mu.Unlock()
 	if n <= 0 {
 		buffers.Put(buf)

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// run runs a shell script whose output is copied to w, and returns Finish's result.
+// run runs a shell script whose output is copied to w. It returns the results of Wait and Finish.
 func run(t *testing.T, ctx context.Context, w io.Writer, limit time.Duration, script string) (error, error) {
 	t.Helper()
 	var out drain.Outputs
@@ -44,12 +44,12 @@ func seq(n int) string {
 	return b.String()
 }
 
-// A gated reader blocks in its first Write until it is opened.
+// A gated reader blocks in Write until open is closed.
 type gated struct {
 	bytes.Buffer
 	once sync.Once
 	full chan struct{} // closed by the first write
-	open chan struct{} // closed to let it continue
+	open chan struct{} // closed by the test
 }
 
 func newGated() *gated { return &gated{full: make(chan struct{}), open: make(chan struct{})} }
@@ -60,11 +60,11 @@ func (g *gated) Write(b []byte) (int, error) {
 	return g.Buffer.Write(b)
 }
 
-// Whatever the reader does after the end of the process, it gets every byte that is in the pipe
-// then, even if it pauses for longer than the time for children.
+// TestSlowReader checks that a reader that pauses for longer than Grace after the end of the
+// process receives all bytes of the pipe.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
-	want := seq(10000) // 48,894 bytes: they fit into the pipe, and the process ends at once
+	want := seq(10000) // 48,894 bytes fit into the pipe, so the process ends at once
 	for name, limit := range map[string]time.Duration{"followed": 0, "collected": time.Nanosecond} {
 		g := newGated()
 		go func() {
@@ -79,27 +79,27 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// Output of a child is read after the end of the process while the pipe is not empty; a silent
-// child is ignored after a second.
+// TestChildren checks that the output of a child process is read after the end of the process, and
+// that a child process that writes nothing is ignored after Grace.
 func TestChildren(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	began := time.Now()
 	err, lost := run(t, t.Context(), &out, 0, "(sleep 0.4; seq 1 300000) & echo first; exit 0")
 	if err != nil || lost != nil || out.String() != "first\n"+seq(300000) {
-		t.Errorf("a child that writes: %v, %v, %d bytes", err, lost, out.Len())
+		t.Errorf("a child process that writes: %v, %v, %d bytes", err, lost, out.Len())
 	}
 	out.Reset()
 	began = time.Now()
 	err, lost = run(t, t.Context(), &out, 0, "sleep 1000 & echo $!; exit 3")
 	if took := time.Since(began); err == nil || lost != nil || took < drain.Grace || took > 20*drain.Grace {
-		t.Errorf("a child that is silent: %v, %v after %s", err, lost, took)
+		t.Errorf("a child process that writes nothing: %v, %v after %s", err, lost, took)
 	}
 	exec.Command("kill", "-9", strings.TrimSpace(out.String())).Run()
 }
 
-// A child that never stops writing does not block a caller that collects output, nor one that gives
-// up; the process's own output is complete.
+// TestEndlessChild checks that a child process that never stops writing does not block Finish with
+// a limit or with a context that ends, and that the process's own output is complete.
 func TestEndlessChild(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -112,11 +112,11 @@ func TestEndlessChild(t *testing.T) {
 	out.Reset()
 	err, lost = run(t, ctx, &out, 0, "echo own; sleep 1000 & exit 0")
 	if err != nil || lost != nil || out.String() != "own\n" {
-		t.Errorf("out of time: %v, %v, %q", err, lost, out.String())
+		t.Errorf("context ended: %v, %v, %q", err, lost, out.String())
 	}
 }
 
-// A failing reader fails after some bytes.
+// A failing reader returns an error after a number of bytes.
 type failing struct{ after int }
 
 func (f *failing) Write(b []byte) (int, error) {
@@ -128,15 +128,15 @@ func (f *failing) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// A failure of the reader is always an error, and does not block the process.
+// TestLost checks that a failure of the reader is an error and does not block the process.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	err, lost := run(t, t.Context(), &failing{after: 100}, 0, "yes")
 	var e *drain.LostError
 	if err == nil || !errors.As(lost, &e) || e.Bytes == 0 || !strings.Contains(lost.Error(), "reader closed") {
-		t.Errorf("a reader that closes: %v, %v", err, lost)
+		t.Errorf("a failing reader: %v, %v", err, lost)
 	}
-	// If the reader pauses and the context ends, the error contains the number of bytes that were
+	// If the context ends while the reader pauses, the error contains the number of bytes that were
 	// not delivered.
 	g := newGated()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -144,11 +144,12 @@ func TestLost(t *testing.T) {
 	_, lost = run(t, ctx, g, 0, "seq 1 10000")
 	if got, missing := g.Len(), len(seq(10000))-g.Len(); missing > 0 && (!errors.As(lost, &e) || e.Bytes != int64(missing)) ||
 		missing == 0 && lost != nil {
-		t.Errorf("a caller that goes: %d bytes, %v", got, lost)
+		t.Errorf("canceled context: %d bytes, %v", got, lost)
 	}
 }
 
-// Many processes whose children stay leave nothing behind.
+// TestManyChildren checks that processes whose child processes keep running leave no goroutines and
+// file descriptors.
 func TestManyChildren(t *testing.T) {
 	files := func() int {
 		d, err := os.ReadDir("/proc/self/fd")
@@ -172,6 +173,6 @@ func TestManyChildren(t *testing.T) {
 	}
 	all.Wait()
 	if g, f := runtime.NumGoroutine(), files(); g > goroutines+3 || f > fds {
-		t.Errorf("%d goroutines and %d descriptors, not %d and %d", g, f, goroutines, fds)
+		t.Errorf("%d goroutines and %d descriptors, want %d and %d", g, f, goroutines, fds)
 	}
 }

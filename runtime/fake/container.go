@@ -11,7 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// CreateContainer adds a container. Its ID is derived from the sandbox, name and attempt.
+// CreateContainer adds a container. Its ID consists of the sandbox ID, the name and the attempt.
 func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	cfg := proto.CloneOf(req.GetConfig())
 	m := cfg.GetMetadata()
@@ -121,7 +121,7 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	out := &api.ListContainersResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	own, pod := wholeID(r.containers, f.GetId()), wholeID(r.sandboxes, f.GetPodSandboxId())
+	own, pod := resolveID(r.containers, f.GetId()), resolveID(r.sandboxes, f.GetPodSandboxId())
 	for id, c := range r.containers {
 		if own != "" && id != own || pod != "" && c.sandbox != pod ||
 			f.GetState() != nil && f.GetState().GetState() != c.status.State || !matches(c.status.Labels, f.GetLabelSelector()) {
@@ -153,7 +153,7 @@ func (r *Runtime) UpdateContainerResources(
 	return &api.UpdateContainerResourcesResponse{}, nil
 }
 
-// ReopenContainerLog does nothing: there are no logs.
+// ReopenContainerLog does nothing, because there are no logs.
 func (r *Runtime) ReopenContainerLog(_ context.Context, req *api.ReopenContainerLogRequest) (*api.ReopenContainerLogResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package fake is a cri.Runtime in memory, for tests. It manages sandboxes and containers, but runs
-// no processes. A test ends the containers, and can make any call fail.
+// Package fake implements cri.Runtime and cri.Images in memory, for tests. It manages sandboxes and
+// containers, but runs no processes. A test can end containers and make calls fail.
 //
 //	f := fake.New("image:1")
 //	f.Fail = func(call, subject string) error { ... }

@@ -16,12 +16,12 @@ import (
 
 // A Runtime is a runtime in memory. Set its exported fields before the first call.
 type Runtime struct {
-	// Fail, if not nil, is called before each call that changes something. Its arguments are the
-	// name of the call, and the pod's name or pod/container. The error that it returns becomes the
-	// error of the call.
+	// Fail, if not nil, is called before each call that is recorded by Calls. subject is the name
+	// of the pod, pod/container, or the image. If Fail returns an error, the call returns this
+	// error.
 	Fail func(call, subject string) error
-	// Started, if not nil, is called when a container has started. It may call End, because no lock
-	// is held.
+	// Started, if not nil, is called without a lock when a container has started, so it may call
+	// End.
 	Started func(id string, c *api.ContainerConfig)
 
 	mu         sync.Mutex
@@ -44,7 +44,7 @@ type container struct {
 	config  *api.ContainerConfig
 }
 
-// New returns a runtime that has images with these references.
+// New returns a runtime that contains images with the given references.
 func New(images ...string) *Runtime {
 	r := &Runtime{
 		images: map[string]string{}, sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
@@ -56,17 +56,18 @@ func New(images ...string) *Runtime {
 	return r
 }
 
-// Calls returns the calls that have changed something, in the form "StartContainer pod/container".
+// Calls returns the recorded calls in the form "StartContainer pod/container". Calls that only read
+// are not recorded, except Status.
 func (r *Runtime) Calls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls)
 }
 
-// End ends a running container with an exit code. A container that is not running stays unchanged.
+// End ends a container with an exit code. It does nothing if the container is not running.
 func (r *Runtime) End(id string, code int32) { r.EndFor(id, code, reason(code)) }
 
-// EndFor is like End and also sets a reason, such as OOMKilled.
+// EndFor is like End, but also sets the reason, such as OOMKilled.
 func (r *Runtime) EndFor(id string, code int32, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +76,7 @@ func (r *Runtime) EndFor(id string, code int32, why string) {
 	}
 }
 
-// LoseSandbox makes a sandbox not ready, as a crash of the runtime does.
+// LoseSandbox sets a sandbox to not ready, as after a crash of its process.
 func (r *Runtime) LoseSandbox(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +86,7 @@ func (r *Runtime) LoseSandbox(id string) {
 	}
 }
 
-// Reboot ends all sandboxes and running containers, without events.
+// Reboot ends all sandboxes and running containers without sending events.
 func (r *Runtime) Reboot() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +117,7 @@ func (r *Runtime) end(c *container, code int32, why string) {
 	r.sendEvent(c.sandbox, c.status.Id, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// call records a call and returns Fail's error. The caller does not hold the lock.
+// call records a call and returns the error of Fail. The caller must not hold the lock.
 func (r *Runtime) call(name, subject string) error {
 	r.mu.Lock()
 	r.calls = append(r.calls, name+" "+subject)
@@ -141,8 +142,8 @@ func (r *Runtime) container(id string) (*container, error) {
 	return nil, fmt.Errorf("container %q: %w", id, errdefs.ErrNotFound)
 }
 
-// subject returns the name of a sandbox's pod, or pod/container for a container, for Fail and
-// Calls. The caller does not hold the lock.
+// subject returns the subject of a call for Fail and Calls: the name of the pod for a sandbox ID,
+// pod/container for a container ID, and otherwise id. The caller must not hold the lock.
 func (r *Runtime) subject(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +163,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change. end stops this; no call happens after it has returned.
+// Subscribe calls handle for each change until end returns.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,9 +202,9 @@ func matches(labels, want map[string]string) bool {
 	return true
 }
 
-// wholeID returns the only key of m that begins with id. If there is none, or more than one, it
+// resolveID returns the key of m with the prefix id. If there is no such key or more than one, it
 // returns id.
-func wholeID[T any](m map[string]T, id string) string {
+func resolveID[T any](m map[string]T, id string) string {
 	var found []string
 	for k := range m {
 		if id != "" && strings.HasPrefix(k, id) {

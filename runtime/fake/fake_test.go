@@ -22,7 +22,7 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: r})
 }
 
-// A test can make calls fail, end containers and reboot the machine.
+// TestInjection checks Fail, End and Reboot.
 func TestInjection(t *testing.T) {
 	r := fake.New("i")
 	wrong := errors.New("wrong")

@@ -10,12 +10,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Version returns the name of this runtime.
+// Version returns the version of the fake runtime.
 func (r *Runtime) Version(context.Context, *api.VersionRequest) (*api.VersionResponse, error) {
 	return &api.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status reports that everything is ready, unless Fail returns an error.
+// Status reports that the runtime and its network are ready.
 func (r *Runtime) Status(context.Context, *api.StatusRequest) (*api.StatusResponse, error) {
 	if err := r.call("Status", ""); err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (r *Runtime) Status(context.Context, *api.StatusRequest) (*api.StatusRespon
 	}}}, nil
 }
 
-// RuntimeConfig returns the cgroup driver.
+// RuntimeConfig returns the cgroup driver cgroupfs.
 func (r *Runtime) RuntimeConfig(context.Context, *api.RuntimeConfigRequest) (*api.RuntimeConfigResponse, error) {
 	return &api.RuntimeConfigResponse{Linux: &api.LinuxRuntimeConfiguration{CgroupDriver: api.CgroupDriver_CGROUPFS}}, nil
 }
@@ -35,26 +35,26 @@ func (r *Runtime) UpdateRuntimeConfig(context.Context, *api.UpdateRuntimeConfigR
 	return &api.UpdateRuntimeConfigResponse{}, nil
 }
 
-var errNoKernel = fmt.Errorf("the fake runtime runs no processes: %w", errdefs.ErrNotImplemented)
+var errNoProcesses = fmt.Errorf("the fake runtime runs no processes: %w", errdefs.ErrNotImplemented)
 
 // Exec is not implemented.
 func (r *Runtime) Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error) {
-	return nil, errNoKernel
+	return nil, errNoProcesses
 }
 
 // Attach is not implemented.
 func (r *Runtime) Attach(context.Context, *api.AttachRequest) (*api.AttachResponse, error) {
-	return nil, errNoKernel
+	return nil, errNoProcesses
 }
 
 // PortForward is not implemented.
 func (r *Runtime) PortForward(context.Context, *api.PortForwardRequest) (*api.PortForwardResponse, error) {
-	return nil, errNoKernel
+	return nil, errNoProcesses
 }
 
 // ContainerStats is not implemented.
 func (r *Runtime) ContainerStats(context.Context, *api.ContainerStatsRequest) (*api.ContainerStatsResponse, error) {
-	return nil, errNoKernel
+	return nil, errNoProcesses
 }
 
 // ListContainerStats returns an empty list.
@@ -64,7 +64,7 @@ func (r *Runtime) ListContainerStats(context.Context, *api.ListContainerStatsReq
 
 // PodSandboxStats is not implemented.
 func (r *Runtime) PodSandboxStats(context.Context, *api.PodSandboxStatsRequest) (*api.PodSandboxStatsResponse, error) {
-	return nil, errNoKernel
+	return nil, errNoProcesses
 }
 
 // ListPodSandboxStats returns an empty list.
@@ -72,7 +72,7 @@ func (r *Runtime) ListPodSandboxStats(context.Context, *api.ListPodSandboxStatsR
 	return &api.ListPodSandboxStatsResponse{}, nil
 }
 
-// UpdatePodSandboxResources stores a sandbox's resources.
+// UpdatePodSandboxResources stores the resources of a sandbox.
 func (r *Runtime) UpdatePodSandboxResources(
 	_ context.Context, req *api.UpdatePodSandboxResourcesRequest,
 ) (*api.UpdatePodSandboxResourcesResponse, error) {
@@ -96,7 +96,7 @@ func (r *Runtime) CheckpointContainer(_ context.Context, req *api.CheckpointCont
 	if _, err := r.container(req.GetContainerId()); err != nil {
 		return nil, err
 	}
-	return nil, errNoKernel
+	return nil, errNoProcesses
 }
 
 // ListMetricDescriptors returns an empty list.
@@ -142,7 +142,7 @@ func (r *Runtime) ImageStatus(_ context.Context, req *api.ImageStatusRequest) (*
 	return &api.ImageStatusResponse{Image: &api.Image{Id: id, RepoTags: []string{ref}, Size: 1}}, nil
 }
 
-// PullImage adds an image, unless Fail returns an error.
+// PullImage adds an image.
 func (r *Runtime) PullImage(_ context.Context, req *api.PullImageRequest) (*api.PullImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	if err := r.call("PullImage", ref); err != nil {
@@ -175,7 +175,7 @@ func (r *Runtime) RemoveImage(_ context.Context, req *api.RemoveImageRequest) (*
 	return &api.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo returns one file system.
+// ImageFsInfo returns the file system of images.
 func (r *Runtime) ImageFsInfo(context.Context, *api.ImageFsInfoRequest) (*api.ImageFsInfoResponse, error) {
 	return &api.ImageFsInfoResponse{ImageFilesystems: []*api.FilesystemUsage{{
 		Timestamp: time.Now().UnixNano(), FsId: &api.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: &api.UInt64Value{Value: 1},

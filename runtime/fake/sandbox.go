@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RunPodSandbox adds a sandbox that is ready. Its ID is derived from its UID and attempt.
+// RunPodSandbox adds a ready sandbox. Its ID consists of the UID and the attempt.
 func (r *Runtime) RunPodSandbox(_ context.Context, req *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	cfg := proto.CloneOf(req.GetConfig())
 	m := cfg.GetMetadata()
@@ -32,7 +32,7 @@ func (r *Runtime) RunPodSandbox(_ context.Context, req *api.RunPodSandboxRequest
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// StopPodSandbox ends the sandbox's containers and makes it not ready.
+// StopPodSandbox ends the containers of a sandbox and sets the sandbox to not ready.
 func (r *Runtime) StopPodSandbox(_ context.Context, req *api.StopPodSandboxRequest) (*api.StopPodSandboxResponse, error) {
 	if err := r.call("StopPodSandbox", r.subject(req.GetPodSandboxId())); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *api.ListPodSandboxReque
 	out := &api.ListPodSandboxResponse{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	want := wholeID(r.sandboxes, f.GetId())
+	want := resolveID(r.sandboxes, f.GetId())
 	for id, s := range r.sandboxes {
 		if want != "" && id != want || f.GetState() != nil && f.GetState().GetState() != s.status.State ||
 			!matches(s.status.Labels, f.GetLabelSelector()) {

@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Answers calls statfs for a path and returns when the file system has responded. If the file
-// system's server does not respond, the call blocks. A path that does not exist is no error.
+// Answers calls statfs(2) for a path. It blocks while the server of the file system does not
+// respond. A missing path is not an error.
 //
-// If a FUSE server has received a request but does not respond, the waiting thread cannot be
-// killed. If that were a thread of the agent, the agent's files would remain open and locked after
-// kill -9, and no new agent could start. So another program makes the call first, if this machine
-// has one.
+// While a FUSE server processes a request, the thread that waits for it cannot be killed. If this
+// were a thread of the agent, the agent's files would stay locked after kill -9, and no new agent
+// could start. Therefore Answers first calls statfs in another program, stat, if it exists.
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/fuse.html#interrupting-filesystem-operations
 func Answers(path string) error {
 	if mayBeFUSE(path) {
-		// Ignore the result: the file system has responded, or the program does not exist.
+		// Ignore the result: in any case, the file system has responded or stat does not exist.
 		_ = exec.Command("stat", "-f", "--", path).Run()
 	}
 	var st unix.Statfs_t
@@ -31,9 +30,9 @@ func Answers(path string) error {
 	return nil
 }
 
-// mayBeFUSE reports whether a path, which may contain symlinks, may be in a FUSE file system. It
-// does not access such a file system. It returns false if the path is in the root file system, or
-// if no FUSE file system is mounted at all.
+// mayBeFUSE reports whether a path may be in a FUSE file system, without accessing that file
+// system. It returns false if the path is in the root file system, or if no FUSE file system is
+// mounted. The path may contain symlinks.
 func mayBeFUSE(path string) bool {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Below returns the mount points below a directory, without the directory itself. The oldest is
-// first. The result is empty if the directory does not exist.
+// Below returns the mount points below a directory, oldest first. They do not include the directory
+// itself. The result is empty if the directory does not exist.
 func Below(dir string) ([]string, error) {
 	tree, err := find(dir)
 	if err != nil {
@@ -23,8 +23,7 @@ func Below(dir string) ([]string, error) {
 	return tree.points(tree.below), nil
 }
 
-// At returns the mount that contains a path. If several mounts are stacked at the same place, it is
-// the topmost.
+// At returns the mount that contains a path. If mounts are stacked, it returns the topmost one.
 func At(path string) (*mountinfo.Info, error) {
 	f, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
@@ -45,33 +44,32 @@ func At(path string) (*mountinfo.Info, error) {
 	return found[0], nil
 }
 
-// Detach unmounts everything at and below path. If something is still mounted, it returns an error.
-// Copies of these mounts elsewhere on the host are not affected.
+// Detach unmounts all mounts at and below path. It returns an error if a mount remains. Unmounting
+// does not propagate to copies of these mounts elsewhere on the host.
 func Detach(path string) error { return detach(path, func(t *tree) []*mountinfo.Info { return t.all }) }
 
-// DetachBelow is like Detach, but only for mounts below a directory. A mount at the directory
-// itself does not belong to islet and remains.
+// DetachBelow is like Detach, but keeps a mount at the directory itself, which does not belong to
+// islet.
 func DetachBelow(dir string) error {
 	return detach(dir, func(t *tree) []*mountinfo.Info { return t.below })
 }
 
-// rounds is the maximum number of attempts. Several may be needed, because something may be mounted
-// meanwhile.
+// rounds is the maximum number of attempts. A second one is needed if a file system was mounted
+// during the first one.
 const rounds = 3
 
-func detach(path string, which func(*tree) []*mountinfo.Info) error {
+func detach(path string, selectMounts func(*tree) []*mountinfo.Info) error {
 	var errs []error
 	for range rounds {
 		tree, err := find(path)
 		if err != nil {
 			return err
 		}
-		if len(which(tree)) == 0 {
+		if len(selectMounts(tree)) == 0 {
 			return nil
 		}
-		for _, p := range outermost(tree.points(which(tree))) {
-			// MS_REC includes all mounts below. Ignore the error that p is not a mount point any
-			// more.
+		for _, p := range outermost(tree.points(selectMounts(tree))) {
+			// Ignore the errors for a mount point that no longer exists.
 			err := unix.Mount("", p, "", unix.MS_REC|unix.MS_PRIVATE, "")
 			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("make the mount %s private: %w", p, err)
@@ -80,7 +78,7 @@ func detach(path string, which func(*tree) []*mountinfo.Info) error {
 		if tree, err = find(path); err != nil {
 			return err
 		}
-		todo := which(tree)
+		todo := selectMounts(tree)
 		if m := tree.shared(todo); m != nil {
 			return fmt.Errorf("%s is mounted over another mount that is shared with the host: unmount it where the host mounted it",
 				m.Mountpoint)
@@ -89,7 +87,7 @@ func detach(path string, which func(*tree) []*mountinfo.Info) error {
 		errs = errs[:0]
 		for _, p := range slices.Backward(points) {
 			err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // unmounted together with another
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // no longer mounted
 				errs = append(errs, fmt.Errorf("unmount %s: %w", p, err))
 			}
 		}
@@ -98,22 +96,22 @@ func detach(path string, which func(*tree) []*mountinfo.Info) error {
 	if err != nil {
 		return err
 	}
-	if left := tree.points(which(tree)); len(left) > 0 {
+	if left := tree.points(selectMounts(tree)); len(left) > 0 {
 		return fmt.Errorf("still mounted: %s: %w", strings.Join(left, ", "), errors.Join(errs...))
 	}
 	return nil
 }
 
-// A tree is the set of mounts at and below a path.
+// A tree contains the mounts at and below a path.
 type tree struct {
 	mounted []*mountinfo.Info // all mounts of the mount namespace
-	all     []*mountinfo.Info // the mounts at and below the path, oldest first
-	below   []*mountinfo.Info
+	all     []*mountinfo.Info // mounts at and below the path, oldest first
+	below   []*mountinfo.Info // mounts below the path, oldest first
 }
 
 func find(path string) (*tree, error) {
-	// The administrator made any symlinks above the last element. The last element may be a
-	// container's symlink, so it is not resolved.
+	// Resolve the symlinks above the last element, which the administrator created. Do not resolve
+	// the last element, which may be a symlink that a container created.
 	parent, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return &tree{}, nil
@@ -139,20 +137,20 @@ func find(path string) (*tree, error) {
 	return t, nil
 }
 
-func (*tree) points(of []*mountinfo.Info) []string {
+func (*tree) points(list []*mountinfo.Info) []string {
 	var all []string
-	for _, m := range of {
+	for _, m := range list {
 		all = append(all, m.Mountpoint)
 	}
 	return all
 }
 
-// shared returns a mount of the tree that is stacked on another mount with peers elsewhere, or nil.
-// Unmounting it would also unmount something at the peers. Detach can make only the topmost mount
-// at a place private, and others may be hidden below it.
-func (t *tree) shared(of []*mountinfo.Info) *mountinfo.Info {
-	for _, m := range of {
-		for _, under := range of {
+// shared returns a mount in list that is stacked on another mount in list with peers outside of the
+// tree, or nil. Unmounting it would propagate to the peers. Detach cannot prevent this, because
+// only the topmost mount of a stack can be made private.
+func (t *tree) shared(list []*mountinfo.Info) *mountinfo.Info {
+	for _, m := range list {
+		for _, under := range list {
 			group := peers(under)
 			if m.Parent != under.ID || m.ID == under.ID || group == "" {
 				continue
@@ -166,7 +164,7 @@ func (t *tree) shared(of []*mountinfo.Info) *mountinfo.Info {
 	return nil
 }
 
-// peers returns the peer group of a mount, or "" if it has none.
+// peers returns the ID of the peer group of a mount, or "" if the mount is not shared.
 func peers(m *mountinfo.Info) string {
 	for f := range strings.FieldsSeq(m.Optional) {
 		if group, ok := strings.CutPrefix(f, "shared:"); ok {
@@ -176,7 +174,7 @@ func peers(m *mountinfo.Info) string {
 	return ""
 }
 
-// outermost returns the paths that are not below another one of them.
+// outermost returns the paths that are not below another path of the list.
 func outermost(paths []string) (out []string) {
 	for _, p := range slices.Compact(slices.Sorted(slices.Values(paths))) {
 		if !slices.ContainsFunc(out, func(o string) bool { return strings.HasPrefix(p, o+"/") }) {

@@ -1,9 +1,9 @@
-// Package mounts unmounts file systems below a directory of islet, and removes directories. It does
-// so without damage to the mounts and files of the host.
+// Package mounts unmounts file systems below islet's directories and removes directories, without
+// damage to the mounts and files of the host.
 //
-// There are two difficulties. A bind mount of a shared mount is in the peer group of the original.
-// If something is unmounted below the copy, the kernel also unmounts it below the original. And a
-// removal that enters a mount would remove files that do not belong to islet. The solutions are
+// There are two risks. A bind mount of a shared mount is in the peer group of the original: if a
+// mount below the copy is unmounted, the kernel also unmounts it below the original. And removing a
+// directory with a mount in it would remove files of the host. The solutions are
 //
 //	Detach, DetachBelow   make the mounts private first, then unmount them
 //	RemoveAll, RemoveAt   never cross a mount point: the kernel refuses to (openat2 with
@@ -12,6 +12,6 @@
 //
 // The agent and the runtime must remove directory trees only with this package.
 //
-// Answers tests a file system whose server may not respond. If so, only the caller is blocked.
+// Answers checks whether a file system responds. If it does not, only the caller is blocked.
 // https://www.kernel.org/doc/html/latest/filesystems/sharedsubtree.html
 package mounts

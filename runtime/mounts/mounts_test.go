@@ -15,14 +15,14 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
-// TestMain runs the tests in a mount namespace of their own.
+// TestMain runs the tests in a new mount namespace.
 func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(m.Run))
 }
 
-// world is a host whose root is shared, as with systemd: host has the administrator's mounts, own
-// is a directory of islet.
-func world(t *testing.T) (host, own string) {
+// newHost mounts a shared file system, like the root of a host with systemd. host is a directory
+// with mounts of the administrator, and own is a directory of islet.
+func newHost(t *testing.T) (host, own string) {
 	t.Helper()
 	root := t.TempDir()
 	tmpfs(t, root)
@@ -73,18 +73,19 @@ func table(t *testing.T) []string {
 	return all
 }
 
-func kept(t *testing.T, host string) {
+func checkHost(t *testing.T, host string) {
 	t.Helper()
 	if _, err := os.Stat(host + "/data/disk/kept"); err != nil {
-		t.Errorf("the host's file system is gone: %v", err)
+		t.Errorf("the file system of the host was unmounted: %v", err)
 	}
 }
 
-// TestDetachKeepsTheHost binds the host's shared mounts in every way, and unmounts them.
+// TestDetachKeepsTheHost checks that DetachBelow unmounts bind mounts of the host's shared mounts
+// without changes to the mounts of the host.
 func TestDetachKeepsTheHost(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		mess func(t *testing.T, host, own string)
+		name  string
+		mount func(t *testing.T, host, own string)
 	}{
 		{"a plain bind", func(t *testing.T, host, own string) { bind(t, host+"/data", own+"/v", 0) }},
 		{"a recursive bind", func(t *testing.T, host, own string) { bind(t, host+"/data", own+"/v", unix.MS_REC) }},
@@ -98,12 +99,12 @@ func TestDetachKeepsTheHost(t *testing.T) {
 			must(t, os.Mkdir(own+"/v/disk/inner", 0o755))
 			tmpfs(t, own+"/v/disk/inner")
 		}},
-		{"one over the other", func(t *testing.T, host, own string) {
+		{"stacked mounts", func(t *testing.T, host, own string) {
 			must(t, os.Mkdir(own+"/v", 0o755))
 			tmpfs(t, own+"/v")
 			bind(t, host+"/data", own+"/v", unix.MS_REC)
 		}},
-		{"a slave that the host mounted over", func(t *testing.T, host, own string) {
+		{"a slave whose source the host mounted over", func(t *testing.T, host, own string) {
 			bind(t, host+"/data", own+"/v", 0)
 			must(t, unix.Mount("", own+"/v", "", unix.MS_SLAVE, ""))
 			must(t, os.Mkdir(host+"/aside", 0o755))
@@ -114,14 +115,14 @@ func TestDetachKeepsTheHost(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			host, own := world(t)
-			c.mess(t, host, own)
+			host, own := newHost(t)
+			c.mount(t, host, own)
 			before := slices.DeleteFunc(table(t), func(m string) bool { return strings.Contains(m, own+"/v") })
 			if b, err := Below(own); err != nil || len(b) == 0 {
 				t.Fatalf("below: %v, %v", b, err)
 			}
 			must(t, DetachBelow(own))
-			kept(t, host)
+			checkHost(t, host)
 			if after := table(t); !slices.Equal(after, before) {
 				t.Errorf("mounts before\n%s\nand after\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 			}
@@ -130,9 +131,9 @@ func TestDetachKeepsTheHost(t *testing.T) {
 	}
 }
 
-// TestAt: the mount of a path; if several are stacked, the topmost.
+// TestAt checks that At returns the topmost mount that contains a path.
 func TestAt(t *testing.T) {
-	_, own := world(t)
+	_, own := newHost(t)
 	must(t, os.Mkdir(own+"/v", 0o755))
 	below, err := At(own + "/v")
 	must(t, err)
@@ -149,9 +150,9 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// TestTableOfPaths: the mount on a path and around it are found from the table alone.
+// TestTableOfPaths checks On and MountOf, which only read the mount table.
 func TestTableOfPaths(t *testing.T) {
-	_, own := world(t)
+	_, own := newHost(t)
 	for _, d := range []string{"/v/in/side", "/va"} {
 		must(t, os.MkdirAll(own+d, 0o755))
 	}
@@ -175,10 +176,10 @@ func TestTableOfPaths(t *testing.T) {
 	}
 }
 
-// TestHostMountedOver is the only case in which nothing can be unmounted without damage: it is an
-// error.
+// TestHostMountedOver checks that DetachBelow returns an error in the only case in which unmounting
+// would change the mounts of the host.
 func TestHostMountedOver(t *testing.T) {
-	host, own := world(t)
+	host, own := newHost(t)
 	bind(t, host+"/data", own+"/v", 0)
 	tmpfs(t, host+"/data") // propagates to own/v
 	must(t, os.MkdirAll(host+"/data/disk", 0o755))
@@ -192,16 +193,17 @@ func TestHostMountedOver(t *testing.T) {
 	}
 	must(t, unix.Unmount(host+"/data", unix.MNT_DETACH))
 	must(t, DetachBelow(own))
-	kept(t, host)
+	checkHost(t, host)
 }
 
-// TestDetachBelowKeepsTheDirectoryItself: for a run directory that is a file system of its own.
+// TestDetachBelowKeepsTheDirectoryItself checks that DetachBelow keeps a mount at the directory
+// itself.
 func TestDetachBelowKeepsTheDirectoryItself(t *testing.T) {
-	host, own := world(t)
+	host, own := newHost(t)
 	tmpfs(t, own)
 	must(t, os.Mkdir(own+"/v", 0o755))
 	tmpfs(t, own+"/v")
-	must(t, os.Mkdir(own+"-other", 0o755)) // only its name has the same beginning
+	must(t, os.Mkdir(own+"-other", 0o755)) // only has the same prefix
 	tmpfs(t, own+"-other")
 	must(t, DetachBelow(own))
 	for path, want := range map[string]bool{own: true, own + "-other": true, own + "/v": false, host: true} {
@@ -235,7 +237,7 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	} {
 		for _, old := range []bool{false, true} {
 			t.Run(fmt.Sprint(c.name, " old kernel ", old), func(t *testing.T) {
-				host, own := world(t)
+				host, own := newHost(t)
 				must(t, os.MkdirAll(own+"/a", 0o755))
 				c.mount(t, host, own+"/a/m")
 				before := table(t)
@@ -253,7 +255,7 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 				if !slices.Equal(table(t), before) {
 					t.Error("the mounts changed")
 				}
-				kept(t, host)
+				checkHost(t, host)
 				if fi, err := os.Stat(own + "/a/m"); err != nil {
 					t.Error(err)
 				} else if _, err := os.Stat(own + "/a/m/kept"); fi.IsDir() && err != nil {
@@ -264,8 +266,8 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 	}
 }
 
-// TestRemoveMounted: volumes are unmounted with their directory, and the mount table is read only
-// if there are other mounts or some are in use; the host's own mounts stay.
+// TestRemoveMounted checks that RemoveMounted unmounts the volumes, keeps the mounts of the host,
+// and reads the mount table only if there are other mounts or a volume is in use.
 func TestRemoveMounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		mount func(host, dir string)
@@ -287,7 +289,7 @@ func TestRemoveMounted(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			host, own := world(t)
+			host, own := newHost(t)
 			dir := own + "/pod"
 			must(t, os.MkdirAll(dir+"/volumes/secret/a", 0o755))
 			must(t, os.MkdirAll(dir+"/subpaths", 0o755))
@@ -300,16 +302,16 @@ func TestRemoveMounted(t *testing.T) {
 			})
 			must(t, RemoveMounted(dir, []string{dir + "/volumes/secret/a", dir + "/volumes/secret/none"}))
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("it is still there: %v", err)
+				t.Errorf("the directory was not removed: %v", err)
 			}
 			for _, line := range table(t) {
 				if strings.Contains(line, dir) {
 					t.Errorf("still mounted: %s", line)
 				}
 			}
-			kept(t, host)
+			checkHost(t, host)
 			if looked != c.looks {
-				t.Errorf("all mounts were looked at: %v", looked)
+				t.Errorf("the mount table was read: %v", looked)
 			}
 		})
 	}
@@ -345,10 +347,11 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveDeep removes more nested directories than a process may have open files.
+// TestRemoveDeep checks that RemoveAll removes more nested directories than the process may have
+// open files.
 func TestRemoveDeep(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.MkdirAll(dir+"/tree/"+removal+"1", 0o755)) // the name is taken
+	must(t, os.MkdirAll(dir+"/tree/"+removal+"1", 0o755)) // a name that moveUp would use
 	var limit unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	low := limit

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	batch = 256 // number of names to read from a directory at once
-	// deepest is the maximum number of open directories. A container can nest directories without
-	// limit, so directories at a greater depth are moved up before they are removed.
-	deepest = 64
-	removal = "..islet-removal-" // name of directories that were moved up; a number is appended
+	batch = 256 // number of names in one read of a directory
+	// maxOpen is the maximum number of open directories. Containers can create directories of any
+	// depth. Directories at a greater depth than maxOpen are moved up before they are removed.
+	maxOpen = 64
+	removal = "..islet-removal-" // name prefix of directories that were moved up; a number follows
 )
 
-// RemoveAll removes a file, or a directory with its content. A symlink is removed and not followed.
-// A mount point is not removed, and is an error. A missing path is no error.
+// RemoveAll removes a file, or a directory with its content. It removes a symlink without following
+// it. A mount point is an error and is not removed. A missing path is not an error.
 func RemoveAll(path string) error {
 	path = filepath.Clean(path)
 	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -35,7 +35,7 @@ func RemoveAll(path string) error {
 	return RemoveAt(dir, filepath.Base(path))
 }
 
-// RemoveAt is like RemoveAll, for a name in an open directory.
+// RemoveAt is like RemoveAll for a name in an open directory.
 func RemoveAt(dir *os.File, name string) error {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return fmt.Errorf("remove %q in %s: not a file name", name, dir.Name())
@@ -54,8 +54,8 @@ func RemoveAt(dir *os.File, name string) error {
 
 // A remover removes one directory tree.
 type remover struct {
-	top   *os.File // the directory that is being removed
-	moved int      // number of directories moved up into top
+	top   *os.File // topmost directory of the tree
+	moved int      // number of directories that were moved to top
 }
 
 func (r *remover) remove(dir *os.File, name string, depth int) error {
@@ -63,28 +63,28 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) { // for a directory, POSIX specifies EPERM and Linux returns EISDIR
-		return blocked(name, err)
+	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) { // unlink of a directory: EPERM in POSIX, EISDIR in Linux
+		return removeError(name, err)
 	}
 	unlinked := err
 	if err = unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR); err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if errors.Is(err, unix.ENOTDIR) {
-		return blocked(name, unlinked)
+		return removeError(name, unlinked)
 	}
 	if !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
-		return blocked(name, err)
+		return removeError(name, err)
 	}
-	if depth == deepest {
+	if depth == maxOpen {
 		return r.moveUp(dir, name)
 	}
 	d, err := openSame(dir, name)
 	if err != nil {
-		return blocked(name, err)
+		return removeError(name, err)
 	}
 	if depth == 0 {
-		r.top = d // directories at a great depth are moved into it
+		r.top = d // closed by RemoveAt
 	} else {
 		defer d.Close()
 	}
@@ -92,12 +92,13 @@ func (r *remover) remove(dir *os.File, name string, depth int) error {
 		return err
 	}
 	if err := unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
-		return blocked(name, err)
+		return removeError(name, err)
 	}
 	return nil
 }
 
-// empty removes as much of the content of a directory as possible.
+// empty removes the content of a directory. It continues with the other names of a batch after an
+// error.
 func (r *remover) empty(d *os.File, depth int) error {
 	for {
 		names, err := d.Readdirnames(batch)
@@ -116,13 +117,14 @@ func (r *remover) empty(d *os.File, depth int) error {
 		if len(errs) > 0 {
 			return errs[0]
 		}
-		if _, err := d.Seek(0, io.SeekStart); err != nil { // the positions have changed
+		if _, err := d.Seek(0, io.SeekStart); err != nil { // removing names has changed the positions
 			return err
 		}
 	}
 }
 
-// moveUp moves a directory at a great depth into the topmost directory, where it is removed later.
+// moveUp moves a directory at the maximum depth to the topmost directory, where it is removed
+// later.
 func (r *remover) moveUp(dir *os.File, name string) error {
 	for {
 		r.moved++
@@ -132,13 +134,13 @@ func (r *remover) moveUp(dir *os.File, name string) error {
 			continue
 		}
 		if err != nil {
-			return blocked(name, err)
+			return removeError(name, err)
 		}
 		return nil
 	}
 }
 
-// openSame opens a directory if it is in the same mount as dir.
+// openSame opens the directory name in dir. A mount point is an error.
 func openSame(dir *os.File, name string) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -154,7 +156,7 @@ func openSame(dir *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// openOld does the same as openSame on kernels before 5.6.
+// openOld implements openSame for kernels before 5.6.
 func openOld(dir *os.File, name string) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -187,17 +189,17 @@ func mountOf(f *os.File) (string, error) {
 	return "", errors.New("the kernel reports no mount ID for an open file")
 }
 
-// blocked returns the error for a file that could not be removed.
-func blocked(name string, err error) error {
+// removeError returns the error for a name that could not be removed.
+func removeError(name string, err error) error {
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("%s is a mount point and was not removed: %w", name, err)
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// RemoveMounted unmounts everything below a directory and then removes the directory like
-// RemoveAll. points are the expected mount points. It reads the mount table only if there are other
-// mounts, or if one of these is still in use. The table is long on a node with many pods.
+// RemoveMounted unmounts all mounts below a directory and then removes the directory like
+// RemoveAll. points are the expected mount points. It reads the mount table, which is long on a
+// node with many pods, only if there are other mounts or if one of the expected mounts is in use.
 func RemoveMounted(dir string, points []string) error {
 	for _, p := range points {
 		unmount(p)
@@ -212,8 +214,8 @@ func RemoveMounted(dir string, points []string) error {
 	return RemoveAll(dir)
 }
 
-// unmount unmounts everything at a mount point, unless it is in use. A mount with another mount
-// below it is in use. So nothing is unmounted at a peer.
+// unmount unmounts the mounts at a mount point until one is in use. A mount with another mount
+// below it counts as in use, so unmounting never propagates to a peer.
 func unmount(point string) {
 	for range rounds {
 		if unix.Unmount(point, unix.UMOUNT_NOFOLLOW) != nil {

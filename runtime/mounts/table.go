@@ -7,18 +7,18 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// mountTable returns the mount table, which is read after the call has begun. The table of a node with
-// many pods is long. So callers that arrive during a read share the next read. They must not modify
-// the result.
+// mountTable returns a mount table that was read after the begin of the call. The table is long on
+// a node with many pods, so callers that wait for a read share the next one. The caller must not
+// modify the result.
 func mountTable() ([]*mountinfo.Info, error) { return readings.read() }
 
-// On returns the topmost mount at exactly this path, or nil if there is none. It reads the mount
-// table. It does not access the file system, which might not respond.
+// On returns the topmost mount at the mount point path, or nil if there is none. It reads only the
+// mount table and does not access the file system, which might not respond.
 func On(path string) (*mountinfo.Info, error) {
 	return newest(func(m *mountinfo.Info) bool { return m.Mountpoint == path })
 }
 
-// MountOf returns the mount that contains a path. The path must have no symlinks. Like On, it does
+// MountOf returns the mount that contains path, which must not contain symlinks. Like On, it does
 // not access the file system.
 func MountOf(path string) (in *mountinfo.Info, err error) {
 	deepest := 0
@@ -32,11 +32,11 @@ func MountOf(path string) (in *mountinfo.Info, err error) {
 	})
 }
 
-// newest returns the newest mount for which is returns true, or nil if there is none.
-func newest(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
+// newest returns the newest mount for which match returns true, or nil if there is none.
+func newest(match func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
 	all, err := mountTable()
 	for _, m := range all {
-		if is(m) {
+		if match(m) {
 			found = m
 		}
 	}
@@ -45,13 +45,14 @@ func newest(is func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
 
 var readings = newSharedReading(func() ([]*mountinfo.Info, error) { return mountinfo.GetMounts(nil) })
 
-// A sharedReading reads the mount table for all waiting callers. There is only one read at a time.
+// A sharedReading reads the mount table once for all waiting callers. There is at most one read at
+// a time.
 type sharedReading struct {
 	from func() ([]*mountinfo.Info, error)
 	turn chan struct{} // full during a read
 
 	mu   sync.Mutex
-	next *reading // a read that has not begun, or nil if no caller waits
+	next *reading // read that has not begun; nil if no caller is waiting
 }
 
 func newSharedReading(from func() ([]*mountinfo.Info, error)) *sharedReading {
@@ -77,7 +78,7 @@ func (s *sharedReading) read() ([]*mountinfo.Info, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	s.mu.Lock()
-	s.next = nil // a later caller may have changed the mount table after the begin of this read
+	s.next = nil // later callers must not share a read that has begun
 	s.mu.Unlock()
 	defer close(r.done)
 	r.all, r.err = s.from()

@@ -10,8 +10,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// TestTableIsShared: two reads serve any number of concurrent callers, and nobody gets one that
-// began before its call.
+// TestTableIsShared checks that two reads serve all callers that arrive during the first read, and
+// that no caller gets a table that was read before its call.
 func TestTableIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mounted, readings atomic.Int64
@@ -26,7 +26,7 @@ func TestTableIsShared(t *testing.T) {
 			all.Go(func() {
 				own := mounted.Add(1)
 				if got, err := s.read(); err != nil || len(got) != 1 || int64(got[0].ID) < own {
-					t.Errorf("mount %d is not in the table that was read after it: %v, %v", own, got, err)
+					t.Errorf("mount %d is not in the table: %v, %v", own, got, err)
 				}
 			})
 			synctest.Wait()
@@ -36,7 +36,7 @@ func TestTableIsShared(t *testing.T) {
 			t.Errorf("the table was read %d times", n)
 		}
 		if _, err := s.read(); err != nil || readings.Load() != 3 {
-			t.Errorf("a later one reads again: %d, %v", readings.Load(), err)
+			t.Errorf("a later call must read again: %d reads, %v", readings.Load(), err)
 		}
 	})
 }

@@ -1,12 +1,11 @@
-// Package namespace creates the namespaces of a sandbox. Bind mounts keep them alive without a
-// process:
+// Package namespace creates the namespaces of a sandbox and pins them with bind mounts, so that they
+// exist without a process:
 //
 //	<dir>/net, <dir>/ipc, <dir>/uts, <dir>/user
-//	<dir>/sysfs    keeps the sysfs of net, so that it is the same for each container
+//	<dir>/sysfs    mount of the sysfs of net; see pinSysfs
 //
-// If the sandbox has a user namespace, it owns the others. So the sandbox's root may change its own
-// network, but not the host's.
+// If the sandbox has a user namespace, this owns the other namespaces. The root user of the sandbox
+// may therefore change the network of the sandbox, but not that of the host.
 //
-// The OCI runtime must see these bind mounts, so the agent's service must not run in a mount
-// namespace of its own.
+// The OCI runtime must see these bind mounts, so the agent must run in the host's mount namespace.
 package namespace

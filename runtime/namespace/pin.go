@@ -25,19 +25,20 @@ var flags = []struct {
 	flag int
 }{{User, unix.CLONE_NEWUSER}, {Net, unix.CLONE_NEWNET}, {IPC, unix.CLONE_NEWIPC}, {UTS, unix.CLONE_NEWUTS}}
 
-// A Config lists the sandbox's own namespaces and their settings.
+// A Config describes the namespaces of a sandbox and their settings. Namespaces that are not set
+// are the host's.
 type Config struct {
 	Net, IPC, UTS bool
-	Users         *Users            // if it is nil, the host's user namespace; otherwise this one owns the others
-	Hostname      string            // needs UTS
-	Sysctls       map[string]string // must belong to the sandbox's own namespaces
+	Users         *Users            // user namespace, which owns the others; nil means the host's
+	Hostname      string            // requires UTS
+	Sysctls       map[string]string // only sysctls of the namespaces of this Config
 }
 
 func (c Config) has(name string) bool {
 	return name == Net && c.Net || name == IPC && c.IPC || name == UTS && c.UTS || name == User && c.Users != nil
 }
 
-// Names returns the names of the sandbox's own namespaces.
+// Names returns the names of the namespaces of the sandbox.
 func (c Config) Names() (out []string) {
 	for _, f := range flags {
 		if c.has(f.name) {
@@ -47,7 +48,7 @@ func (c Config) Names() (out []string) {
 	return out
 }
 
-// flags returns the namespaces as flags of clone(2) and unshare(2).
+// flags returns the flags of clone(2) and unshare(2) for the namespaces.
 func (c Config) flags() (all uintptr) {
 	for _, f := range flags {
 		if c.has(f.name) {
@@ -57,8 +58,8 @@ func (c Config) flags() (all uintptr) {
 	return all
 }
 
-// Pin creates new namespaces and pins them under dir. It first unpins those of an earlier call. If
-// it fails, it leaves nothing behind.
+// Pin creates new namespaces and pins them in dir. It first unpins the namespaces of an earlier
+// call. If Pin fails, it removes dir.
 func Pin(dir string, c Config) error {
 	if err := c.check(); err != nil {
 		return err
@@ -71,8 +72,8 @@ func Pin(dir string, c Config) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		// The thread stays locked, so it ends with the goroutine, and no other goroutine runs in
-		// the new namespaces.
+		// The thread is never unlocked, so the Go runtime ends it together with the goroutine, and
+		// no other goroutine runs in the new namespaces.
 		runtime.LockOSThread()
 		done <- pin(dir, c)
 	}()
@@ -103,14 +104,14 @@ func pin(dir string, c Config) error {
 	return nil
 }
 
-// configure applies the settings in the namespaces of the calling thread. It mounts in dir
-// everything that would otherwise disappear with the last process.
+// configure applies the settings to the namespaces of the calling thread, and pins the sysfs in
+// dir.
 func (c Config) configure(dir string) error {
 	if c.Net {
 		if err := loopbackUp(); err != nil {
 			return fmt.Errorf("bring up loopback: %w", err)
 		}
-		if err := holdSysfs(dir); err != nil {
+		if err := pinSysfs(dir); err != nil {
 			return err
 		}
 	}
@@ -127,7 +128,7 @@ func (c Config) configure(dir string) error {
 	return nil
 }
 
-// bind makes a bind mount of a namespace at path.
+// bind creates a bind mount of a namespace at path.
 func bind(namespace, path string) error {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return err
@@ -138,8 +139,8 @@ func bind(namespace, path string) error {
 	return nil
 }
 
-// check rejects sysctls that would be set for the host. These are sysctls of a namespace that the
-// sandbox does not have, and sysctls that belong to no namespace.
+// check returns an error for a sysctl that would be set for the host: one of a namespace that the
+// sandbox shares with the host, or one that is not namespaced.
 func (c Config) check() error {
 	for k := range c.Sysctls {
 		ns, _, _ := sysctl.GetNamespace(k)
@@ -151,8 +152,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// sysctlPath returns the file of a sysctl. Dots or slashes separate the components of a name.
-// Within a component, the other of the two characters stands for a dot.
+// sysctlPath returns the file of a sysctl. The separator of the name is a dot or a slash. The other
+// character means a dot in a component, such as eth0.1.
 func sysctlPath(name string) string {
 	swapped := strings.NewReplacer(".", "/", "/", ".").Replace(sysctl.NormalizeName(name))
 	return "/proc/sys/" + swapped
@@ -172,7 +173,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
-// Unpin removes the pins and dir. Missing pins are no error.
+// Unpin removes the pins in dir and dir. Missing pins are not an error.
 func Unpin(dir string) error {
 	paths, err := pins(dir)
 	if err != nil {
@@ -189,14 +190,14 @@ func Unpin(dir string) error {
 	return nil
 }
 
-// Pinned reports whether a namespace is pinned at path. After a reboot the path is an empty file or
+// Pinned reports whether a namespace is pinned at path. After a reboot, path is an empty file or
 // does not exist.
 func Pinned(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && int64(st.Type) == unix.NSFS_MAGIC
 }
 
-// Do runs f in the network namespace that is pinned at path, on a thread of its own.
+// Do runs f on a new thread in the network namespace that is pinned at path.
 func Do(path string, f func() error) error {
 	done := make(chan error, 1)
 	go func() {

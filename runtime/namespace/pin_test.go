@@ -18,7 +18,7 @@ func TestPin(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sandbox")
 	c := Config{Net: true, IPC: true, UTS: true, Hostname: "web-0", Sysctls: map[string]string{"net.ipv4.ip_unprivileged_port_start": "0", "kernel/shm_rmid_forced": "1"}}
 	t.Cleanup(func() { Unpin(dir) })
-	for range 2 { // the second one replaces the first
+	for range 2 { // the second call replaces the first
 		if err := Pin(dir, c); err != nil {
 			t.Fatal(err)
 		}
@@ -51,17 +51,18 @@ func TestPin(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("directory is left: %v", err)
+		t.Errorf("the directory was not removed: %v", err)
 	}
 	if err := Pin(dir, Config{UTS: true, Net: true, Sysctls: map[string]string{"net.no.such": "1"}}); err == nil {
 		t.Error("a sysctl that does not exist was set")
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("a failure left something: %v", err)
+		t.Errorf("the directory was not removed after a failure: %v", err)
 	}
 }
 
-// TestPinUsers: a user namespace owns the other namespaces, and their settings are applied.
+// TestPinUsers checks that a user namespace owns the other namespaces, and that their settings are
+// applied.
 func TestPinUsers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -113,15 +114,15 @@ func TestPinUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("directory is left: %v", err)
+		t.Errorf("the directory was not removed: %v", err)
 	}
-	c.Users.UIDs.First = 4294967295 // no ID
+	c.Users.UIDs.First = 4294967295 // invalid
 	if err := Pin(dir, c); err == nil || !strings.Contains(err.Error(), "create a user namespace") {
-		t.Errorf("IDs that are none: %v", err)
+		t.Errorf("invalid IDs: %v", err)
 	}
 }
 
-// A sysctl that is not in a namespace of the sandbox would be set for the host.
+// TestHostSysctls checks that sysctls that would be set for the host are rejected.
 func TestHostSysctls(t *testing.T) {
 	all, none := Config{Net: true, IPC: true, UTS: true}, Config{}
 	for name, c := range map[string]struct {
@@ -158,8 +159,8 @@ func TestHostSysctls(t *testing.T) {
 	}
 }
 
-// TestSysfs: the sysfs of a network namespace stays writable while the namespace is pinned, even if
-// containers' mounts are read-only, come first or are gone.
+// TestSysfs checks that the sysfs superblock of a pinned network namespace stays writable when a
+// container mounts it read-only.
 func TestSysfs(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -173,7 +174,7 @@ func TestSysfs(t *testing.T) {
 		if err := Pin(dir, c); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // with a different first mount
+		for range 2 { // without the pin, each would be the first mount
 			err := Do(filepath.Join(dir, Net), func() error { return unix.Mount("sysfs", at, "sysfs", unix.MS_RDONLY, "") })
 			if err != nil {
 				t.Fatal(err)
@@ -186,19 +187,19 @@ func TestSysfs(t *testing.T) {
 			}
 		}
 		if entries, err := os.ReadDir(filepath.Join(dir, sysfs)); err != nil || len(entries) > 0 {
-			t.Errorf("%s: %d entries can be walked, %v", name, len(entries), err)
+			t.Errorf("%s: %d entries are visible, %v", name, len(entries), err)
 		}
 		if err := Unpin(dir); err != nil {
 			t.Fatal(err)
 		}
 		table, err := os.ReadFile("/proc/self/mountinfo")
 		if err != nil || strings.Contains(string(table), " "+dir+"/") {
-			t.Errorf("%s: something is mounted after Unpin, %v", name, err)
+			t.Errorf("%s: a mount remains after Unpin, %v", name, err)
 		}
 	}
 }
 
-// TestUnpinHalf: Unpin removes everything that a killed Pin leaves.
+// TestUnpinHalf checks that Unpin removes the mounts of an interrupted Pin.
 func TestUnpinHalf(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -222,12 +223,12 @@ func TestUnpinHalf(t *testing.T) {
 			t.Errorf("%d mounts: %v", mounted, err)
 		}
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("%d mounts: the directory is left, %v", mounted, err)
+			t.Errorf("%d mounts: the directory was not removed, %v", mounted, err)
 		}
 	}
 }
 
-// superblock returns the first option of the superblock that is mounted at path.
+// superblock returns the first option, ro or rw, of the superblock at a mount point.
 func superblock(t *testing.T, path string) string {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/mountinfo")

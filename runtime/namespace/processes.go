@@ -10,17 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes is the prefix of the file names of pinned PID namespaces.
-const processes = "pid-"
+// pidPrefix is the prefix of the file names of pinned PID namespaces.
+const pidPrefix = "pid-"
 
-// PIDPath returns the path in a sandbox's directory at which the PID namespace for a container is
-// pinned. Unpin removes this pin too.
-func PIDPath(dir, container string) string { return filepath.Join(dir, processes+container) }
+// PIDPath returns the path of the pin for a container's PID namespace in the directory of its
+// sandbox. Unpin also removes this pin.
+func PIDPath(dir, container string) string { return filepath.Join(dir, pidPrefix+container) }
 
-// PinProcesses pins the PID namespace of a process at path, so that it stays the same until it is
-// used. still is called once the namespace is open. It must return an error if the PID does not
-// belong to the intended process any more, because the PID may have been reused. The host's own
-// namespace is an error.
+// PinProcesses pins the PID namespace of a process at path. It calls still when the namespace is
+// open. still must return an error if the PID no longer belongs to the intended process, because
+// the PID may have been reused. It is an error if the process is in the host's PID namespace.
 func PinProcesses(path string, pid int, still func() error) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -49,15 +48,15 @@ func PinProcesses(path string, pid int, still func() error) error {
 	return nil
 }
 
-// UnpinProcesses removes the pin of PinProcesses. A missing pin is no error.
+// UnpinProcesses removes the pin of PinProcesses. A missing pin is not an error.
 func UnpinProcesses(path string) error { return unpin(path) }
 
-// unpin removes one pin.
+// unpin unmounts and removes a pin.
 func unpin(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			break // it is not, or no longer, a mount point
+			break // not a mount point
 		}
 		if err != nil {
 			return fmt.Errorf("unpin %s: %w", path, err)
@@ -69,7 +68,7 @@ func unpin(path string) error {
 	return nil
 }
 
-// pins returns all paths in a sandbox's directory at which something may be pinned.
+// pins returns the paths of all possible pins in the directory of a sandbox.
 func pins(dir string) (out []string, err error) {
 	for _, f := range flags {
 		out = append(out, filepath.Join(dir, f.name))
@@ -80,7 +79,7 @@ func pins(dir string) (out []string, err error) {
 		return nil, fmt.Errorf("unpin: %w", err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), processes) {
+		if strings.HasPrefix(e.Name(), pidPrefix) {
 			out = append(out, filepath.Join(dir, e.Name()))
 		}
 	}

@@ -9,23 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysfs is the name of the directory where the sysfs of a network namespace is mounted.
+// sysfs is the name of the directory at which the sysfs of the network namespace is mounted.
 //
-// A network namespace has one sysfs superblock. The superblock is read-only if the first mount is,
-// whatever the flags of the other mounts are. After the last mount is removed, the next one counts
-// as the first. holdSysfs creates the first mount, which exists as long as the pins. So no
-// container determines the superblock of another.
+// A network namespace has one sysfs superblock while it is mounted. The first mount determines
+// whether the superblock is read-only. pinSysfs creates a writable first mount that exists as long
+// as the pins. Without it, a container with a read-only sysfs would make the sysfs of later
+// containers read-only.
 const sysfs = "sysfs"
 
-// holdSysfs mounts the sysfs of the calling thread's network namespace in dir. The mount is
-// writable. A bind mount of an empty directory of the sysfs covers the rest, so that programs that
-// walk the run directory find no devices there. (Unmounting the rest would take longer than
-// everything else in Pin.)
+// pinSysfs mounts the sysfs of the calling thread's network namespace in dir. It covers the mount
+// by a bind mount of an empty directory of the sysfs, so that programs that walk the run directory
+// find no devices. (Unmounting the covered mount would take longer than the rest of Pin.)
 //
-// If the agent may not mount a sysfs, as in an unprivileged container, there is no error, because
-// then no pod can mount one either. The superblock of message queues needs no such mount, because
-// the IPC namespace keeps it.
-func holdSysfs(dir string) error {
+// It is not an error if the agent may not mount a sysfs, as in an unprivileged container, because
+// pods cannot mount one, either. The superblock of mqueue needs no pin, because the IPC namespace
+// keeps it.
+func pinSysfs(dir string) error {
 	at := filepath.Join(dir, sysfs)
 	if err := os.Mkdir(at, 0o700); err != nil {
 		return err

@@ -13,37 +13,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Users describes a user namespace. It contains the IDs of the host for the IDs from 0 on inside.
+// Users contains the ID mappings of a user namespace. ID 0 of the namespace is mapped to the first
+// ID of each range.
 type Users struct{ UIDs, GIDs IDs }
 
-// IDs are a range of Count IDs of the host that starts at First.
+// IDs is a range of Count IDs of the host, starting at First.
 type IDs struct{ First, Count uint32 }
 
 func (i IDs) mapping() []syscall.SysProcIDMap {
 	return []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(i.First), Size: int(i.Count)}}
 }
 
-// User is the name of the file in a sandbox's directory at which its user namespace is pinned.
+// User is the name of the pin of the user namespace in the directory of a sandbox.
 const User = "user"
 
-// pinOwned creates and pins a user namespace and the other namespaces, which it owns. Capabilities
-// inside the user namespace apply only to these. Only a single-threaded process can enter a new
-// user namespace. So pinOwned starts a process that is stopped before it runs, and kills it once
-// its namespaces are pinned. https://man7.org/linux/man-pages/man7/user_namespaces.7.html
+// pinOwned creates and pins a user namespace and the other namespaces, which the user namespace
+// owns. A process with several threads cannot enter a user namespace, so pinOwned starts a process
+// in the new namespaces. The process is stopped at execve and killed when the namespaces are
+// pinned. https://man7.org/linux/man-pages/man7/user_namespaces.7.html
 func pinOwned(dir string, c Config) (err error) {
-	held, err := startStopped(c)
+	process, err := startStopped(c)
 	if err != nil {
 		return fmt.Errorf("create a user namespace: %w", err)
 	}
-	defer func() { err = errors.Join(err, held.end()) }()
+	defer func() { err = errors.Join(err, process.end()) }()
 	for _, name := range c.Names() {
-		if err := bind("/proc/"+strconv.Itoa(held.Pid)+"/ns/"+name, filepath.Join(dir, name)); err != nil {
+		if err := bind("/proc/"+strconv.Itoa(process.Pid)+"/ns/"+name, filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
 	for _, f := range flags {
 		if f.name == User || !c.has(f.name) {
-			continue // not possible, because this process has many threads
+			continue // a multithreaded process cannot enter a user namespace
 		}
 		if err := join(filepath.Join(dir, f.name), f.flag); err != nil {
 			return err
@@ -52,13 +53,13 @@ func pinOwned(dir string, c Config) (err error) {
 	return c.configure(dir)
 }
 
-// A stoppedProcess is a process that is stopped before its first instruction.
+// A stoppedProcess is a process that is stopped at execve by ptrace(2).
 type stoppedProcess struct{ *os.Process }
 
-// startStopped starts a process in the namespaces of c. The calling thread must be locked, because it is
-// the tracer of the process, and the process is killed when its tracer ends. The other namespaces
-// are created after the IDs are mapped, because the kernel then assigns the loopback's files in
-// sysfs to the user that is root at that moment.
+// startStopped starts a process in the namespaces of c. The calling thread must be locked, because
+// it is the tracer of the process. The other namespaces are created after the IDs are mapped: the
+// owner of the sysfs files of the loopback device is the root user at the creation of the network
+// namespace.
 func startStopped(c Config) (stoppedProcess, error) {
 	p, err := os.StartProcess("/proc/self/exe", []string{"islet [namespaces]"}, &os.ProcAttr{
 		Env: []string{},
@@ -66,7 +67,7 @@ func startStopped(c Config) (stoppedProcess, error) {
 			Cloneflags: unix.CLONE_NEWUSER, Unshareflags: c.flags() &^ unix.CLONE_NEWUSER,
 			UidMappings: c.Users.UIDs.mapping(), GidMappings: c.Users.GIDs.mapping(),
 			GidMappingsEnableSetgroups: true, Pdeathsig: syscall.SIGKILL,
-			Ptrace: true, // it stops at execve
+			Ptrace: true, // stops the process at execve
 		},
 	})
 	return stoppedProcess{p}, err
@@ -80,7 +81,7 @@ func (h stoppedProcess) end() error {
 	return err
 }
 
-// NewUsers creates a user namespace and opens it. It is not pinned.
+// NewUsers creates a user namespace and returns its open file. The namespace is not pinned.
 func NewUsers(u Users) (*os.File, error) {
 	type opened struct {
 		f   *os.File
@@ -89,13 +90,13 @@ func NewUsers(u Users) (*os.File, error) {
 	done := make(chan opened, 1)
 	go func() {
 		runtime.LockOSThread() // see Pin
-		held, err := startStopped(Config{Users: &u})
+		process, err := startStopped(Config{Users: &u})
 		if err != nil {
 			done <- opened{nil, err}
 			return
 		}
-		f, err := os.Open("/proc/" + strconv.Itoa(held.Pid) + "/ns/" + User)
-		done <- opened{f, errors.Join(err, held.end())}
+		f, err := os.Open("/proc/" + strconv.Itoa(process.Pid) + "/ns/" + User)
+		done <- opened{f, errors.Join(err, process.end())}
 	}()
 	o := <-done
 	if o.err != nil {
@@ -104,7 +105,7 @@ func NewUsers(u Users) (*os.File, error) {
 	return o.f, nil
 }
 
-// join moves the calling thread into the namespace that is pinned at path.
+// join moves the calling thread to the namespace that is pinned at path.
 func join(path string, flag int) error {
 	ns, err := os.Open(path)
 	if err != nil {
@@ -117,22 +118,23 @@ func join(path string, flag int) error {
 	return nil
 }
 
-// setSysctl sets a sysctl in the namespaces of the calling thread. Since Linux 6.10, only the root
-// of a user namespace can write the sysctls of its IPC namespaces; the host's root cannot.
+// setSysctl sets a sysctl in the namespaces of the calling thread. Since Linux 6.10, the sysctls of
+// an IPC namespace can be written only by the root user of its user namespace, not by the host's
+// root user.
 func (c Config) setSysctl(name, value string) error {
 	err := os.WriteFile(sysctlPath(name), []byte(value), 0)
 	if c.Users == nil || !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	if err := asThread(c.Users.UIDs.First); err != nil {
+	if err := setThreadUID(c.Users.UIDs.First); err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(sysctlPath(name), []byte(value), 0), asThread(0))
+	return errors.Join(os.WriteFile(sysctlPath(name), []byte(value), 0), setThreadUID(0))
 }
 
-// asThread changes the effective user of the calling thread only. (The syscall package would change
-// that of all threads.)
-func asThread(uid uint32) error {
+// setThreadUID changes the effective UID of only the calling thread. Functions of package syscall
+// change all threads.
+func setThreadUID(uid uint32) error {
 	keep := ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
 		return fmt.Errorf("become user %d: %w", uid, errno)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// capabilityNames are indexed by number, as in linux/capability.h.
+// capabilityNames contains the names of capabilities by their number in linux/capability.h.
 var capabilityNames = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETPCAP", "CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK",
@@ -18,7 +18,8 @@ var capabilityNames = []string{
 
 func isCapability(name string) bool { return slices.Contains(capabilityNames, name) }
 
-// ParseCapabilities returns the effective capabilities in the text of /proc/<pid>/status.
+// ParseCapabilities returns the effective capabilities of a process. status is the content of
+// /proc/<pid>/status.
 func ParseCapabilities(status string) []string {
 	for line := range strings.Lines(status) {
 		hex, ok := strings.CutPrefix(line, "CapEff:")

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices adds the devices that the container's configuration names, and to a privileged container
-// also all devices of the host. The default devices are added by the OCI runtime. If the
-// configuration names a directory, all devices below it are added.
+// devices adds the devices in the container's configuration. For a directory, it adds all devices
+// below the directory. A privileged container also gets all devices of the host. The OCI runtime
+// adds the default devices.
 func devices(in Input, s *specs.Spec) error {
 	privileged := in.security().GetPrivileged()
 	s.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: privileged, Access: "rwm"}}
@@ -27,7 +27,7 @@ func devices(in Input, s *specs.Spec) error {
 		}
 		if in.Users == "" || privileged {
 			s.Linux.Devices = append(s.Linux.Devices, found...)
-		} // otherwise they are bind mounts; see mounts
+		} // otherwise function mounts adds bind mounts
 		for i := range found {
 			if privileged {
 				break
@@ -53,15 +53,15 @@ func devices(in Input, s *specs.Spec) error {
 	return nil
 }
 
-// maxDevices is the maximum number of devices below one directory.
+// maxDevices is the maximum number of devices in a directory of the configuration.
 const maxDevices = 1024
 
-// notDevices are directories of /dev that contain no devices of the host. Every CRI runtime skips
-// them.
+// notDevices contains directories of /dev without devices of the host. Other CRI runtimes skip the
+// same directories.
 var notDevices = []string{"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"}
 
-// devicesAt describes a device node of the host, or all device nodes below a directory. at is its
-// path in the container. It skips other files.
+// devicesAt returns the device node at path host, or all device nodes below it if it is a
+// directory. Other files in the directory are skipped. at is the path in the container.
 func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	at = path.Clean(at)
 	if st, err := os.Stat(host); err != nil || !st.IsDir() {
@@ -75,7 +75,7 @@ func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // the device was removed a moment ago
+			return nil // just removed
 		case err != nil:
 			return err
 		case d.IsDir() && p != root && slices.Contains(notDevices, d.Name()):
@@ -98,7 +98,7 @@ func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	return all, nil
 }
 
-// Device describes a device node of the host for the given path in a container.
+// Device returns the device node host as a device at path in a container.
 func Device(host, path string) (specs.LinuxDevice, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(host, &st); err != nil {

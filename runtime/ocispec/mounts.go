@@ -11,12 +11,13 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// mounts adds the default mounts, the sandbox's files and the container's own mounts to s. Parents
-// come before children. A container's own mount replaces another one at the same path.
+// mounts adds the default mounts, the files of the sandbox and the mounts of the container's
+// configuration to s, parents before children. A mount in the configuration replaces another one at
+// the same path.
 func mounts(in Input, s *specs.Spec) {
 	own := in.Container.GetMounts()
-	// A default mount below one of the container's own mounts, such as /dev, would cover a part of
-	// it.
+	// Remove default mounts that would cover a part of a mount in the configuration, such as the
+	// host's /dev.
 	all := slices.DeleteFunc(defaultMounts(in), func(m specs.Mount) bool {
 		return slices.ContainsFunc(own, func(o *api.Mount) bool {
 			at := filepath.Clean(o.GetContainerPath())
@@ -43,7 +44,7 @@ func mounts(in Input, s *specs.Spec) {
 	for _, m := range own {
 		all = append(all, bind(m, s))
 	}
-	if in.Users != "" && !in.security().GetPrivileged() { // no process can create device nodes in a user namespace
+	if in.Users != "" && !in.security().GetPrivileged() { // device nodes cannot be created in a user namespace
 		for _, d := range in.Container.GetDevices() {
 			all = append(all, specs.Mount{
 				Destination: filepath.Clean(d.GetContainerPath()), Type: "bind", Source: d.GetHostPath(),
@@ -52,7 +53,7 @@ func mounts(in Input, s *specs.Spec) {
 		}
 	}
 	sorting.StableBy(all, func(a, b specs.Mount) int { return depth(a) - depth(b) })
-	for _, v := range in.Volumes { // before all others, because the pod's own mounts may be below them or cover them
+	for _, v := range in.Volumes { // first, because mounts of the configuration may be below or on them
 		s.Mounts = append(s.Mounts, specs.Mount{
 			Destination: v.Path, Type: "bind", Source: v.Source, Options: []string{"rbind", "rprivate", "rw"},
 		})
@@ -74,7 +75,8 @@ func defaultMounts(in Input) []specs.Mount {
 	}
 	sys := specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", ro}}
 	if in.Users != "" && in.Net == "" {
-		// Only the owner of the network namespace can mount sysfs, which here is the host.
+		// Mounting sysfs needs privileges in the user namespace of the network namespace, which is
+		// the host's.
 		sys = specs.Mount{
 			Destination: "/sys", Type: "bind", Source: "/sys",
 			Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", "rro"},
@@ -84,9 +86,9 @@ func defaultMounts(in Input) []specs.Mount {
 		Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", ro},
 	}
 	if in.CgroupV2 && in.security().GetPrivileged() {
-		// A privileged container shares the host's cgroup namespace. A namespace has only one set
-		// of cgroup2 mount options, so a new mount would clear the host's nsdelegate and
-		// memory_recursiveprot.
+		// A privileged container is in the host's cgroup namespace. All cgroup2 mounts of a
+		// namespace share their options, so a new mount would clear nsdelegate and
+		// memory_recursiveprot of the host.
 		cgroup = specs.Mount{
 			Destination: "/sys/fs/cgroup", Type: "bind", Source: "/sys/fs/cgroup",
 			Options: []string{"rbind", "rprivate", "nosuid", "noexec", "nodev", ro},
@@ -105,8 +107,8 @@ func defaultMounts(in Input) []specs.Mount {
 	}
 }
 
-// bind converts one of the container's own mounts to a bind mount. It also sets the propagation of
-// the root if the mount requires it.
+// bind converts a mount of the container's configuration to a bind mount. It also sets the
+// propagation of the root file system that the mount needs.
 func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	opts := []string{"rbind"}
 	switch m.GetPropagation() {
@@ -129,10 +131,10 @@ func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	default:
 		opts = append(opts, "rw")
 	}
-	if len(m.GetUidMappings()) > 0 { // owners are mapped to the container's user namespace
+	if len(m.GetUidMappings()) > 0 { // the CRI requests an idmapped mount
 		opts = append(opts, "idmap")
 	}
-	if m.GetImage() != nil { // an image volume contains data, so no file in it is executable
+	if m.GetImage() != nil { // an image volume contains only data
 		opts = append(opts, "nosuid", "nodev", "noexec")
 	}
 	return specs.Mount{Destination: filepath.Clean(m.GetContainerPath()), Type: "bind", Source: m.GetHostPath(), Options: opts}

@@ -5,18 +5,17 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// nobody is the UID of islet's own containers. Pause containers of other runtimes have the same
-// UID.
+// nobody is the UID and GID of the containers of Own. The pause image uses the same UID.
 const nobody = 65535
 
-// ownOOMScore protects a container on which its whole pod depends. Every CRI runtime uses the same
-// value for pause containers.
-const ownOOMScore = -998
+// pauseOOMScore is the OOM score adjustment of the containers of Own, on which their pods depend.
+// CRI runtimes use the same value for pause containers.
+const pauseOOMScore = -998
 
-// Own returns the specification of a container that islet itself runs for a pod. Such a container
-// has no privileges, and everything that it sees is read-only or masked, because the pod's
-// processes may be able to access it, and through /proc its root file system. Own changes in: it
-// sets the user, and the container's security context and OOM score.
+// Own returns the specification of a container that islet runs for a pod, like a pause container.
+// It has no privileges and a read-only root file system, and sensitive paths are masked, because
+// processes of the pod may access it, for example its root file system through /proc. Own sets the
+// user, the security context and the OOM score adjustment in in.
 func Own(in Input) (*specs.Spec, error) {
 	id := uint32(nobody)
 	if in.Users != "" {
@@ -31,7 +30,7 @@ func Own(in Input) (*specs.Spec, error) {
 	if l.Resources == nil {
 		l.Resources = &api.LinuxContainerResources{}
 	}
-	l.Resources.OomScoreAdj = ownOOMScore
+	l.Resources.OomScoreAdj = pauseOOMScore
 	l.SecurityContext = &api.LinuxContainerSecurityContext{
 		Capabilities:   &api.Capability{DropCapabilities: []string{"ALL"}},
 		ReadonlyRootfs: true,

@@ -14,16 +14,16 @@ import (
 
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// DefaultCapabilities are the capabilities of a container that specifies none. Docker and
-// containerd use the same list. (CRI-O grants nine of them.)
+// DefaultCapabilities contains the default capabilities of a container. Docker and containerd use
+// the same list. CRI-O uses nine of them.
 var DefaultCapabilities = []string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
 // args merges command and args with the image's ENTRYPOINT and CMD. command replaces both, and args
-// replaces only CMD. An ENTRYPOINT that consists of one empty word counts as none, because images
-// use it to clear the ENTRYPOINT of their base image.
+// replaces only CMD. An ENTRYPOINT of one empty word counts as unset: images use it to clear the
+// ENTRYPOINT of their base image.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container
 func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error) {
 	command, args := c.GetCommand(), c.GetArgs()
@@ -42,12 +42,12 @@ func args(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, error)
 	return all, nil
 }
 
-// env returns the variables of the image and of the container. Those of the container take
-// precedence. If several variables have the same name, the last one counts. A name without "=" in
-// the image's list removes the variable. HOSTNAME is the hostname of the pod.
+// env returns the environment of the container: PATH, TERM and HOSTNAME, then the variables of the
+// image, then those of the container's configuration. For variables of the same name, the last one
+// is used. A name without "=" in the image removes the variable.
 func env(in Input) []string {
 	var out []string
-	index := map[string]int{} // avoids quadratic time, because an image may have very many variables
+	index := map[string]int{} // an image may have very many variables
 	set := func(kv string) {
 		name, _, hasValue := strings.Cut(kv, "=")
 		i, known := index[name]
@@ -76,8 +76,8 @@ func env(in Input) []string {
 	return slices.DeleteFunc(out, func(kv string) bool { return kv == "" })
 }
 
-// SetHome sets HOME unless the process already has it. Call it last, because CDI devices may add
-// variables. An OCI runtime also adds HOME last.
+// SetHome sets HOME unless it is already set. Call it after CDI devices were added, because they
+// may set HOME. An OCI runtime also adds HOME last.
 func SetHome(spec *specs.Spec, home string) {
 	if !slices.ContainsFunc(spec.Process.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
 		spec.Process.Env = append(spec.Process.Env, "HOME="+home)
@@ -94,8 +94,8 @@ func cwd(c *api.ContainerConfig, image imagespec.ImageConfig) string {
 	return "/"
 }
 
-// capabilities applies add and drop to the default set. ALL means all capabilities. It omits
-// capabilities that this process does not have.
+// capabilities returns the capabilities of a container: the default ones with the changes of sec.
+// ALL means all capabilities. Capabilities that are not in host are omitted.
 func capabilities(sec *api.LinuxContainerSecurityContext, host []string) (*specs.LinuxCapabilities, error) {
 	set := DefaultCapabilities
 	add, drop := sec.GetCapabilities().GetAddCapabilities(), sec.GetCapabilities().GetDropCapabilities()

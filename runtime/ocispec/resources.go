@@ -5,9 +5,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Resources converts limits. Zero means that a limit is not set. For huge pages it means that no
-// pages of this size are allowed. If the host's cgroups do not count huge pages, it omits their
-// zero limits, because an OCI runtime would reject them.
+// Resources converts the limits of a container. Zero means no limit, except for huge pages, where
+// zero permits no pages of the size. Without the hugetlb controller, zero limits of huge pages are
+// omitted, because an OCI runtime would reject them.
 func Resources(r *api.LinuxContainerResources, host Host) *specs.LinuxResources {
 	if r == nil {
 		return nil

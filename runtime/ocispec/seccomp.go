@@ -13,12 +13,11 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// maxProfile is the maximum size of a seccomp profile. It applies to the file and to the decoded
-// profile in memory.
+// maxProfile is the maximum size in bytes of a seccomp profile, as a file and when decoded.
 const maxProfile = 4 << 20
 
-// seccompProfile sets the seccomp profile that the container requests. A privileged container never
-// has one. It must be called last, because the default profile depends on the capabilities.
+// seccompProfile sets the seccomp profile of the container. A privileged container has none. The
+// default profile depends on the capabilities, so they must be set before.
 func seccompProfile(sec *api.LinuxContainerSecurityContext, s *specs.Spec) error {
 	if sec.GetPrivileged() {
 		return nil

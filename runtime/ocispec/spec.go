@@ -8,11 +8,11 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// version is the newest version that every supported OCI runtime accepts. crun before 1.9 rejects
-// later ones.
+// version is the newest version of the specification that all supported OCI runtimes accept. crun
+// before 1.9 rejects later versions.
 const version = "1.0.2"
 
-// Input contains everything on which a specification depends.
+// Input is the input of Make.
 type Input struct {
 	Sandbox   *api.PodSandboxConfig
 	Container *api.ContainerConfig
@@ -24,41 +24,41 @@ type Input struct {
 	Host
 	CgroupsPath string
 	AppArmor    string // name of the profile, or empty
-	// SELinux labels of the process and of the file systems that the OCI runtime mounts for it, or
-	// empty.
+	// ProcessLabel and MountLabel are the SELinux labels of the process and of the file systems
+	// that the OCI runtime mounts. They may be empty.
 	ProcessLabel, MountLabel string
 }
 
-// A Volume is the directory of a container for one VOLUME of its image. Path is absolute. None of
-// its components is a symlink in the image.
+// A Volume is the directory Source for a VOLUME at Path of the image. Path is absolute, and
+// contains no symlinks of the image.
 type Volume struct{ Path, Source string }
 
-// Namespaces are the paths of the namespaces that the container joins. An empty path of Users, Net,
-// IPC or UTS means the host's namespace. An empty PID means a new namespace, unless HostPID is set.
+// Namespaces contains the paths of the namespaces that the container joins. An empty path means the
+// host's namespace, except for PID, where it means a new namespace unless HostPID is set.
 type Namespaces struct {
 	Users, Net, IPC, UTS, PID string
 	HostPID                   bool
 	UIDs                      uint32 // number of IDs in Users
 }
 
-// Files are the host paths of the sandbox's files. A file is mounted unless its path is empty or
-// the container's own mounts cover it.
+// Files contains the host paths of files of the sandbox. A file is mounted unless its path is empty
+// or the container's configuration has a mount at the same path.
 type Files struct {
 	Hosts, Hostname, Resolv, Shm string
 }
 
-// Host describes the abilities of this host and this process.
+// Host contains properties of this host and of this process.
 type Host struct {
 	Capabilities []string // for privileged containers
-	MinOOMScore  int      // the lowest oom_score_adj that this process may set
+	MinOOMScore  int      // minimum oom_score_adj that this process may set
 	CgroupV2     bool
 	HugePages    bool                // whether cgroups have the hugetlb controller
 	Devices      []specs.LinuxDevice // for privileged containers
 	Throttles    []string            // directories of /sys that Own masks
-	NodeName     string              // hostname for pods that specify none
+	NodeName     string              // hostname of pods in the host's UTS namespace
 }
 
-// Make returns the specification.
+// Make returns the OCI runtime specification of a container.
 func Make(in Input) (*specs.Spec, error) {
 	if in.Sandbox == nil || in.Container == nil {
 		return nil, errors.New("no sandbox or container configuration")

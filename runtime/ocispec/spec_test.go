@@ -115,7 +115,7 @@ func TestMounts(t *testing.T) {
 		t.Errorf("/etc/hosts is %s", src)
 	}
 	if _, ok := at["/etc/resolv.conf"]; ok {
-		t.Error("a file that is not there is mounted")
+		t.Error("a file without a path is mounted")
 	}
 	if s.Linux.RootfsPropagation != "rshared" || !slices.Contains(s.Mounts[at["/a"]].Options, "ro") {
 		t.Errorf("propagation %q, options %v", s.Linux.RootfsPropagation, s.Mounts[at["/a"]].Options)
@@ -160,15 +160,15 @@ func TestSeccomp(t *testing.T) {
 	}
 	runtime := &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}
 	if profile(nil, false) != nil || profile(&api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}, false) != nil || profile(runtime, true) != nil {
-		t.Error("a profile that nobody asked for")
+		t.Error("an unexpected profile")
 	}
 	if p := profile(runtime, false); p == nil || p.DefaultAction == specs.ActAllow {
 		t.Errorf("the default profile: %v", p)
 	}
 }
 
-// FuzzMake: an accepted configuration results in a specification that can be encoded, with a
-// command and absolute mounts in order.
+// FuzzMake checks that each specification can be encoded, has a command, and has its mounts in
+// order of their depth.
 func FuzzMake(f *testing.F) {
 	f.Add("/x", "arg", "A=B", "/data", "CHOWN", int64(1<<20))
 	f.Fuzz(func(t *testing.T, command, arg, env, mount, capability string, memory int64) {
@@ -197,7 +197,7 @@ func FuzzMake(f *testing.F) {
 	})
 }
 
-// A container's labels are passed to the OCI runtime, which sets them.
+// TestLabels checks that the specification contains the SELinux labels.
 func TestLabels(t *testing.T) {
 	in := input(nil)
 	in.ProcessLabel, in.MountLabel = "u:r:container_t:s0:c1,c2", "u:object_r:container_file_t:s0:c1,c2"
@@ -205,6 +205,6 @@ func TestLabels(t *testing.T) {
 		t.Errorf("labels %q, %q", s.Process.SelinuxLabel, s.Linux.MountLabel)
 	}
 	if s := spec(t, input(nil)); s.Process.SelinuxLabel != "" || s.Linux.MountLabel != "" {
-		t.Errorf("without any: %q, %q", s.Process.SelinuxLabel, s.Linux.MountLabel)
+		t.Errorf("without labels: %q, %q", s.Process.SelinuxLabel, s.Linux.MountLabel)
 	}
 }

@@ -16,10 +16,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The following are differences between containers here and under containerd that were found and
-// fixed.
+// The tests of this file cover former differences from containerd.
 
-// An ENTRYPOINT of one empty word clears that of the base image.
+// TestArgsEmptyEntrypoint checks that an ENTRYPOINT of one empty word counts as unset.
 func TestArgsEmptyEntrypoint(t *testing.T) {
 	for want, c := range map[string]struct {
 		entrypoint, cmd, args []string
@@ -36,8 +35,8 @@ func TestArgsEmptyEntrypoint(t *testing.T) {
 	}
 }
 
-// A variable without a value in an image's ENV removes the variable: runc rejects such an entry.
-// Very many of them take no time.
+// TestEnvWithoutValue checks that a name without "=" in an image's ENV removes the variable,
+// because runc rejects such an entry, and that 200,000 variables need no quadratic time.
 func TestEnvWithoutValue(t *testing.T) {
 	in := input(nil)
 	in.Image.Env = []string{"A=1", "B", "A", "PATH", "C=", "A=2", "D=x=y", ""}
@@ -56,7 +55,7 @@ func TestEnvWithoutValue(t *testing.T) {
 	}
 }
 
-// A pod on the host's network has the host's name in HOSTNAME.
+// TestEnvHostname checks HOSTNAME with and without a hostname of the pod.
 func TestEnvHostname(t *testing.T) {
 	for pod, want := range map[string]string{"": "HOSTNAME=node", "h": "HOSTNAME=h"} {
 		in := input(nil)
@@ -80,8 +79,8 @@ func at(t *testing.T, in Input) map[string]specs.Mount {
 	return out
 }
 
-// A pod that mounts the host's /sys, /dev or /proc sees everything below, as cAdvisor and device
-// drivers need: only the pod's own files cover parts of it.
+// TestMountsOfTheHost checks that default mounts do not cover parts of the host's /sys, /dev or
+// /proc in a pod that mounts them, such as cAdvisor or a device plugin.
 func TestMountsOfTheHost(t *testing.T) {
 	for own, gone := range map[string][]string{
 		"/sys": {"/sys/fs/cgroup"}, "/sys/fs/": {"/sys/fs/cgroup"}, "/dev": {"/dev/pts", "/dev/mqueue"}, "/proc": nil, "/": nil, "/devices": nil, "/etc": nil,
@@ -97,12 +96,12 @@ func TestMountsOfTheHost(t *testing.T) {
 			}
 		}
 		if m := mounts[filepath.Clean(own)]; m.Source != "/host" {
-			t.Errorf("at %s is %v", own, m)
+			t.Errorf("the mount at %s is %v", own, m)
 		}
 	}
 }
 
-// An image's volumes come before all other mounts, which may be below them.
+// TestMountsOfVolumes checks that the volumes of the image come before all other mounts.
 func TestMountsOfVolumes(t *testing.T) {
 	in := input(func(c *api.ContainerConfig) { c.Mounts = []*api.Mount{{ContainerPath: "/x/own", HostPath: "/host"}} })
 	in.Volumes = []Volume{{"/a/b/c", "/v/1"}, {"/a/b/c/d", "/v/2"}}
@@ -115,8 +114,8 @@ func TestMountsOfVolumes(t *testing.T) {
 	}
 }
 
-// Only a container with a cgroup namespace mounts cgroup2 itself: in the host's namespace, that
-// would change the host's mount options.
+// TestMountsOfCgroups checks that a container in the host's cgroup namespace gets a bind mount
+// instead of a cgroup2 mount, which would change the mount options of the host.
 func TestMountsOfCgroups(t *testing.T) {
 	for _, c := range []struct {
 		v2, privileged bool
@@ -135,8 +134,8 @@ func TestMountsOfCgroups(t *testing.T) {
 	}
 }
 
-// TestDevices: a device may be a symlink or a directory, and appears at the requested path, also in
-// privileged containers.
+// TestDevices checks that a device may be a symlink or a directory, and that it has the requested
+// path, also in privileged containers.
 func TestDevices(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -149,7 +148,7 @@ func TestDevices(t *testing.T) {
 	}
 	for name, minor := range map[string]uint32{"null": 3, "snd/zero": 5, "snd/by-path/full": 7, "snd/pts/0": 8, "snd/console": 9} {
 		if err := unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o660, int(unix.Mkdev(1, minor))); err != nil {
-			t.Skip("no device nodes can be made here:", err)
+			t.Skip("device nodes cannot be created:", err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "snd", "file"), nil, 0o600); err != nil {
@@ -199,12 +198,12 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestDefaults: the defaults of a container that requests nothing, and the effect of requests.
+// TestDefaults checks the defaults of a container, and the effect of its configuration.
 func TestDefaults(t *testing.T) {
 	s := spec(t, input(nil))
 	if s.Process.Rlimits != nil || s.Linux.Sysctl != nil || s.Hostname != "" || s.Annotations != nil ||
 		s.Linux.RootfsPropagation != "" || s.Hooks != nil {
-		t.Errorf("it has what nobody asked for: %+v", s)
+		t.Errorf("unexpected settings: %+v", s)
 	}
 	if s.Process.NoNewPrivileges || s.Process.Cwd != "/" || s.Root.Path != "rootfs" || s.Root.Readonly || s.Process.Terminal ||
 		s.Process.ApparmorProfile != "" {
@@ -235,12 +234,12 @@ func TestDefaults(t *testing.T) {
 		}
 		in.Container.WorkingDir = "/own"
 		if cwd := spec(t, in).Process.Cwd; cwd != "/own" {
-			t.Errorf("it runs in %s", cwd)
+			t.Errorf("the working directory is %s", cwd)
 		}
 	}
 }
 
-// TestResources: limits are those requested, and zero means no limit.
+// TestResources checks that limits are converted, and that zero means no limit.
 func TestResources(t *testing.T) {
 	full := &api.LinuxContainerResources{
 		CpuPeriod: 50_000, CpuQuota: 25_000, CpuShares: 512, CpusetCpus: "0-1", CpusetMems: "0", MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 96 << 20,
@@ -253,19 +252,19 @@ func TestResources(t *testing.T) {
 		t.Errorf("%+v %+v %+v", r.CPU, r.Memory, r)
 	}
 	if r := Resources(&api.LinuxContainerResources{}, Host{HugePages: true}); r.CPU.Period != nil || r.CPU.Quota != nil || r.CPU.Shares != nil || r.Memory != nil || r.HugepageLimits != nil || r.Unified != nil {
-		t.Errorf("of nothing: %+v %+v", r.CPU, r)
+		t.Errorf("without limits: %+v %+v", r.CPU, r)
 	}
-	// Zero huge pages of a size is a limit, if the host counts them.
+	// A limit of zero huge pages is kept if the host has the hugetlb controller.
 	if r := Resources(full, Host{HugePages: true}); len(r.HugepageLimits) != 2 || r.HugepageLimits[1] != (specs.LinuxHugepageLimit{Pagesize: "1GB"}) {
 		t.Errorf("huge pages: %+v", r.HugepageLimits)
 	}
 	if Resources(nil, Host{}) != nil {
-		t.Error("limits of nothing")
+		t.Error("limits without a configuration")
 	}
 }
 
-// TestSeccompFile: a profile of the host is read as a regular file, with or without the old prefix;
-// otherwise the error names it.
+// TestSeccompFile checks that a profile is read from a regular file of limited size, with or
+// without the old prefix localhost/, and that errors contain the reference.
 func TestSeccompFile(t *testing.T) {
 	dir := t.TempDir()
 	file, bad, pipe, bomb := filepath.Join(dir, "good"), filepath.Join(dir, "bad"), filepath.Join(dir, "pipe"), filepath.Join(dir, "bomb")
@@ -289,7 +288,7 @@ func TestSeccompFile(t *testing.T) {
 	}
 }
 
-// TestForeignAnnotations: annotations that CRI-O, crun, runc and CRIU interpret have no effect, on
+// TestForeignAnnotations checks that annotations of CRI-O, crun, runc and CRIU have no effect on
 // the pod or the container. See docs/cri-o.md.
 func TestForeignAnnotations(t *testing.T) {
 	plain := spec(t, input(nil))

@@ -22,17 +22,18 @@ import (
 const MaxUserFile = 10 << 20
 
 // ReadFile reads a file of a container's root file system, such as "etc/passwd". It must not block
-// and must limit the size of its result, whatever the image contains at that path.
+// on special files, and must limit the size of its result.
 type ReadFile func(name string) ([]byte, error)
 
-// User returns the IDs with which a container runs. They are those of its configuration or, if it
-// has none, those of the image's user ("name", "uid", "uid:gid", "name:group"). Names and group
-// memberships are looked up in the image's own files.
+// User returns the user and group IDs of a container. The user is that of the configuration, or by
+// default that of the image ("name", "uid", "uid:gid", "name:group"). Names and group memberships
+// are looked up in the files of the image.
 //
-// A group without a user is an error, as the CRI specifies.
+// As the CRI specifies, a group without a user in the configuration is an error.
 //
-// A number is always an ID, never a name. An ID above the maximum of int32 is an error, because OCI
-// runtimes reject it. If the configuration has the annotation keys.RunAsNonRoot, UID 0 is an error.
+// A number is always an ID, even if a user has that name. An ID above math.MaxInt32 is an error,
+// because OCI runtimes reject it. UID 0 is an error if the configuration has the annotation
+// keys.RunAsNonRoot.
 func User(read ReadFile, c *api.ContainerConfig, image string) (specs.User, error) {
 	sec := c.GetLinux().GetSecurityContext()
 	if sec.GetRunAsGroup() != nil && sec.GetRunAsUser() == nil && sec.GetRunAsUsername() == "" {
@@ -68,8 +69,8 @@ func User(read ReadFile, c *api.ContainerConfig, image string) (specs.User, erro
 	return withGroups(read, sec, out, login)
 }
 
-// withGroups adds the supplemental groups of the configuration. It also adds the groups that
-// contain the user according to the image.
+// withGroups adds the supplemental groups of the configuration and, with the policy Merge, the
+// groups of the user in the image.
 func withGroups(read ReadFile, sec *api.LinuxContainerSecurityContext, out specs.User, login string) (specs.User, error) {
 	add := func(gid uint32) {
 		if !slices.Contains(out.AdditionalGids, gid) {
@@ -98,9 +99,9 @@ func withGroups(read ReadFile, sec *api.LinuxContainerSecurityContext, out specs
 	return out, nil
 }
 
-// Home returns a user's home directory from /etc/passwd, or "/" if there is none. OCI runtimes set
-// HOME in the same way for a process without it. They read the file inside the container, where the
-// pod may have replaced it. crun does not read it if HOME is set.
+// Home returns the home directory of a user in /etc/passwd, or "/" if there is none. OCI runtimes
+// set HOME in the same way if it is unset, but they read /etc/passwd in the container, where the
+// pod may have replaced it. With HOME set, crun does not read the file.
 func Home(read ReadFile, uid uint32) string {
 	users, err := readEntries(read, "etc/passwd")
 	if err != nil {
@@ -118,7 +119,8 @@ func Home(read ReadFile, uid uint32) string {
 	return "/"
 }
 
-// lookupUser returns a user by name, or by UID. A UID needs no entry in /etc/passwd.
+// lookupUser returns the user with a name or a UID, and its name in /etc/passwd. A UID needs no
+// entry there.
 func lookupUser(read ReadFile, name string) (u specs.User, login string, err error) {
 	uid, isNumber, err := number("user", name)
 	if err != nil {
@@ -167,7 +169,8 @@ func lookupGroup(read ReadFile, name string) (uint32, error) {
 	return 0, fmt.Errorf("no group %q in the image's /etc/group", name)
 }
 
-// number parses s as an ID. isNumber is false if s is a name. A number out of range is an error.
+// number parses an ID. isNumber is false if s is a name. A number out of range is an error. what
+// describes s in the error.
 func number(what, s string) (id uint32, isNumber bool, err error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if errors.Is(err, strconv.ErrSyntax) {
@@ -187,18 +190,18 @@ func inRange(what string, n int64) (uint32, error) {
 	return uint32(n), nil
 }
 
-// parseID parses the ID in an entry. (The parser of moby/sys/user reads an invalid number as 0,
-// which is root.)
+// parseID parses the ID in a line of passwd or group. The parser of moby/sys/user is not used,
+// because it returns 0 for an invalid number.
 func parseID(s string) (uint32, bool) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	return uint32(n), err == nil
 }
 
-// minFields is the minimum number of fields in each line of passwd and group.
+// minFields is the minimum number of fields in a line of passwd or group.
 const minFields = 4
 
-// readEntries reads a file of lines with colon-separated fields. It yields the lines that have at
-// least minFields fields. A missing file has no entries.
+// readEntries reads passwd or group and returns an iterator over the fields of each line. Lines
+// with fewer than minFields fields are skipped. A missing file has no lines.
 func readEntries(read ReadFile, name string) (func(yield func([]string) bool), error) {
 	b, err := read(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

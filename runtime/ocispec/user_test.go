@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// files reads from memory.
+// files returns a ReadFile for files in memory.
 func files(m map[string]string) ReadFile {
 	return func(name string) ([]byte, error) {
 		if s, ok := m[name]; ok {
@@ -54,7 +54,7 @@ func TestUser(t *testing.T) {
 		"name:group":    {image: "nina:staff", uid: 1000, gid: 50, more: []uint32{50}},
 		"override":      {image: "nina", sec: runAs(5), uid: 5, more: []uint32{0}},
 		"known number":  {sec: runAs(1000), uid: 1000, gid: 1001, more: []uint32{1001, 50}},
-		"stranger":      {image: "stranger", fails: "no user"},
+		"no user":       {image: "stranger", fails: "no user"},
 		"no group":      {image: "nina:none", fails: "no group"},
 		"out of range":  {image: "big", fails: "no IDs"},
 		"no number":     {image: "none", fails: "no IDs"},
@@ -63,17 +63,17 @@ func TestUser(t *testing.T) {
 		"bad group":     {image: "badgroup", fails: "no IDs"},
 		"empty group":   {image: "nina:empty", fails: "no ID"},
 
-		"a name that is a number":        {image: "2000", uid: 2000, more: []uint32{0}},
-		"the same, asked for":            {sec: runAs(2000), uid: 2000, more: []uint32{0}},
-		"a group's name that is one":     {image: "nina:3000", uid: 1000, gid: 3000, more: []uint32{3000, 50}},
-		"a name that is a number beyond": {image: "4294967296", fails: "an ID is from 0"},
-		"the same, asked for ":           {sec: runAs(4294967296), fails: "an ID is from 0"},
-		"a number beyond 64 bits":        {image: "99999999999999999999", fails: "an ID is from 0"},
-		"a negative number":              {image: "-1", fails: "an ID is from 0"},
-		"a group beyond":                 {image: "nina:4294967296", fails: "an ID is from 0"},
-		"a group alone":                  {sec: &api.LinuxContainerSecurityContext{RunAsGroup: &api.Int64Value{Value: 1}}, image: "nina", fails: "runAsGroup is set without a user"},
-		"its group beyond":               {sec: &api.LinuxContainerSecurityContext{RunAsUser: &api.Int64Value{}, RunAsGroup: &api.Int64Value{Value: 1 << 32}}, fails: "an ID is from 0"},
-		"another group beyond":           {sec: &api.LinuxContainerSecurityContext{SupplementalGroups: []int64{1 << 32}}, fails: "an ID is from 0"},
+		"numeric name":                  {image: "2000", uid: 2000, more: []uint32{0}},
+		"numeric name, configured":      {sec: runAs(2000), uid: 2000, more: []uint32{0}},
+		"numeric name of a group":       {image: "nina:3000", uid: 1000, gid: 3000, more: []uint32{3000, 50}},
+		"numeric name out of range":     {image: "4294967296", fails: "an ID is from 0"},
+		"out of range, configured":      {sec: runAs(4294967296), fails: "an ID is from 0"},
+		"more than 64 bits":             {image: "99999999999999999999", fails: "an ID is from 0"},
+		"a negative number":             {image: "-1", fails: "an ID is from 0"},
+		"group out of range":            {image: "nina:4294967296", fails: "an ID is from 0"},
+		"group without user":            {sec: &api.LinuxContainerSecurityContext{RunAsGroup: &api.Int64Value{Value: 1}}, image: "nina", fails: "runAsGroup is set without a user"},
+		"configured group out of range": {sec: &api.LinuxContainerSecurityContext{RunAsUser: &api.Int64Value{}, RunAsGroup: &api.Int64Value{Value: 1 << 32}}, fails: "an ID is from 0"},
+		"supplemental out of range":     {sec: &api.LinuxContainerSecurityContext{SupplementalGroups: []int64{1 << 32}}, fails: "an ID is from 0"},
 	} {
 		u, err := User(image, withSecurity(c.sec), c.image)
 		if c.fails != "" {
@@ -88,7 +88,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// A user that must not be root is rejected if it has UID 0 under any name.
+// TestNonRoot checks that the annotation keys.RunAsNonRoot rejects UID 0 under any name.
 func TestNonRoot(t *testing.T) {
 	image := files(map[string]string{"etc/passwd": "root:x:0:0\nalso:x:0:0\nnina:x:1000:0\n0000:x:7:7\n"})
 	for name, c := range map[string]struct {
@@ -111,7 +111,7 @@ func TestNonRoot(t *testing.T) {
 	}
 }
 
-// A file that cannot be read is not treated as missing.
+// TestUnreadable checks that a file that cannot be read is an error.
 func TestUnreadable(t *testing.T) {
 	bad := errors.New("a FIFO")
 	for _, f := range []string{"etc/passwd", "etc/group"} {
@@ -127,8 +127,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// FuzzUser: whatever an image's files contain, looking up a user returns an error or an entry of
-// them; a number is that UID; and nobody becomes root through another user's entry.
+// FuzzUser checks for arbitrary files of an image that a number is used as the UID or GID, and that
+// a name has UID 0 only if /etc/passwd says so.
 func FuzzUser(f *testing.F) {
 	f.Add("nina:x:1000:1001::/:/bin/sh", "staff:x:50:nina", "nina:staff")
 	f.Add("1000:x:0:0::/:/bin/sh", "50:x:0:1000", "1000:50")
@@ -162,7 +162,7 @@ func FuzzUser(f *testing.F) {
 	})
 }
 
-// mentions reports whether a line has that name and the ID 0.
+// mentions reports whether a line of file has the name and the ID 0.
 func mentions(file, name string) bool {
 	for line := range strings.Lines(file) {
 		e := strings.Split(strings.TrimSpace(line), ":")
@@ -197,6 +197,6 @@ func TestHome(t *testing.T) {
 		t.Errorf("got %q", spec.Process.Env)
 	}
 	if SetHome(spec, "/other"); !slices.Equal(spec.Process.Env, []string{"A=b", "HOME=/h"}) {
-		t.Errorf("HOME of its own is replaced: %q", spec.Process.Env)
+		t.Errorf("an existing HOME was replaced: %q", spec.Process.Env)
 	}
 }

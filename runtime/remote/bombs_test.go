@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// heavy is a runtime whose lists are larger than they look.
+// heavy is a runtime whose lists need much more memory than their encoded size.
 type heavy struct {
 	api.UnimplementedRuntimeServiceServer
 	api.UnimplementedImageServiceServer
@@ -42,9 +42,8 @@ func (h *heavy) GetContainerEvents(_ *api.GetEventsRequest, to grpc.ServerStream
 	return to.Send(h.event)
 }
 
-// TestHeavyAnswers: a response that is large once decoded, or a long error, fails the call, also
-// while events are followed, and the next response is accepted. A long list of ordinary containers
-// is accepted.
+// TestHeavyAnswers checks that a response or an event that is too large when decoded, and a long
+// error message, fail only that call. A long list of ordinary containers is accepted.
 func TestHeavyAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -84,11 +83,11 @@ func TestHeavyAnswers(t *testing.T) {
 		t.Errorf("images: %v", err)
 	}
 	h.event = &api.ContainerEventResponse{ContainersStatuses: slices.Repeat([]*api.ContainerStatus{{}}, 1_000_000)}
-	if err := r.Client.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) { t.Error("it is taken") }); err == nil ||
+	if err := r.Client.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) { t.Error("the event was accepted") }); err == nil ||
 		!strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) {
 		t.Errorf("events: %v", err)
 	}
 	if _, err = r.Version(t.Context(), &api.VersionRequest{}); err == nil || len(err.Error()) > 1<<20 {
-		t.Errorf("a long error arrives with %d bytes", len(fmt.Sprint(err)))
+		t.Errorf("the error has %d bytes", len(fmt.Sprint(err)))
 	}
 }

@@ -10,42 +10,42 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A calls adds timeouts to the calls of a Client and counts them.
+// A calls adds timeouts to the calls of a Client and reports their durations.
 type calls struct {
-	timeout time.Duration
-	counted func(method string, took time.Duration, err error)
-	acted   chan struct{} // capacity 1; full if a call of the agent has changed something
+	timeout       time.Duration
+	counted       func(method string, took time.Duration, err error)
+	objectChanged chan struct{} // capacity 1; receives a value after a call that changes an object
 }
 
-// around makes one call.
-func (c *calls) around(ctx context.Context, method string, req any, next func(context.Context) error) error {
+// intercept implements cri.Options.Intercept.
+func (c *calls) intercept(ctx context.Context, method string, req any, next func(context.Context) error) error {
 	method = path.Base(method)
-	asked := ctx
-	if most, bounded := c.timeoutOf(method, req); bounded {
+	callerCtx := ctx
+	if timeout, bounded := c.timeoutOf(method, req); bounded {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, most)
+		ctx, stop = context.WithTimeout(ctx, timeout)
 		defer stop()
 	}
 	began := time.Now()
 	err := next(ctx)
 	c.counted(method, time.Since(began), err)
-	if acts(method) {
+	if changesObjects(method) {
 		select {
-		case c.acted <- struct{}{}:
+		case c.objectChanged <- struct{}{}:
 		default:
 		}
 	}
-	// The runtime's own timeout may have expired first.
-	late := ctx.Err() != nil || errdefs.IsCanceled(err) || errdefs.IsDeadlineExceeded(err) && method != "ExecSync"
-	if err != nil && late && asked.Err() == nil {
+	// The timeout of the runtime may have expired first.
+	timedOut := ctx.Err() != nil || errdefs.IsCanceled(err) || errdefs.IsDeadlineExceeded(err) && method != "ExecSync"
+	if err != nil && timedOut && callerCtx.Err() == nil {
 		return fmt.Errorf("the container runtime has not answered %s in %s: %w", method, time.Since(began).Round(time.Second), err)
 	}
 	return err
 }
 
-// timeoutOf returns the timeout of a call, as in a kubelet. It is runtimeRequestTimeout, or twice
-// that for a sandbox with its network, plus the grace period or timeout in the call itself. Pulls,
-// checkpoints and commands without a timeout have none.
+// timeoutOf returns the timeout of a call, as in a kubelet. It is runtimeRequestTimeout plus the
+// grace period or timeout in the request, and twice runtimeRequestTimeout for RunPodSandbox. It
+// returns false for calls without a timeout: pulls, checkpoints, and commands without a timeout.
 // https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 func (c *calls) timeoutOf(method string, req any) (time.Duration, bool) {
 	switch q := req.(type) {
@@ -61,8 +61,8 @@ func (c *calls) timeoutOf(method string, req any) (time.Duration, bool) {
 	return c.timeout, true
 }
 
-// acts reports whether a call changes sandboxes or containers.
-func acts(method string) bool {
+// changesObjects reports whether a method changes sandboxes or containers.
+func changesObjects(method string) bool {
 	switch method {
 	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer":
 		return true

@@ -15,11 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefix is the prefix of the suite's folders and cgroups; the process ID of the test follows.
+// prefix is the prefix of the names of the suite's directories and cgroups. The PID of the test
+// follows.
 const prefix = "islet-remote-"
 
-// TestMain prevents the daemons that the suite starts from inheriting this process's descriptors,
-// such as a lock of the shell that started it; Go closes only what it has opened itself.
+// TestMain sets close-on-exec for all inherited file descriptors, so that the daemons of the suite
+// do not inherit them. The Go runtime does so only for files that it opens.
 func TestMain(m *testing.M) {
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		fmt.Fprintln(os.Stderr, "close inherited files:", err)
@@ -31,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(inOwnFolder(m.Run))
 }
 
-// inOwnFolder puts all temporary files in one folder, which a later run finds and removes if this
-// one is interrupted.
+// inOwnFolder runs run with a temporary directory of its own, and then removes it. A later run
+// removes the directory of an interrupted run.
 func inOwnFolder(run func() int) int {
 	sweep()
 	own, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", prefix, os.Getpid()))
@@ -45,7 +46,8 @@ func inOwnFolder(run func() int) int {
 	return run()
 }
 
-// sweep removes what interrupted runs left. Their processes ended with them.
+// sweep removes the directories and cgroups of interrupted runs. Their processes ended with the
+// test.
 func sweep() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	groups, _ := filepath.Glob("/sys/fs/cgroup/" + prefix + "*")
@@ -63,7 +65,7 @@ func sweep() {
 	}
 }
 
-// removeGroup removes a cgroup with its nested cgroups.
+// removeGroup removes a cgroup and its descendants.
 func removeGroup(top string) error {
 	var dirs []string
 	filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
@@ -80,9 +82,9 @@ func removeGroup(top string) error {
 	return nil
 }
 
-// startContainerd starts containerd for the folder dir, in its own PID and mount namespaces: it
-// ends with the test, its shims and containers end with it, and no mount is left. Then the cgroups
-// named after disk are removed.
+// startContainerd starts the containerd of directory dir in new PID and mount namespaces. At the
+// end of the test, it kills containerd, which ends all shims, containers and mounts of the
+// namespaces. Then it removes the cgroups with the base name of disk.
 func startContainerd(t *testing.T, dir, disk, config string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(disk, "log"))
@@ -90,7 +92,7 @@ func startContainerd(t *testing.T, dir, disk, config string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	// The shell is the namespace's first process and reaps shims.
+	// The shell is process 1 of the namespace and reaps the shims.
 	cmd := exec.Command("sh", "-c", `mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs none /run || exit 1
 "$0" --config "$1" &
 wait`, filepath.Join(dir, "containerd"), config)
@@ -102,10 +104,10 @@ wait`, filepath.Join(dir, "containerd"), config)
 	}
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait() // then the whole namespace has ended
+		cmd.Wait() // all processes of the namespace have ended
 		if t.Failed() {
-			said, _ := os.ReadFile(log.Name())
-			t.Logf("end of containerd's log:\n%s", said[max(0, len(said)-4<<10):])
+			tail, _ := os.ReadFile(log.Name())
+			t.Logf("end of containerd's log:\n%s", tail[max(0, len(tail)-4<<10):])
 		}
 		groups, err := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(disk))
 		if err != nil {
@@ -119,8 +121,8 @@ wait`, filepath.Join(dir, "containerd"), config)
 	})
 }
 
-// process returns the process in a cgroup below parent that has this PID in containerd's namespace,
-// a child of the test's.
+// process returns the PID of a process in the namespace of the test. pid is its PID in the
+// namespace of containerd. Its cgroup must be below parent.
 func process(t testing.TB, parent string, pid int) int {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/status")
@@ -130,18 +132,18 @@ func process(t testing.TB, parent string, pid int) int {
 	level := len(numbers(self))
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range all {
-		status, _ := os.ReadFile(p + "/status") // missing if it has ended
+		status, _ := os.ReadFile(p + "/status") // fails if the process has ended
 		cgroup, _ := os.ReadFile(p + "/cgroup")
 		if n := numbers(status); len(n) > level && n[level] == strconv.Itoa(pid) && strings.Contains(string(cgroup), "/"+parent+"/") {
 			outer, _ := strconv.Atoi(filepath.Base(p))
 			return outer
 		}
 	}
-	t.Fatalf("containerd's process %d is not found", pid)
+	t.Fatalf("process %d of containerd was not found", pid)
 	return 0
 }
 
-// numbers returns the PIDs of a process, from the outermost namespace to its own.
+// numbers returns the PIDs of a process in all namespaces, from the outermost to its own.
 func numbers(status []byte) []string {
 	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
 	line, _, _ := strings.Cut(rest, "\n")

@@ -18,28 +18,27 @@ import (
 )
 
 const (
-	dialTime  = 30 * time.Second // until the streaming connection is established
-	maxAnswer = 64 << 10         // size of the response to the upgrade request, in bytes
+	dialTime  = 30 * time.Second // timeout for establishing a streaming connection
+	maxAnswer = 64 << 10         // maximum size of the response to the upgrade request, in bytes
 )
 
-// dial connects to the runtime's streaming URL. The host of the URL must be this machine. Otherwise
-// someone who can influence the URL could make the agent connect to machines that they cannot reach
-// themselves.
+// dial connects to a streaming URL of the runtime. The host of the URL must be this machine, so
+// that a forged URL cannot make the agent connect to other machines.
 func dial(ctx context.Context, target, protocol string) (httpstream.Connection, error) {
 	u, err := local(target)
 	if err != nil {
 		return nil, err
 	}
-	late, stop := context.WithTimeout(ctx, dialTime)
+	dialCtx, stop := context.WithTimeout(ctx, dialTime)
 	defer stop()
-	conn, err := (&net.Dialer{}).DialContext(late, "tcp", u.Host)
+	conn, err := (&net.Dialer{}).DialContext(dialCtx, "tcp", u.Host)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the runtime's streams: %w", err)
 	}
-	if u.Scheme == "https" { // the runtime's certificate is self-signed
+	if u.Scheme == "https" { // with a self-signed certificate
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the server is on this machine
 	}
-	deadline, _ := late.Deadline()
+	deadline, _ := dialCtx.Deadline()
 	conn.SetDeadline(deadline)
 	cut := context.AfterFunc(ctx, func() { conn.Close() })
 	defer cut()
@@ -51,7 +50,7 @@ func dial(ctx context.Context, target, protocol string) (httpstream.Connection, 
 	return spdy.NewClientConnection(up)
 }
 
-// local parses a URL and returns an error if its host is not this machine.
+// local parses a URL. It returns an error if the host is not this machine.
 func local(target string) (*url.URL, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || u.User != nil {
@@ -71,11 +70,11 @@ func local(target string) (*url.URL, error) {
 		}
 	}
 	return nil, fmt.Errorf("the container runtime returned %.200q for its streams, which is not on this machine: "+
-		"have it serve them on loopback",
+		"configure the runtime to serve streams on the loopback address",
 		target)
 }
 
-// upgrade upgrades an HTTP connection to SPDY.
+// upgrade requests SPDY on an HTTP connection.
 func upgrade(conn net.Conn, u *url.URL, protocol string) (net.Conn, error) {
 	req := &http.Request{Method: http.MethodPost, URL: u, Host: u.Host, Header: http.Header{
 		httpstream.HeaderConnection: {httpstream.HeaderUpgrade}, httpstream.HeaderUpgrade: {spdy.HeaderSpdy31},
@@ -84,23 +83,23 @@ func upgrade(conn net.Conn, u *url.URL, protocol string) (net.Conn, error) {
 	if err := req.Write(conn); err != nil {
 		return nil, fmt.Errorf("request the runtime's streams: %w", err)
 	}
-	answer := bufio.NewReader(io.LimitReader(conn, maxAnswer))
-	resp, err := http.ReadResponse(answer, req)
+	in := bufio.NewReader(io.LimitReader(conn, maxAnswer))
+	resp, err := http.ReadResponse(in, req)
 	if err != nil {
 		return nil, fmt.Errorf("request the runtime's streams: %w", err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return nil, fmt.Errorf("the container runtime responded with %s: %s", resp.Status, said)
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return nil, fmt.Errorf("the container runtime responded with %s: %s", resp.Status, body)
 	}
 	if got := resp.Header.Get(httpstream.HeaderProtocolVersion); got != protocol {
 		return nil, fmt.Errorf("the container runtime uses %.100q and not %s", got, protocol)
 	}
-	ahead, _ := answer.Peek(answer.Buffered())
-	return &readAhead{conn, io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn)}, nil
+	buffered, _ := in.Peek(in.Buffered())
+	return &readAhead{conn, io.MultiReader(bytes.NewReader(bytes.Clone(buffered)), conn)}, nil
 }
 
-// A readAhead is a connection from which some bytes were already read.
+// A readAhead is a connection with a reader that first returns buffered bytes.
 type readAhead struct {
 	net.Conn
 	from io.Reader

@@ -13,25 +13,24 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Intervals at which the runtime's lists are compared with the previous ones. A kubelet compares
-// them every second. If there are events, the comparison finds missed changes, because some
-// runtimes drop events while there is no subscriber. If there are no events, it finds containers
-// that have ended by themselves. The agent checks the results of its own calls anyway. The interval
-// is compareSoon after a recent change, compareLater after that, and compareSeldom if nothing is
-// running.
+// Intervals at which the lists of the runtime are compared with the previous ones. A kubelet
+// compares them every second. With events, the interval is compareSeldom, and the comparison finds
+// changes whose events were lost. Without events, the interval is compareSoon in the time
+// recentPeriod after a change, then compareLater, and compareSeldom if no container or sandbox is
+// running. The agent does not need the comparison for the results of its own calls.
 const (
 	compareSoon   = time.Second
 	compareLater  = 4 * time.Second
 	compareSeldom = 30 * time.Second
-	lively        = time.Minute // how long after a change the interval is compareSoon
+	recentPeriod  = time.Minute // time after a change
 )
 
-// errBack makes the subscriber list everything again.
-var errBack = errors.New("the container runtime was away and answers again")
+// errBack makes the caller list all objects again.
+var errBack = errors.New("the container runtime did not respond for some time and responds again")
 
-// ContainerEvents calls handle for each pod with a change until ctx ends or the connection to the
-// runtime is lost. Before that, it waits until the runtime responds. Only the UID of the pod is
-// always set in the events.
+// ContainerEvents waits until the runtime responds. Then it calls handle for each change of a pod
+// until ctx ends or the connection is lost. If it had to wait, it returns errBack at once. An event
+// may have only the UID of the pod.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	if waited, err := r.Await(ctx); err != nil {
 		return err
@@ -54,8 +53,8 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 			if !hasNoEvents(err) {
 				return err
 			}
-			stream, f.evented = nil, false // the runtime reports this at once
-		case <-r.calls.acted:
+			stream, f.evented = nil, false // compare the lists instead
+		case <-r.calls.objectChanged:
 			f.changed = time.Now()
 		case <-timer.C:
 			if err := f.compare(ctx); err != nil {
@@ -63,7 +62,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 			}
 			due = time.Now().Add(compareSeldom)
 		}
-		// Never postpone the comparison, because calls may follow one another for a long time.
+		// Frequent calls must not postpone the comparison.
 		if next := time.Now().Add(f.pause()); next.Before(due) {
 			due = next
 		}
@@ -71,18 +70,18 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	}
 }
 
-// hasNoEvents reports whether an error means that the runtime has no events. Older runtimes do not
-// implement the call, and CRI-O closes the stream unless enable_pod_events is set.
+// hasNoEvents reports whether err means that the runtime does not support events. Older runtimes do
+// not implement GetContainerEvents. CRI-O closes the stream unless enable_pod_events is set.
 func hasNoEvents(err error) bool { return errors.Is(err, io.EOF) || errdefs.IsNotImplemented(err) }
 
-// A follower compares lists.
+// A follower compares the lists of the runtime with the previous ones.
 type follower struct {
 	r       *Runtime
 	handle  func(*api.ContainerEventResponse)
 	evented bool
 	changed time.Time // time of the last change
 	seen    map[string]objectState
-	live    bool // whether something is running
+	live    bool // whether a container or sandbox is running
 }
 
 // An objectState is the state of a sandbox or container in a list.
@@ -96,7 +95,7 @@ func (f *follower) pause() time.Duration {
 	switch {
 	case f.evented:
 		return compareSeldom
-	case time.Since(f.changed) < lively:
+	case time.Since(f.changed) < recentPeriod:
 		return compareSoon
 	case f.live:
 		return compareLater
@@ -105,8 +104,8 @@ func (f *follower) pause() time.Duration {
 	}
 }
 
-// compare lists everything and calls handle for each pod that has changed since the last
-// comparison.
+// compare lists all sandboxes and containers, and calls handle for each pod that has changed since
+// the last comparison.
 func (f *follower) compare(ctx context.Context) error {
 	now, live, err := f.r.listObjects(ctx)
 	if err != nil {

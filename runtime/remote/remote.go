@@ -19,15 +19,15 @@ import (
 
 // Config configures Open.
 type Config struct {
-	Endpoint      string        // of the runtime service: a path or unix:// URL
-	ImageEndpoint string        // endpoint of the image service; if empty, Endpoint
-	Timeout       time.Duration // timeout of a call, from runtimeRequestTimeout
-	Pulls         int64         // maximum number of concurrent pulls; no limit if it is 0
-	// PullsPerSecond and PullBurst limit the rate of pulls, like registryPullQPS and registryBurst.
-	// A pull that exceeds the rate waits. If PullsPerSecond is 0, there is no limit.
+	Endpoint      string        // endpoint of the runtime service: a path or a unix:// URL
+	ImageEndpoint string        // endpoint of the image service; default Endpoint
+	Timeout       time.Duration // runtimeRequestTimeout
+	Pulls         int64         // maximum number of concurrent pulls; 0 means no limit
+	// PullsPerSecond and PullBurst are registryPullQPS and registryBurst. A pull that exceeds the
+	// rate waits. If PullsPerSecond is 0, there is no limit.
 	PullsPerSecond, PullBurst int
-	// Changed, if not nil, is called when the runtime, or its network, becomes ready or not ready.
-	// It must not block.
+	// Changed, if not nil, is called when the result of Ready or Admits may have changed. It must
+	// not block.
 	Changed func()
 	// Counted, if not nil, is called after each call.
 	Counted func(method string, took time.Duration, err error)
@@ -41,12 +41,12 @@ type Runtime struct {
 	c      Config
 	calls  calls
 
-	mu    sync.Mutex
-	state state
-	moved chan struct{} // closed and replaced when state changes
+	mu           sync.Mutex
+	state        state
+	stateChanged chan struct{} // closed and replaced at each change of state
 }
 
-// Open returns a Runtime. It does not connect.
+// Open returns a Runtime. It does not connect to the runtime.
 func Open(c Config) (*Runtime, error) {
 	if c.Changed == nil {
 		c.Changed = func() {}
@@ -54,9 +54,9 @@ func Open(c Config) (*Runtime, error) {
 	if c.Counted == nil {
 		c.Counted = func(string, time.Duration, error) {}
 	}
-	r := &Runtime{c: c, moved: make(chan struct{})}
-	r.calls = calls{timeout: c.Timeout, counted: c.Counted, acted: make(chan struct{}, 1)}
-	o := cri.Options{Around: r.calls.around, FailFast: true}
+	r := &Runtime{c: c, stateChanged: make(chan struct{})}
+	r.calls = calls{timeout: c.Timeout, counted: c.Counted, objectChanged: make(chan struct{}, 1)}
+	o := cri.Options{Intercept: r.calls.intercept, FailFast: true}
 	var err error
 	if r.Client, err = cri.DialWith(c.Endpoint, o); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func Open(c Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Socket returns the path in an endpoint.
+// Socket returns the path of the socket of an endpoint.
 func Socket(endpoint string) string { return strings.TrimPrefix(endpoint, "unix://") }
 
 // Images returns the runtime's image service.
@@ -87,8 +87,8 @@ func (r *Runtime) Close() error {
 	return r.Client.Close()
 }
 
-// RunPodSandbox also returns an existing ready sandbox with the same identity, because runtimes
-// reject a name that exists. An earlier call may have created the sandbox although its response was
+// RunPodSandbox creates a sandbox. If that fails and a ready sandbox with the same identity exists,
+// it returns the ID of that sandbox. An earlier call may have created it although the response was
 // lost.
 func (r *Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	resp, err := r.Client.RunPodSandbox(ctx, q)
@@ -108,7 +108,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest
 	return nil, err
 }
 
-// CreateContainer also returns an existing container with the same identity.
+// CreateContainer creates a container. If that fails and a container with the same identity exists,
+// it returns the ID of that container.
 func (r *Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	resp, err := r.Client.CreateContainer(ctx, q)
 	want := q.GetConfig().GetMetadata()
@@ -125,7 +126,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerReq
 	return nil, err
 }
 
-// StartContainer also succeeds if the container is already running.
+// StartContainer starts a container. It also succeeds if the container is already running.
 func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	resp, err := r.Client.StartContainer(ctx, q)
 	if err == nil || ctx.Err() != nil || errdefs.IsUnavailable(err) {
@@ -138,8 +139,8 @@ func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerReque
 	return nil, err
 }
 
-// CgroupDriver returns the runtime's cgroup driver. It returns "" if the runtime does not report
-// one, like containerd before 2.0 (KEP-4033).
+// CgroupDriver returns the cgroup driver of the runtime, or "" if the runtime does not report one,
+// such as containerd before 2.0 (KEP-4033).
 func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 	resp, err := r.RuntimeConfig(ctx, &api.RuntimeConfigRequest{})
 	if errdefs.IsNotImplemented(err) {
@@ -157,12 +158,11 @@ func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 // images is the runtime's image service.
 type images struct {
 	*cri.Client
-	pulls *semaphore.Weighted // nil if there is no limit
+	pulls *semaphore.Weighted // nil means no limit
 	rate  *rate.Limiter
 }
 
-// PullImage applies serializeImagePulls, maxParallelImagePulls and the rate limit. A runtime at a
-// socket does not know these settings.
+// PullImage pulls an image within the limits of Config.Pulls, PullsPerSecond and PullBurst.
 func (i *images) PullImage(ctx context.Context, q *api.PullImageRequest) (*api.PullImageResponse, error) {
 	if i.pulls != nil {
 		if err := i.pulls.Acquire(ctx, 1); err != nil {

@@ -31,7 +31,8 @@ func sandboxOf(uid string, attempt uint32) *api.RunPodSandboxRequest {
 		Metadata: &api.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid, Attempt: attempt}, Labels: map[string]string{keys.PodUID: uid}}}
 }
 
-// strict rejects a name twice, as containerd does, and loses the response to a successful call.
+// strict rejects an existing name like containerd, and returns an error after it has created a
+// sandbox.
 type strict struct {
 	*fake.Runtime
 	made map[string]bool
@@ -58,7 +59,8 @@ func (s strict) CreateContainer(ctx context.Context, q *api.CreateContainerReque
 	return s.Runtime.CreateContainer(ctx, q)
 }
 
-// Creating something twice returns the same object, although the runtime rejects a name twice.
+// TestMakingTwice checks that creating an object twice returns the same object, although the
+// runtime rejects an existing name.
 func TestMakingTwice(t *testing.T) {
 	f := fake.New("i")
 	path := filepath.Join(t.TempDir(), "s")
@@ -82,10 +84,10 @@ func TestMakingTwice(t *testing.T) {
 	}
 }
 
-// old has no events.
+// old is a runtime without events.
 type old struct{ cri.Runtime }
 
-// Without events, changes are found by comparing lists.
+// TestChangesWithoutEvents checks that changes are reported for a runtime without events.
 func TestChangesWithoutEvents(t *testing.T) {
 	f := fake.New("i")
 	path := filepath.Join(t.TempDir(), "s")
@@ -95,22 +97,22 @@ func TestChangesWithoutEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	told, ended := make(chan string, 100), make(chan error, 1)
+	changed, ended := make(chan string, 100), make(chan error, 1)
 	go func() {
-		ended <- r.ContainerEvents(ctx, func(e *api.ContainerEventResponse) { told <- e.PodSandboxStatus.Metadata.Uid })
+		ended <- r.ContainerEvents(ctx, func(e *api.ContainerEventResponse) { changed <- e.PodSandboxStatus.Metadata.Uid })
 	}()
-	// The fake is changed without the client, as by the end of a container.
+	// The changes are made without the client, as if containers ended by themselves.
 	sb, err := f.RunPodSandbox(ctx, sandboxOf("a", 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := <-told; got != "a" {
+	if got := <-changed; got != "a" {
 		t.Errorf("made: %q", got)
 	}
 	if _, err := f.StopPodSandbox(ctx, &api.StopPodSandboxRequest{PodSandboxId: sb.PodSandboxId}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-told; got != "a" {
+	if got := <-changed; got != "a" {
 		t.Errorf("stopped: %q", got)
 	}
 	cancel()
@@ -119,18 +121,18 @@ func TestChangesWithoutEvents(t *testing.T) {
 	}
 }
 
-// If the runtime goes away, calls wait for it, and the subscriber of its events lists everything
-// when it is back.
+// TestRuntimeGoesAndComes checks that Await waits for the runtime, and that ContainerEvents returns
+// an error when the runtime stops and errBack when it responds again.
 func TestRuntimeGoesAndComes(t *testing.T) {
 	f := fake.New()
 	path := filepath.Join(t.TempDir(), "s")
 	changed := make(chan struct{}, 100)
 	r := open(t, path, func(c *Config) { c.Changed = func() { changed <- struct{}{} } })
 	if err := r.Ready(); !errors.Is(err, errEarly) {
-		t.Errorf("before it was there: %v", err)
+		t.Errorf("before the runtime was started: %v", err)
 	}
 	if _, err := r.Version(t.Context(), &api.VersionRequest{}); !errdefs.IsUnavailable(err) {
-		t.Errorf("before it was there: %v", err)
+		t.Errorf("before the runtime was started: %v", err)
 	}
 	stop := serve(t, path, f, f)
 	waited, err := r.Await(t.Context())
@@ -142,18 +144,18 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 	go func() { events <- r.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) {}) }()
 	stop()
 	if err := <-events; err == nil {
-		t.Error("the events go on")
+		t.Error("ContainerEvents returned no error")
 	}
 	for r.Answers() {
 		r.mu.Lock()
-		moved := r.moved
+		stateChanged := r.stateChanged
 		r.mu.Unlock()
 		if r.Answers() {
-			<-moved
+			<-stateChanged
 		}
 	}
 	if r.Ready() != nil || !errors.Is(r.Admits(), errDown) {
-		t.Errorf("just gone: %v, %v", r.Ready(), r.Admits())
+		t.Errorf("after the runtime has stopped: %v, %v", r.Ready(), r.Admits())
 	}
 	go func() { events <- r.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) {}) }()
 	serve(t, path, f, f)
@@ -162,7 +164,8 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 	}
 }
 
-// A node stays Ready for a while without its runtime, and then has a kubelet's message.
+// TestReady checks that Ready returns an error only after downAfter without a response, and that
+// its errors have the text of a kubelet.
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{state: state{answers: true, at: time.Now()}}
@@ -189,7 +192,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// hangs never responds.
+// hangs is a runtime that does not respond to ListContainers.
 type hangs struct{ *fake.Runtime }
 
 func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (*api.ListContainersResponse, error) {
@@ -197,7 +200,8 @@ func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (
 	return nil, ctx.Err()
 }
 
-// A runtime that hangs blocks a call only for runtimeRequestTimeout.
+// TestHangingRuntime checks that a call fails after runtimeRequestTimeout if the runtime does not
+// respond.
 func TestHangingRuntime(t *testing.T) {
 	f := fake.New()
 	path := filepath.Join(t.TempDir(), "s")
@@ -228,7 +232,7 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// The interval depends on recent changes.
+// TestPause checks the interval of comparisons.
 func TestPause(t *testing.T) {
 	now := time.Now()
 	for _, tt := range []struct {
@@ -237,8 +241,8 @@ func TestPause(t *testing.T) {
 	}{
 		{follower{evented: true, changed: now, live: true}, compareSeldom},
 		{follower{changed: now}, compareSoon},
-		{follower{changed: now.Add(-2 * lively), live: true}, compareLater},
-		{follower{changed: now.Add(-2 * lively)}, compareSeldom},
+		{follower{changed: now.Add(-2 * recentPeriod), live: true}, compareLater},
+		{follower{changed: now.Add(-2 * recentPeriod)}, compareSeldom},
 	} {
 		if got := tt.f.pause(); got != tt.want {
 			t.Errorf("%+v: %s, want %s", tt.f, got, tt.want)
@@ -246,7 +250,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// Streams may only connect to this machine.
+// TestLocal checks that streaming URLs must be on this machine.
 func TestLocal(t *testing.T) {
 	for target, ok := range map[string]bool{
 		"http://127.0.0.1:4000/exec/x": true, "http://[::1]:4000/exec/x": true, "https://localhost:1/attach/x": true, "http://127.9.9.9:1/": true,
@@ -259,7 +263,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// hostile replies to an upgrade with an arbitrary response.
+// hostile serves answer as the response to each connection, and returns a URL.
 func hostile(t *testing.T, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -290,7 +294,7 @@ func TestHostileStreams(t *testing.T) {
 	} {
 		if c, err := dial(t.Context(), hostile(t, answer), "v4.channel.k8s.io"); err == nil {
 			c.Close()
-			t.Errorf("%.60q is taken", answer)
+			t.Errorf("%.60q was accepted", answer)
 		}
 	}
 }

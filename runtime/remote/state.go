@@ -9,14 +9,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The interval of status checks, and the time without a response after which a runtime counts as
-// down. Both are the kubelet's.
+// Interval of status checks, and time without a response after which the runtime counts as down. A
+// kubelet uses the same values.
 const (
-	askEvery  = 5 * time.Second
-	downAfter = 30 * time.Second
+	statusInterval = 5 * time.Second
+	downAfter      = 30 * time.Second
 )
 
-// errDown and errEarly have a kubelet's wording.
+// errDown and errEarly have the texts of a kubelet.
 var (
 	errDown  = errors.New("container runtime is down")
 	errEarly = errors.New("container runtime status check may not have completed yet")
@@ -26,8 +26,8 @@ var (
 type state struct {
 	answers bool      // whether the last status check succeeded
 	at      time.Time // time of the last successful check, or zero
-	runtime error     // nil, or the reason why the runtime is not ready, in a kubelet's wording
-	network error     // nil, or the reason why its network is not ready
+	runtime error     // why the runtime is not ready, in the text of a kubelet; nil if it is ready
+	network error     // why the network is not ready; nil if it is ready
 }
 
 // same reports whether two states are equal except for their times.
@@ -42,8 +42,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// Run checks the runtime's status until ctx ends. It does so when the connection is established or
-// lost, and every few seconds.
+// Run checks the status of the runtime when the connection is established or lost, and every
+// statusInterval, until ctx ends.
 func (r *Runtime) Run(ctx context.Context) error {
 	connection := make(chan struct{})
 	go func() {
@@ -55,9 +55,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 			}
 		}
 	}()
-	tick := time.NewTicker(askEvery)
+	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
-	down := time.NewTimer(downAfter) // fires if no check succeeds for this time
+	down := time.NewTimer(downAfter) // fires after downAfter without a successful check
 	defer down.Stop()
 	for {
 		if r.Ask(ctx) {
@@ -76,7 +76,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 }
 
-// Ask checks the runtime's status and reports whether it responded.
+// Ask checks the status of the runtime and reports whether the runtime responded.
 func (r *Runtime) Ask(ctx context.Context) bool {
 	bounded, stop := context.WithTimeout(ctx, downAfter)
 	defer stop()
@@ -94,8 +94,8 @@ func (r *Runtime) Ask(ctx context.Context) bool {
 	r.state = now
 	changed := !now.same(before)
 	if changed {
-		close(r.moved)
-		r.moved = make(chan struct{})
+		close(r.stateChanged)
+		r.stateChanged = make(chan struct{})
 	}
 	r.mu.Unlock()
 	if !changed {
@@ -107,13 +107,13 @@ func (r *Runtime) Ask(ctx context.Context) bool {
 	case !before.answers:
 		r.c.Log.Info("the container runtime responds", "endpoint", r.c.Endpoint)
 	}
-	if err == nil { // otherwise the timer down reports it if it lasts
+	if err == nil { // for a failure, Run calls Changed after downAfter
 		r.c.Changed()
 	}
 	return err == nil
 }
 
-// conditions returns the reasons why a runtime and its network are not ready, or nil.
+// conditions returns why the runtime and its network are not ready, or nil.
 func conditions(s *api.RuntimeStatus) (runtime, network error) {
 	check := func(kind, what string) error {
 		for _, c := range s.GetConditions() {
@@ -130,12 +130,12 @@ func conditions(s *api.RuntimeStatus) (runtime, network error) {
 	return check(api.RuntimeReady, "container runtime"), check(api.NetworkReady, "container runtime network")
 }
 
-// truncate returns at most the first 1 KiB of a text from the runtime.
+// truncate returns at most the first 1 KiB of s.
 func truncate(s string) string { return s[:min(len(s), 1<<10)] }
 
-// Ready returns the reason why pods cannot run, in a kubelet's wording, or nil if they can. A
-// runtime that does not respond counts as ready until downAfter has passed, because it may only be
-// restarting.
+// Ready returns nil if the runtime is ready to run pods, and otherwise the reason in the text of a
+// kubelet. A runtime that does not respond counts as ready until downAfter has passed, because it
+// may be restarting.
 func (r *Runtime) Ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,8 @@ func (r *Runtime) Ready() error {
 	}
 }
 
-// Admits returns the reason why a pod with its own network cannot start now, or nil if it can.
+// Admits returns nil if a pod with its own network namespace can be started now, and otherwise the
+// reason.
 func (r *Runtime) Admits() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,14 +175,14 @@ func (r *Runtime) Answers() bool {
 func (r *Runtime) Await(ctx context.Context) (waited bool, err error) {
 	for {
 		r.mu.Lock()
-		there, moved := r.state.answers, r.moved
+		there, stateChanged := r.state.answers, r.stateChanged
 		r.mu.Unlock()
 		if there {
 			return waited, nil
 		}
 		waited = true
 		select {
-		case <-moved:
+		case <-stateChanged:
 		case <-ctx.Done():
 			return waited, ctx.Err()
 		}

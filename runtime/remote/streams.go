@@ -19,9 +19,9 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// Streaming is a Runtime that also implements cri.Streamer. kubectl exec, attach and port-forward
-// need it. The agent's own commands use ExecSync, which kills them at their timeout. A command with
-// streams continues to run after its client has disconnected, as with a kubelet.
+// Streaming is a Runtime that also implements cri.Streamer, for exec, attach and port-forward. As
+// with a kubelet, a command continues to run after its client has disconnected. Probes use ExecSync
+// instead, which kills the command at its timeout.
 type Streaming struct{ *Runtime }
 
 // maxFailure is the maximum size of the error message at the end of a stream, in bytes.
@@ -77,7 +77,7 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 		if err != nil {
 			return err
 		}
-		go func() { // ends together with the caller's reader or the connection
+		go func() { // ends with o.Stdin or the connection
 			io.Copy(in, o.Stdin)
 			in.Close()
 		}()
@@ -96,7 +96,7 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 		from.Close()
 		output.Go(func() {
 			if _, err := io.Copy(to, from); err != nil {
-				io.Copy(io.Discard, from) // the reader has gone, but the command continues
+				io.Copy(io.Discard, from) // the command continues without its reader
 			}
 		})
 	}
@@ -108,13 +108,13 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 		resizing, stop := context.WithCancel(ctx)
 		ended := make(chan struct{})
 		go func() { defer close(ended); resize(resizing, sizes, o.Resize) }()
-		defer func() { // the caller may use the same channel for its next stream
+		defer func() { // the caller may use o.Resize for its next stream
 			stop()
 			conn.Close()
 			<-ended
 		}()
 	}
-	said, err := io.ReadAll(io.LimitReader(end, maxFailure))
+	status, err := io.ReadAll(io.LimitReader(end, maxFailure))
 	if err == nil {
 		output.Wait()
 	}
@@ -124,10 +124,10 @@ func run(ctx context.Context, conn httpstream.Connection, o cri.ExecOptions) err
 	case err != nil:
 		return fmt.Errorf("the connection to the container runtime was lost: %w", err)
 	}
-	return outcome(said)
+	return outcome(status)
 }
 
-// writer converts a nil WriteCloser to a nil Writer.
+// writer converts a WriteCloser to a Writer. It converts nil to nil.
 func writer(w io.WriteCloser) io.Writer {
 	if w == nil {
 		return nil
@@ -150,14 +150,15 @@ func resize(ctx context.Context, to httpstream.Stream, sizes <-chan cri.Terminal
 	}
 }
 
-// outcome parses the end of a command in the encoding of version 4 of the protocol.
-func outcome(said []byte) error {
-	if len(said) == 0 {
+// outcome converts the status at the end of a command, which is encoded as in version 4 of the
+// protocol, to an error.
+func outcome(status []byte) error {
+	if len(status) == 0 {
 		return nil
 	}
 	var s metav1.Status
-	if err := json.Unmarshal(said, &s); err != nil {
-		return fmt.Errorf("the container runtime reported an invalid end of the command: %q", said[:min(len(said), 200)])
+	if err := json.Unmarshal(status, &s); err != nil {
+		return fmt.Errorf("the container runtime reported an invalid end of the command: %q", status[:min(len(status), 200)])
 	}
 	if s.Status == metav1.StatusSuccess {
 		return nil
@@ -200,15 +201,15 @@ func (r Streaming) Forward(ctx context.Context, id string, port int32, stream io
 	}
 	go func() {
 		io.Copy(data, stream)
-		data.Close() // the port may still send
+		data.Close() // only this direction: the port may still send
 	}()
 	_, err = io.Copy(stream, data)
 	stream.Close()
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("forward port %d of sandbox %s: %w", port, id, err)
 	}
-	if said, err := io.ReadAll(io.LimitReader(failed, maxFailure)); err == nil && len(said) > 0 {
-		return errors.New(string(said))
+	if status, err := io.ReadAll(io.LimitReader(failed, maxFailure)); err == nil && len(status) > 0 {
+		return errors.New(string(status))
 	}
 	return ctx.Err()
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// terminals has streams: commands end at once, and others print the terminal's size.
+// terminals is a runtime with streams. Commands end at once. Attach sends the terminal's size on
+// got.
 type terminals struct {
 	*fake.Runtime
 	cri.Streamer
@@ -38,7 +39,7 @@ func (terminals) ContainerStatus(context.Context, *api.ContainerStatusRequest) (
 	return &api.ContainerStatusResponse{Status: &api.ContainerStatus{State: api.ContainerState_CONTAINER_RUNNING}}, nil
 }
 
-// An ended stream takes no sizes from the next one's channel.
+// TestSizesAfterTheEnd checks that an ended stream does not receive from its Resize channel.
 func TestSizesAfterTheEnd(t *testing.T) {
 	rt, got := fake.New(), make(chan cri.TerminalSize, 1)
 	served, err := stream.Wrap(terminals{Runtime: rt, got: got}, slog.New(slog.DiscardHandler))
@@ -60,7 +61,7 @@ func TestSizesAfterTheEnd(t *testing.T) {
 	}
 	select {
 	case sizes <- cri.TerminalSize{Width: 1, Height: 1}:
-		t.Fatal("a stream that has ended took a size")
+		t.Fatal("an ended stream received a size")
 	default:
 	}
 	next := make(chan error, 1)

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// serve serves a runtime on a socket until the end of the test or a call of stop.
+// serve serves a runtime on a socket until stop is called or the test ends.
 func serve(t *testing.T, path string, r cri.Runtime, i cri.Images) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -38,7 +38,7 @@ func serve(t *testing.T, path string, r cri.Runtime, i cri.Images) (stop func())
 	return stop
 }
 
-// open opens the runtime at path, and runs Run.
+// open opens the runtime at path and starts Run.
 func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
 	t.Helper()
 	c := Config{Endpoint: path, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler)}
@@ -62,13 +62,13 @@ func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
 	return r
 }
 
-// streamer is a fake with streams that nobody uses.
+// streamer is a fake runtime with a nil Streamer.
 type streamer struct {
 	*fake.Runtime
 	cri.Streamer
 }
 
-// TestFakeSuite: the client changes nothing about the runtime's behaviour.
+// TestFakeSuite runs the contract tests against a fake runtime through the client.
 func TestFakeSuite(t *testing.T) {
 	rt := fake.New(crisuite.ImageRef)
 	served, err := stream.Wrap(streamer{Runtime: rt}, slog.New(slog.DiscardHandler))
@@ -80,20 +80,20 @@ func TestFakeSuite(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: Streaming{open(t, path)}})
 }
 
-// promised are the tests that the agent relies on and every runtime passes. The others cover
-// behaviour of islet's own runtime: pods without a pause process, commands that end with their
-// caller, checkpoints, stricter validation, exit times that are never before the start; and
-// containerd 1.6 has neither events nor a status with users and stop signals.
+// promised contains the tests that every runtime must pass. The other tests are about behaviour of
+// the built-in runtime (pods without a pause process, commands that end with their caller,
+// checkpoints, stricter validation, exit times that are never before the start), or about features
+// that containerd 1.6 does not have (events, users and stop signals in the status).
 var promised = []string{"SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "RemoveRunning",
 	"StartError", "Logs", "LogRotation", "Image", "Mounts", "ReadonlyRoot", "Security", "Target", "HostProcesses",
 	"Files", "Exec", "ExecTimeout", "Forward", "Update"}
 
-// promisedLater are tests that current versions pass too. In containerd 1.6, the end of a container
-// may be visible before its reason is OOMKilled.
+// promisedLater contains tests that current versions must also pass. In containerd 1.6, an ended
+// container may be visible before its reason is OOMKilled.
 var promisedLater = []string{"OOM", "Stop", "Terminal", "Attach"}
 
-// TestContainerdSuite runs the contract tests against containerd, if it is installed: see
-// test/remote/programs.sh.
+// TestContainerdSuite runs the contract tests against the containerd versions in $ISLET_CONTAINERD;
+// see test/remote/programs.sh.
 func TestContainerdSuite(t *testing.T) {
 	root := os.Getenv("ISLET_CONTAINERD")
 	if root == "" {

@@ -1,11 +1,11 @@
-// Package selinux determines the SELinux labels of containers, as other CRI runtimes do, and labels
-// the files of their mounts.
+// Package selinux determines the SELinux labels of containers, like other CRI runtimes, and
+// relabels volumes.
 //
-//	policy (lxc_contexts), security context, the pod's level --> Host --Labels--> of the process, of its files
-//	                                                                 --Relabel--> a volume's files
+//	policy (lxc_contexts), seLinuxOptions, level of the pod --> Host --Labels--> process and files of a container
+//	                                                                 --Relabel--> files of a volume
 //
-// A container that requests no label with seLinuxOptions gets none, as with containerd's defaults.
-// The OCI runtime sets the label of the process, and the kernel enforces it.
+// A container without seLinuxOptions gets no label, as with containerd's defaults. The OCI runtime
+// sets the label of the process, and the kernel enforces it.
 //
 // https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#assign-selinux-labels-to-a-container
 package selinux

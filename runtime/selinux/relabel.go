@@ -12,19 +12,18 @@ import (
 )
 
 const (
-	batch = 256 // number of names to read from a directory at once
-	// deepest is the maximum depth of a tree to relabel. It is limited because each level needs an
-	// open descriptor.
-	deepest = 256
+	batch = 256 // number of names in one read of a directory
+	// maxDepth is the maximum depth of a directory tree. Each level needs an open file descriptor.
+	maxDepth = 256
 )
 
-// MountOption returns the mount option that labels all files of a mount.
+// MountOption returns the mount option that sets the label l for all files of a mount.
 func MountOption(l string) string { return label.FormatMountLabel("", l) }
 
-// Relabel labels a file, or a directory and its content in the same file system. A pod may change
-// the directory at the same time. So symlinks are not followed, and only directories are opened.
-// The path itself, which is trusted, is labelled last. So if it has the label, its content has the
-// label too.
+// Relabel labels a file, or a directory and its content in the same file system. path is trusted,
+// but a pod may change the content at the same time, so Relabel does not follow symlinks in the
+// directory and opens only directories. path itself is labelled last. If it already has the label,
+// Relabel assumes that its content has it, too, and does nothing.
 func (h *Host) Relabel(path, label string) error {
 	if label == "" {
 		return nil
@@ -51,25 +50,25 @@ func (h *Host) relabel(path, label string) error {
 	return h.labelTree(fd, st, label, 0)
 }
 
-// labelTree labels the file of fd, which is an O_PATH descriptor. If it is a directory, its content is
-// labelled first.
+// labelTree labels the file of fd, which is an O_PATH file descriptor. For a directory, it labels
+// the content first.
 func (h *Host) labelTree(fd int, st unix.Stat_t, label string, depth int) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		if depth == deepest {
-			return fmt.Errorf("directories are nested deeper than %d", deepest)
+		if depth == maxDepth {
+			return fmt.Errorf("directories are nested more than %d deep", maxDepth)
 		}
-		if err := h.entries(fd, st.Dev, label, depth); err != nil {
+		if err := h.labelEntries(fd, st.Dev, label, depth); err != nil {
 			return err
 		}
 	}
 	err := h.set(fdPath(fd), label)
-	if errors.Is(err, unix.ENOTSUP) { // the file system has one label for all files
+	if errors.Is(err, unix.ENOTSUP) { // the file system does not support labels of files
 		return nil
 	}
 	return err
 }
 
-func (h *Host) entries(fd int, dev uint64, label string, depth int) error {
+func (h *Host) labelEntries(fd int, dev uint64, label string, depth int) error {
 	d, err := os.OpenFile(fdPath(fd), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
@@ -84,14 +83,14 @@ func (h *Host) entries(fd int, dev uint64, label string, depth int) error {
 			return err
 		}
 		for _, name := range names {
-			if err := h.entry(int(d.Fd()), name, dev, label, depth); err != nil && !errors.Is(err, unix.ENOENT) {
+			if err := h.labelEntry(int(d.Fd()), name, dev, label, depth); err != nil && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
 	}
 }
 
-func (h *Host) entry(dir int, name string, dev uint64, label string, depth int) error {
+func (h *Host) labelEntry(dir int, name string, dev uint64, label string, depth int) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -104,5 +103,5 @@ func (h *Host) entry(dir int, name string, dev uint64, label string, depth int) 
 	return h.labelTree(fd, st, label, depth+1)
 }
 
-// fdPath returns a path by which the file of a descriptor can be opened, whatever its type is.
+// fdPath returns the path in /proc of the file of a file descriptor.
 func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -11,17 +11,17 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// unconfined is the type of containers that SELinux does not restrict. On a host without SELinux a
-// request for it is no error, because all containers run unconfined there.
+// unconfined is the type of unconfined containers. Without SELinux, it is not an error to request
+// it, because all containers are unconfined.
 const unconfined = "spc_t"
 
-// errOff is returned if the kernel does not enforce labels.
-var errOff = errors.New("SELinux is not enabled on the host")
+// errDisabled is returned if SELinux is disabled in the kernel.
+var errDisabled = errors.New("SELinux is not enabled on the host")
 
-// errPolicy is returned if the host's policy does not define labels for containers.
+// errPolicy is returned if the policy of the host has no labels for containers.
 var errPolicy = errors.New("the SELinux policy has no labels for containers: install the package container-selinux")
 
-// A Host is a host, which may support SELinux or not. Its methods are safe for concurrent use.
+// A Host determines and sets SELinux labels. Its methods are safe for concurrent use.
 type Host struct {
 	enabled func() bool
 	init    func(options []string) (process, file string, err error)
@@ -34,21 +34,20 @@ func New() *Host {
 	return &Host{enabled: selinux.GetEnabled, init: label.InitLabels, get: selinux.FileLabel, set: selinux.SetFileLabel}
 }
 
-// Enabled returns nil if the kernel enforces labels, and otherwise an error with the reason.
+// Enabled returns nil if SELinux is enabled, and otherwise an error.
 func (h *Host) Enabled() error {
 	if !h.enabled() {
-		return errOff
+		return errDisabled
 	}
 	return nil
 }
 
-// Labels are the labels of a container's process and files. They are empty if nothing has to be
-// labelled.
+// Labels contains the labels of a container's process and files. An empty label is not set.
 type Labels struct{ Process, File string }
 
-// Labels returns the labels that a container requests. If the container specifies no level, it gets
-// level, which is that of its pod. The process of a privileged container gets no label. A request
-// that cannot be enforced is an error, unless it is a request for a level only.
+// Labels returns the labels of a container. level is the level of its pod, which is used if the
+// container specifies none. The process of a privileged container gets no label. It is an error if
+// seLinuxOptions cannot be enforced, unless only a level is specified.
 func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Labels, error) {
 	o := sec.GetSelinuxOptions()
 	if o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" && o.GetLevel() == "" {
@@ -56,14 +55,14 @@ func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Lab
 	}
 	if err := h.Enabled(); err != nil {
 		if o.GetType() == unconfined || o.GetUser() == "" && o.GetRole() == "" && o.GetType() == "" {
-			return Labels{}, nil // a level only separates containers from one another
+			return Labels{}, nil // a level only isolates containers from each other
 		}
 		return Labels{}, fmt.Errorf("seLinuxOptions cannot be enforced: %w", err)
 	}
 	if o.GetLevel() != "" {
 		level = o.GetLevel()
 	}
-	if level != "" && !wellFormed.MatchString(level) {
+	if level != "" && !validLevel.MatchString(level) {
 		return Labels{}, fmt.Errorf("seLinuxOptions: level %q is not well-formed: use one like s0:c123,c456", level)
 	}
 	var options []string
@@ -87,7 +86,7 @@ func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Lab
 }
 
 // Files returns a function that returns the file label for seLinuxOptions. It returns nil if
-// SELinux is off.
+// SELinux is disabled.
 func (h *Host) Files() func(user, role, kind, level string) (string, error) {
 	if h.Enabled() != nil {
 		return nil
@@ -99,12 +98,13 @@ func (h *Host) Files() func(user, role, kind, level string) (string, error) {
 	}
 }
 
-// wellFormed matches the levels that containerd accepts: one or two sensitivities, and categories.
-var wellFormed = regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
+// validLevel matches the levels that containerd accepts: one or two sensitivities and optional
+// categories.
+var validLevel = regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 
-// Level reserves a level that no other pod has. Containers of the pod that specify no level get it.
-// So they can share volumes with one another, but not with other pods. The level is empty if
-// SELinux is off. Release frees it.
+// Level reserves a unique level for a pod. Containers of the pod that specify no level get it, so
+// that they can share volumes with each other, but not with other pods. Level returns "" if SELinux
+// is disabled. Release frees the level.
 func (h *Host) Level() string {
 	if !h.enabled() {
 		return ""
@@ -120,7 +120,7 @@ func (h *Host) Level() string {
 	return c["level"]
 }
 
-// Keep reserves a level that an earlier process assigned to a pod.
+// Keep reserves a level that an earlier process of the agent assigned to a pod.
 func (h *Host) Keep(level string) {
 	if level != "" && h.enabled() {
 		selinux.ReserveLabel(context(level))
@@ -134,5 +134,5 @@ func (h *Host) Release(level string) {
 	}
 }
 
-// context returns a context that contains the level. The library uses no other part of it here.
+// context returns an SELinux context with the level. The library uses only the level.
 func context(level string) string { return "u:r:t:" + level }

@@ -12,8 +12,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// enforcing is a host with SELinux and the labels of Fedora's policy. The test machines have no
-// SELinux.
+// enforcing returns a Host with the labels of Fedora's policy that does not need SELinux.
 func enforcing() *Host {
 	return &Host{
 		enabled: func() bool { return true },
@@ -39,32 +38,32 @@ func TestLabels(t *testing.T) {
 	bare.init = func([]string) (string, string, error) { return "", "", nil }
 	for name, c := range map[string]struct {
 		host       *Host
-		asked      *api.SELinuxOption
+		requested  *api.SELinuxOption
 		privileged bool
 		want       Labels
 		fails      string
 	}{
-		"off, nothing asked":  {host: off},
-		"off, no options":     {host: off, asked: &api.SELinuxOption{}},
-		"off, unconfined":     {host: off, asked: &api.SELinuxOption{Type: "spc_t"}},
-		"off, type":           {host: off, asked: &api.SELinuxOption{Type: "container_t"}, fails: "not enabled"},
-		"off, level":          {host: off, asked: &api.SELinuxOption{Level: "s0:c3,c4"}},
-		"off, level and type": {host: off, asked: &api.SELinuxOption{Type: "t", Level: "s0"}, fails: "not enabled"},
-		"no policy":           {host: bare, asked: &api.SELinuxOption{Type: "container_t"}, fails: "container-selinux"},
-		"on, nothing asked":   {host: enforcing()},
-		"on, type": {host: enforcing(), asked: &api.SELinuxOption{Type: "my_t"},
+		"off, nothing requested": {host: off},
+		"off, no options":        {host: off, requested: &api.SELinuxOption{}},
+		"off, unconfined":        {host: off, requested: &api.SELinuxOption{Type: "spc_t"}},
+		"off, type":              {host: off, requested: &api.SELinuxOption{Type: "container_t"}, fails: "not enabled"},
+		"off, level":             {host: off, requested: &api.SELinuxOption{Level: "s0:c3,c4"}},
+		"off, level and type":    {host: off, requested: &api.SELinuxOption{Type: "t", Level: "s0"}, fails: "not enabled"},
+		"no policy":              {host: bare, requested: &api.SELinuxOption{Type: "container_t"}, fails: "container-selinux"},
+		"on, nothing requested":  {host: enforcing()},
+		"on, type": {host: enforcing(), requested: &api.SELinuxOption{Type: "my_t"},
 			want: Labels{"system_u:system_r:my_t:s0:c7,c8", "system_u:object_r:container_file_t:s0:c7,c8"}},
-		"on, level": {host: enforcing(), asked: &api.SELinuxOption{Level: "s0:c3,c4"},
+		"on, level": {host: enforcing(), requested: &api.SELinuxOption{Level: "s0:c3,c4"},
 			want: Labels{"system_u:system_r:container_t:s0:c3,c4", "system_u:object_r:container_file_t:s0:c3,c4"}},
-		"on, all": {host: enforcing(), asked: &api.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s1"},
+		"on, all": {host: enforcing(), requested: &api.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s1"},
 			want: Labels{"u:r:t:s1", "u:object_r:container_file_t:s1"}},
-		"on, unconfined": {host: enforcing(), asked: &api.SELinuxOption{Type: "spc_t"},
+		"on, unconfined": {host: enforcing(), requested: &api.SELinuxOption{Type: "spc_t"},
 			want: Labels{"system_u:system_r:spc_t:s0:c7,c8", "system_u:object_r:container_file_t:s0:c7,c8"}},
-		"on, privileged": {host: enforcing(), privileged: true, asked: &api.SELinuxOption{Type: "my_t"},
+		"on, privileged": {host: enforcing(), privileged: true, requested: &api.SELinuxOption{Type: "my_t"},
 			want: Labels{"", "system_u:object_r:container_file_t:s0:c7,c8"}},
-		"no level": {host: enforcing(), asked: &api.SELinuxOption{Level: `s0",rw`}, fails: "not well-formed"},
+		"no level": {host: enforcing(), requested: &api.SELinuxOption{Level: `s0",rw`}, fails: "not well-formed"},
 	} {
-		got, err := c.host.Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: c.asked, Privileged: c.privileged}, "s0:c7,c8")
+		got, err := c.host.Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: c.requested, Privileged: c.privileged}, "s0:c7,c8")
 		if got != c.want || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -82,7 +81,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// marking stores labels in an attribute that every kernel supports.
+// marking returns a Host that stores labels in an extended attribute that needs no SELinux.
 func marking() *Host {
 	const attribute = "trusted.islet-test"
 	return &Host{
@@ -95,7 +94,8 @@ func marking() *Host {
 	}
 }
 
-// Every file of a volume gets the label, whatever its type, and nothing that a symlink points to.
+// TestRelabel checks that every file of a volume gets the label, and that symlinks are not
+// followed.
 func TestRelabel(t *testing.T) {
 	h := marking()
 	top := t.TempDir()
@@ -106,7 +106,7 @@ func TestRelabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := h.set(top, "x"); err != nil {
-		t.Skip("trusted attributes need root and a file system that has them:", err)
+		t.Skip("trusted extended attributes are not supported:", err)
 	}
 	label := func(name string) string {
 		b := make([]byte, 100)
@@ -127,24 +127,24 @@ func TestRelabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := h.Relabel(at("v"), "l"); err != nil || label("new") != "" {
-		t.Errorf("a tree that has its label was walked again: %v", err)
+		t.Errorf("a labelled tree was labelled again: %v", err)
 	}
 	if err := h.Relabel(at("v"), ""); err != nil || label("v") != "l" {
 		t.Errorf("without a label: %v, %q", err, label("v"))
 	}
 }
 
-// Endlessly nested directories are an error, rather than exhausting the agent's descriptors.
+// TestRelabelDeep checks that directories deeper than maxDepth are an error.
 func TestRelabelDeep(t *testing.T) {
 	h := marking()
 	dir := filepath.Join(t.TempDir(), "v")
-	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", deepest+1)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", maxDepth+1)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.set(dir, "x"); err != nil {
 		t.Skip(err)
 	}
-	if err := h.Relabel(dir, "l"); err == nil || !strings.Contains(err.Error(), "nested deeper") {
+	if err := h.Relabel(dir, "l"); err == nil || !strings.Contains(err.Error(), "nested more than") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -19,8 +19,8 @@ import (
 // Size is a terminal's size in characters.
 type Size struct{ Width, Height uint16 }
 
-// ErrNoReason is returned if an older shim has ended an attachment. Such a shim does not report the
-// reason: the output of the container has ended, or the reader was too slow.
+// ErrNoReason is returned if a shim of an older version closed an attached connection. Older shims
+// do not report whether the output of the container has ended or the reader was too slow.
 var ErrNoReason = errors.New("the shim closed the connection without a reason")
 
 // Attach connects streams to a container until ctx or the container's output ends. A nil stream is
@@ -47,7 +47,7 @@ func (c *Client) attach(
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	in, told, err := handshake(conn, wire.AttachRequest{
+	in, sendsEnd, err := handshake(conn, wire.AttachRequest{
 		ID: id, Stdin: stdin != nil, Stdout: stdout != nil, Stderr: stderr != nil, End: true,
 	})
 	if err != nil {
@@ -66,9 +66,9 @@ func (c *Client) attach(
 		return ctx.Err()
 	case !errors.Is(err, errHungUp):
 		return err
-	case told:
+	case sendsEnd:
 		return fmt.Errorf("output may be missing: %w", ErrGone)
-	case out.ended.Load(): // it ended together with stdin
+	case out.ended.Load(): // a shim without StreamEnd closes the connection when stdin ends
 		return nil
 	}
 	return ErrNoReason
@@ -118,8 +118,9 @@ func (f *frames) input(stdin io.Reader) {
 	}
 }
 
-// handshake requests the streams. told reports whether the shim will send the reason when they end.
-func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, told bool, err error) {
+// handshake requests the streams. sendsEnd reports whether the shim sends StreamEnd as the last
+// frame.
+func handshake(conn net.Conn, r wire.AttachRequest) (in *bufio.Reader, sendsEnd bool, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, false, err

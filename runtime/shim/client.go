@@ -16,7 +16,7 @@ import (
 )
 
 // ErrGone is returned if the shim has ended or has closed the connection.
-var ErrGone = fmt.Errorf("the shim is gone: %w", errdefs.ErrUnavailable)
+var ErrGone = fmt.Errorf("the connection to the shim is closed: %w", errdefs.ErrUnavailable)
 
 // A Client is a connection to a shim. Its methods are safe for concurrent use. One goroutine reads
 // from the connection.
@@ -33,8 +33,8 @@ type Client struct {
 }
 
 // Dial connects to a shim. event is called for each container that ends. gone is called once, when
-// the connection has ended. The goroutine that reads from the connection makes both calls. So event
-// and gone must return soon, and must not call the client.
+// the connection has ended. Both run in the goroutine that reads from the connection, so they must
+// return quickly and must not call methods of the client.
 func Dial(ctx context.Context, socket string, event func(wire.Container), gone func()) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -166,12 +166,12 @@ func (c *Client) Kill(ctx context.Context, r wire.KillRequest) error {
 	return c.call(ctx, wire.MethodKill, r, nil)
 }
 
-// Delete makes the shim delete its state of an ended container.
+// Delete deletes an ended container from the OCI runtime and from the shim.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodDelete, wire.Target{ID: id}, nil)
 }
 
-// DeleteEnded is like Delete, for a container that was just killed. The shim waits for its end.
+// DeleteEnded is like Delete, but waits until the container has ended. Use it after SIGKILL.
 func (c *Client) DeleteEnded(ctx context.Context, id string) error {
 	return c.call(ctx, wire.MethodDelete, wire.Target{ID: id, Wait: true}, nil)
 }
@@ -192,7 +192,7 @@ func (c *Client) Hold(ctx context.Context, r wire.RunRequest) error {
 	return c.call(ctx, wire.MethodHold, r, nil)
 }
 
-// LetGo ends the service that Hold began. It returns when all output is in the log.
+// LetGo reverts Hold after the container has ended. It returns when all output is in the log.
 func (c *Client) LetGo(ctx context.Context, id string) (out wire.Held, err error) {
 	err = c.call(ctx, wire.MethodLetGo, wire.Target{ID: id}, &out)
 	return out, err

@@ -1,5 +1,5 @@
-// Package shim is the agent's side of the shims. It contains the embedded shim program, starts it,
-// and is its client.
+// Package shim is the client of the shims. It also contains the shim program, unpacks it and starts
+// it.
 //
 //	Unpack(dir) --> path of the program
 //	Start(path, socket) --> a process that outlives this one

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oomScore protects a shim from the OOM killer, because the containers of several pods would end
-// with it. Kubelets protect their daemons in the same way.
+// oomScore is the OOM score adjustment of a shim. If the kernel killed a shim, the containers of
+// several pods would end. The kubelet uses the same value for itself and for the container runtime.
 const oomScore = -999
 
 // Start starts the program at path as a shim that listens on a unix socket. The socket accepts
 // connections when Start returns. The shim continues to run after the end of this process. It
-// appends its log to <socket>.log. The shim runs in a mount namespace without the mounts below the
-// directories hidden, which must be mount points. If hidden is empty, it runs in the host's mount
-// namespace.
+// appends its log to <socket>.log. hidden are mount points. The shim runs in its own mount
+// namespace, which does not contain the mounts at and below hidden. If hidden is empty, it runs in
+// the host's mount namespace.
 func Start(path, socket string, hidden []string) error {
 	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("start shim: %w", err)
@@ -72,15 +72,15 @@ func start(path, socket string, l *net.UnixListener, hidden []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// This fails without CAP_SYS_RESOURCE. The shim is then not protected.
+	// Without CAP_SYS_RESOURCE this fails, and the OOM killer may kill the shim.
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte(strconv.Itoa(oomScore)), 0)
-	go cmd.Wait() // reaps it if it ends before this process
+	go cmd.Wait() // reaps the shim if it ends before this process
 	return nil
 }
 
-// Environ returns the environment variables for shims and OCI runtimes. These are only the
-// variables that are needed to find programs and systemd. Variables of the agent must not be
-// inherited. For example, an OCI runtime passes the sockets that LISTEN_FDS counts to the
+// Environ returns the environment variables for shims and OCI runtimes. It contains only the
+// variables that are needed to find programs and systemd. Other variables of the agent must not be
+// inherited: with LISTEN_FDS, for example, an OCI runtime would pass file descriptors to the
 // container.
 func Environ() []string {
 	out := []string{} // nil would mean the whole environment of this process
@@ -92,9 +92,9 @@ func Environ() []string {
 	return out
 }
 
-// peerPID returns the PID of the process at the other end of a unix socket. It is the process that
-// last called listen before the connection was made. If that was this process, which created the
-// socket for the shim, it returns 0.
+// peerPID returns the PID of the process at the other end of a unix socket. The kernel reports the
+// process that last called listen(2) on the socket. Until the shim has called listen, this is the
+// current process, which created the socket. peerPID then returns 0.
 func peerPID(c *net.UnixConn) int {
 	raw, err := c.SyscallConn()
 	if err != nil {

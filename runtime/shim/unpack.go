@@ -22,8 +22,9 @@ var embedded embed.FS
 // ErrNotBuilt is returned if this binary has no embedded shim program.
 var ErrNotBuilt = errors.New("this binary was built without its shim: build it with make build")
 
-// Unpack writes the embedded program to dir, unless this version is already there, and returns its
-// path. It removes the files of other versions. Shims that run other versions do not need the file.
+// Unpack writes the embedded program to dir and returns its path. If dir already contains this
+// version, Unpack only returns the path. It removes the files of other versions. Running shims do
+// not need the files that they were started from.
 func Unpack(dir string) (string, error) {
 	packed, err := embedded.ReadFile("embedded/islet-shim-" + runtime.GOARCH + ".zst")
 	if errors.Is(err, fs.ErrNotExist) {

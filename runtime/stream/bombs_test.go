@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// TestFrameBombs: control frames that are long, or large once decompressed, end the session before
-// they are decompressed.
+// TestFrameBombs checks that a control frame that is too long, or too large after decompression,
+// ends the session before it is decompressed.
 func TestFrameBombs(t *testing.T) {
 	r, _, _ := start(t)
 	sessions := map[string]func() (string, error){

@@ -18,30 +18,30 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// given are the bytes that gives sends.
-var given = bytes.Repeat([]byte("0123456789abcdef"), 512<<10/16)
+// payload is the output of commands and containers of sender.
+var payload = bytes.Repeat([]byte("0123456789abcdef"), 512<<10/16)
 
-const portGives, portFloods = 81, 82
+const portSends, portFloods = 81, 82
 
-// gives is a runtime whose commands and containers send bytes: "give CODE" sends given, "flood"
-// sends without end.
-type gives struct {
+// sender is a runtime whose commands, containers and ports send payload. The command "give CODE"
+// exits with CODE. The container "flood" and the port portFloods send until the client disconnects.
+type sender struct {
 	cri.Runtime
 	begun chan struct{}
-	going *sync.WaitGroup // streams
+	going *sync.WaitGroup // running streams
 }
 
-func newGives() gives { return gives{begun: make(chan struct{}, 1), going: &sync.WaitGroup{}} }
+func newSender() sender { return sender{begun: make(chan struct{}, 1), going: &sync.WaitGroup{}} }
 
-func (gives) PodSandboxStatus(ctx context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
+func (sender) PodSandboxStatus(ctx context.Context, req *api.PodSandboxStatusRequest) (*api.PodSandboxStatusResponse, error) {
 	return echo{}.PodSandboxStatus(ctx, req)
 }
 
-func (gives) ContainerStatus(ctx context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
+func (sender) ContainerStatus(ctx context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
 	return echo{}.ContainerStatus(ctx, req)
 }
 
-func (g gives) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
+func (g sender) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	g.going.Add(1)
 	defer g.going.Done()
 	code := 0
@@ -51,42 +51,43 @@ func (g gives) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	case len(o.Command) > 1:
 		fmt.Sscan(o.Command[1], &code)
 	}
-	if _, err := o.Stdout.Write(given); err != nil || code == 0 {
+	if _, err := o.Stdout.Write(payload); err != nil || code == 0 {
 		return err
 	}
 	return cri.ExitError{Code: int32(code)}
 }
 
-func (g gives) flood(ctx context.Context, to io.Writer) (err error) {
+func (g sender) flood(ctx context.Context, to io.Writer) (err error) {
 	g.begun <- struct{}{}
 	for err == nil && ctx.Err() == nil {
-		_, err = to.Write(given)
+		_, err = to.Write(payload)
 	}
 	return err
 }
 
-func (g gives) Forward(ctx context.Context, _ string, port int32, s io.ReadWriteCloser) error {
+func (g sender) Forward(ctx context.Context, _ string, port int32, s io.ReadWriteCloser) error {
 	g.going.Add(1)
 	defer g.going.Done()
 	defer s.Close()
 	if port == portFloods {
 		return g.flood(ctx, s)
 	}
-	_, err := s.Write(given)
+	_, err := s.Write(payload)
 	return err
 }
 
-// A flow is a kind of stream of the CRI streaming port. Its path returns a URL of a stream that
-// ends by itself or, with flood, of one that does not.
+// A flow is a client of exec, attach or port-forward. path returns the URL of a new stream.
 type flow struct {
 	streamtest.Way
 	path func(r *Runtime) (string, error)
 	code int
 }
 
+// flows returns a flow for each client. With flood, their streams send until the client disconnects.
+// Otherwise they send payload.
 func flows(flood bool) (all []flow) {
 	id := map[bool]string{false: "c", true: "flood"}[flood]
-	port := map[bool]int{false: portGives, true: portFloods}[flood]
+	port := map[bool]int{false: portSends, true: portFloods}[flood]
 	for _, w := range streamtest.Commands("v4.channel.k8s.io") {
 		f := flow{Way: w}
 		if w.Coded {
@@ -118,19 +119,19 @@ func flows(flood bool) (all []flow) {
 	return all
 }
 
-// TestFlows: with every protocol, a client of the CRI streaming port that reads slowly, or pauses,
-// gets each byte and the exit code; one that disconnects gets no success, and ends the sender.
+// TestFlows checks every protocol. A client that reads slowly or pauses receives every byte and the
+// exit code. A client that disconnects receives no success, and its stream ends.
 func TestFlows(t *testing.T) {
 	for name, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := serveGives(t, newGives())
+			r := serveSender(t, newSender())
 			var all sync.WaitGroup
 			for _, f := range flows(false) {
 				c, path := f.client(t, r, read)
 				all.Go(func() {
-					if out, code, err := f.Get(t.Context(), c, path); err != nil || code != f.code || !bytes.Equal(out, given) {
-						t.Errorf("%s: %d of %d bytes, code %d, want %d, %v", f.Name, len(out), len(given), code, f.code, err)
+					if out, code, err := f.Get(t.Context(), c, path); err != nil || code != f.code || !bytes.Equal(out, payload) {
+						t.Errorf("%s: %d of %d bytes, code %d, want %d, %v", f.Name, len(out), len(payload), code, f.code, err)
 					}
 				})
 			}
@@ -140,8 +141,8 @@ func TestFlows(t *testing.T) {
 	t.Run("closes", func(t *testing.T) {
 		t.Parallel()
 		for _, f := range flows(true) {
-			g := newGives()
-			c, path := f.client(t, serveGives(t, g), streamtest.Closes)
+			g := newSender()
+			c, path := f.client(t, serveSender(t, g), streamtest.Closes)
 			out, code, err := f.Get(t.Context(), c, path)
 			if err == nil && !f.Blind {
 				t.Errorf("%s: a success after %d bytes, with code %d", f.Name, len(out), code)
@@ -152,13 +153,13 @@ func TestFlows(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(time.Minute):
-				t.Errorf("%s: it still gives", f.Name)
+				t.Errorf("%s: the stream did not end", f.Name)
 			}
 		}
 	})
 }
 
-func serveGives(t *testing.T, g gives) *Runtime {
+func serveSender(t *testing.T, g sender) *Runtime {
 	t.Helper()
 	r, err := Wrap(g, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -171,7 +172,7 @@ func serveGives(t *testing.T, g gives) *Runtime {
 	return r
 }
 
-// client returns a client for a new URL through a link.
+// client returns a client that connects through a link, and the path of a new stream.
 func (f flow) client(t *testing.T, r *Runtime, read streamtest.Reader) (c *streamtest.Client, path string) {
 	t.Helper()
 	at, err := f.path(r)

@@ -28,28 +28,27 @@ import (
 )
 
 const (
-	// idleTimeout is how long a stream may have no traffic, like a kubelet's
+	// idleTimeout is how long a stream may be idle. It equals the default of a kubelet's
 	// streamingConnectionIdleTimeout.
 	idleTimeout = 4 * time.Hour
-	// headerTimeout is how long a client may take to send its request's headers.
+	// headerTimeout is the timeout for reading the headers of a request.
 	headerTimeout = 30 * time.Second
-	// maxWaiting is the maximum number of connections without a stream. maxStreams is the maximum
-	// number of connections with one.
+	// maxWaiting is the maximum number of connections that do not have a stream yet.
 	maxWaiting = 64
-	maxHeader  = 64 << 10 // size of a request's headers, in bytes
-	maxStreams = 1024
-	// goodbye is how long clients have to receive the end of their streams when the agent stops.
+	maxHeader  = 64 << 10 // maximum size of the headers of a request, in bytes
+	maxStreams = 1024     // maximum number of connections with a stream
+	// goodbye is how long streams may take to end when the agent stops.
 	goodbye = time.Second
 )
 
-// Runtime is a cri.Runtime whose Exec, Attach and PortForward return URLs. All other calls go to
-// the wrapped runtime.
+// Runtime is a cri.Runtime whose Exec, Attach and PortForward return URLs. It passes all other
+// calls to the wrapped runtime.
 type Runtime struct {
 	cri.Runtime
-	log    *slog.Logger
-	asked  chan chan error // requests to start the server; each channel receives the result
-	ready  chan struct{}   // closed once server is set
-	server streaming.Server
+	log           *slog.Logger
+	startRequests chan chan error // requests to start the server; Run sends the result to the received channel
+	ready         chan struct{}   // closed once server is set
+	server        streaming.Server
 }
 
 var (
@@ -57,13 +56,13 @@ var (
 	_ cri.Events  = (*Runtime)(nil)
 )
 
-// Wrap returns a Runtime around rt, which must implement cri.Streamer. The URLs are served while
-// Run runs.
+// Wrap returns a Runtime that wraps rt, which must implement cri.Streamer. Run must be running
+// while its methods are called.
 func Wrap(rt cri.Runtime, log *slog.Logger) (*Runtime, error) {
 	if _, ok := rt.(cri.Streamer); !ok {
 		return nil, errors.New("wrap runtime: it does not implement cri.Streamer")
 	}
-	return &Runtime{Runtime: rt, log: log, asked: make(chan chan error), ready: make(chan struct{})}, nil
+	return &Runtime{Runtime: rt, log: log, startRequests: make(chan chan error), ready: make(chan struct{})}, nil
 }
 
 // Exec returns a URL at which a command runs in a container. It fails if the container is not
@@ -108,8 +107,9 @@ func (r *Runtime) PortForward(ctx context.Context, req *api.PortForwardRequest) 
 	return r.server.GetPortForward(req)
 }
 
-// checkRunning returns an error unless the container is running. If Exec or Attach fails, the client
-// gets an error with a code. At the URL it could get only a text.
+// checkRunning returns an error unless the container is running. The check is made before a URL is
+// returned, because an error of Exec or Attach has a gRPC code, while an error of the stream is
+// only text.
 func (r *Runtime) checkRunning(ctx context.Context, id string) error {
 	st, err := r.ContainerStatus(ctx, &api.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *Runtime) checkRunning(ctx context.Context, id string) error {
 	return nil
 }
 
-// ContainerEvents calls the method of the wrapped runtime.
+// ContainerEvents calls ContainerEvents of the wrapped runtime.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	if e, ok := r.Runtime.(cri.Events); ok {
 		return e.ContainerEvents(ctx, handle)
@@ -129,8 +129,8 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return fmt.Errorf("container events: %w", errdefs.ErrNotImplemented)
 }
 
-// Subscribe calls the method of the wrapped runtime. If that runtime has no events, handle is never
-// called.
+// Subscribe calls Subscribe of the wrapped runtime. If that runtime does not implement
+// cri.Subscriber, handle is never called.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	if e, ok := r.Runtime.(cri.Subscriber); ok {
 		return e.Subscribe(handle)
@@ -138,26 +138,26 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	return func() {}
 }
 
-// awaitListening makes Run start the server. It waits until the server is listening.
+// awaitListening makes Run start the server, if necessary, and waits until it is listening.
 func (r *Runtime) awaitListening(ctx context.Context) error {
 	reply := make(chan error, 1)
 	select {
 	case <-r.ready:
 		return nil
-	case r.asked <- reply:
+	case r.startRequests <- reply:
 		return <-reply
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Run serves the URLs until ctx ends. It returns when every stream has ended.
+// Run serves the URLs until ctx ends. It returns when all streams have ended.
 func (r *Runtime) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case reply := <-r.asked:
+		case reply := <-r.startRequests:
 			l, err := r.listen()
 			reply <- err
 			if err == nil {
@@ -167,7 +167,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 }
 
-// listen creates the server with an address on loopback.
+// listen creates the server on a free port of 127.0.0.1.
 func (r *Runtime) listen() (*listener, error) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -205,15 +205,15 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	stop := context.AfterFunc(ctx, l.stopAccepting)
 	defer stop()
 	door.Watch(srv)
-	placed := srv.ConnContext
+	watchContext := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		ctx, cancel := context.WithCancel(placed(ctx, c))
-		unwrap(c).gone = cancel
+		ctx, cancel := context.WithCancel(watchContext(ctx, c))
+		unwrap(c).cancel = cancel
 		return ctx
 	}
-	told := srv.ConnState
+	watchState := srv.ConnState
 	srv.ConnState = func(c net.Conn, is http.ConnState) {
-		told(c, is)
+		watchState(c, is)
 		if is == http.StateHijacked {
 			unwrap(c).stream.Store(true)
 		}
@@ -222,11 +222,11 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 		What: "the streams of the CRI socket", Most: maxWaiting, Sessions: maxStreams, Log: r.log,
 	}))
 	l.stopAccepting()
-	// A command ends with ctx, and its client receives a message about this. A forwarded port ends
-	// only with its connection.
-	late := time.AfterFunc(goodbye, l.closeConns)
+	// Exec and attach end with ctx, and their clients receive an error. A port-forward ends only
+	// when its connection is closed.
+	timeout := time.AfterFunc(goodbye, l.closeConns)
 	l.going.Wait()
-	late.Stop()
+	timeout.Stop()
 	l.closeConns()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -234,7 +234,7 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	return fmt.Errorf("serve streams: %w", err)
 }
 
-// serveBounded serves a stream. It limits the control frames of SPDY sessions.
+// serveBounded serves a stream and limits the control frames of SPDY sessions.
 func (r *Runtime) serveBounded(w http.ResponseWriter, req *http.Request) {
 	if !wsstream.IsWebSocketRequest(req) {
 		w = frames.Bound(w)
@@ -242,17 +242,17 @@ func (r *Runtime) serveBounded(w http.ResponseWriter, req *http.Request) {
 	r.server.ServeHTTP(w, req)
 }
 
-// A listener tracks the connections that it accepted, because streams hijack them from the HTTP
-// server.
+// A listener tracks accepted connections, because the HTTP server does not close hijacked
+// connections.
 type listener struct {
 	net.Listener
 	mu     sync.Mutex
 	closed bool
 	conns  map[net.Conn]struct{}
-	going  sync.WaitGroup // requests in progress
+	going  sync.WaitGroup // running requests
 }
 
-// enter counts a request. It returns false if the listener is closed.
+// enter registers a request. It returns false if the listener is closed.
 func (l *listener) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -297,30 +297,29 @@ func (l *listener) closeConns() {
 	}
 }
 
-// unwrap returns the conn that package door has wrapped.
+// unwrap returns the conn inside a connection of package door.
 func unwrap(c net.Conn) *conn { return c.(interface{ NetConn() net.Conn }).NetConn().(*conn) }
 
-// A conn cancels the context of its request when its peer has gone. The library notices this only
-// when it sends something.
+// A conn cancels the context of its request when the peer disconnects. The streaming library
+// notices a disconnected peer only when it writes.
 type conn struct {
 	net.Conn
 	from   *listener
-	gone   context.CancelFunc // cancels the request's context; nil before the first request
+	cancel context.CancelFunc // cancels the request's context; nil before the first request
 	stream atomic.Bool        // whether a stream has hijacked the connection
 }
 
-// Read cancels the context when the connection ends.
+// Read cancels the context of the request when the connection ends.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && c.gone != nil {
-		c.gone()
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && c.cancel != nil {
+		c.cancel()
 	}
 	return n, err
 }
 
-// Close closes the connection. If it belongs to a stream, Close waits until the peer has received
-// everything. It then cancels the context, because no goroutine reads from the connection any more
-// and would notice its end.
+// Close closes the connection and cancels the context of the request. If the connection has a
+// stream, Close first waits until the peer has received all data.
 func (c *conn) Close() error {
 	var err error
 	if c.stream.Load() {
@@ -331,8 +330,8 @@ func (c *conn) Close() error {
 	c.from.mu.Lock()
 	delete(c.from.conns, c)
 	c.from.mu.Unlock()
-	if c.gone != nil {
-		c.gone()
+	if c.cancel != nil {
+		c.cancel()
 	}
 	return err
 }

@@ -29,11 +29,11 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// echo is a runtime whose only container executes its command: "exit", "cat", "head", "size",
-// "wait"; its ports echo what they receive.
+// echo is a runtime whose container c implements the commands exit, cat, head, size and wait. Its
+// port 80 echoes five bytes.
 type echo struct {
 	cri.Runtime
-	waiting chan struct{} // told that "wait" runs
+	waiting chan struct{} // receives a value when the command wait is running
 }
 
 func (echo) ContainerStatus(_ context.Context, req *api.ContainerStatusRequest) (*api.ContainerStatusResponse, error) {
@@ -55,8 +55,8 @@ func (echo) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest
 	return &api.PodSandboxStatusResponse{Status: &api.PodSandboxStatus{Id: req.GetPodSandboxId(), State: state}}, nil
 }
 
-// No URL is returned for something without streams, and the error has a code. If it ends later, the
-// stream gets the error.
+// TestNoStreams checks that requests for a missing container, a container that is not running, and
+// a sandbox that is not ready return an error with the right code instead of a URL.
 func TestNoStreams(t *testing.T) {
 	r, _, _ := start(t)
 	for id, is := range map[string]func(error) bool{"nothing": errdefs.IsNotFound, "created": errdefs.IsFailedPrecondition, "ended": errdefs.IsFailedPrecondition} {
@@ -94,7 +94,7 @@ func (e echo) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	case "cat":
 		_, err := io.Copy(o.Stdout, o.Stdin)
 		return err
-	case "head": // for a client that cannot say that its input has ended
+	case "head": // for clients that cannot end stdin
 		_, err := io.CopyN(o.Stdout, o.Stdin, 1000)
 		return err
 	case "size":
@@ -122,7 +122,7 @@ func (e echo) Forward(_ context.Context, id string, port int32, s io.ReadWriteCl
 	return err
 }
 
-// start runs a Runtime until the test ends, or stop.
+// start runs a Runtime until stop is called or the test ends.
 func start(t *testing.T) (r *Runtime, e echo, stop func()) {
 	t.Helper()
 	e = echo{waiting: make(chan struct{}, 1)}
@@ -149,13 +149,13 @@ func start(t *testing.T) (r *Runtime, e echo, stop func()) {
 	return r, e, stop
 }
 
-// clients are the ways in which a client connects to a URL.
+// clients contains the clients of exec and attach by their protocol.
 var clients = map[string]func(u *url.URL) (remotecommand.Executor, error){
 	"spdy": func(u *url.URL) (remotecommand.Executor, error) {
 		return remotecommand.NewSPDYExecutor(&rest.Config{Host: u.Host}, http.MethodPost, u)
 	},
 	"websocket": func(u *url.URL) (remotecommand.Executor, error) {
-		// Newer protocols end at the API server, which speaks SPDY to a node.
+		// Newer protocol versions are only used between kubectl and the API server.
 		return remotecommand.NewWebSocketExecutorForProtocols(&rest.Config{Host: u.Host}, http.MethodGet, u.String(), "v4.channel.k8s.io")
 	},
 }
@@ -231,18 +231,18 @@ func TestExec(t *testing.T) {
 			if err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out}); err != nil || out.String() != "attached" {
 				t.Errorf("attach: %v, %q", err, &out)
 			}
-			// A URL is good once.
+			// A URL can be used only once.
 			if err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard}); err == nil {
 				t.Error("a token worked twice")
 			}
 		})
 	}
 	if _, err := r.Exec(t.Context(), &api.ExecRequest{ContainerId: "c", Stdout: true}); err == nil {
-		t.Error("exec of nothing")
+		t.Error("exec without a command succeeded")
 	}
 }
 
-// dialers are the ways in which a client forwards ports.
+// dialers contains the clients of port-forward by their protocol.
 var dialers = map[string]func(u *url.URL) (httpstream.Dialer, error){
 	"spdy": func(u *url.URL) (httpstream.Dialer, error) {
 		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{Host: u.Host})
@@ -270,7 +270,7 @@ func testPortForward(t *testing.T, dialer func(*url.URL) (httpstream.Dialer, err
 	}
 	u := parse(t, resp.Url)
 	if ip := u.Hostname(); ip != "127.0.0.1" {
-		t.Fatalf("serves on %s", ip)
+		t.Fatalf("the server listens on %s", ip)
 	}
 	d, err := dialer(u)
 	if err != nil {
@@ -302,13 +302,13 @@ func testPortForward(t *testing.T, dialer func(*url.URL) (httpstream.Dialer, err
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != "hello" {
 		t.Fatalf("%q, %v", got, err)
 	}
-	// The end of what the port sent arrives.
+	// The client receives the end of the port's output.
 	if n, err := io.Copy(io.Discard, c); err != nil || n != 0 {
 		t.Errorf("after the end: %d bytes, %v", n, err)
 	}
 	close(stop)
 	<-ended
-	// A URL is good once.
+	// A URL can be used only once.
 	if d, err = dialer(u); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func testPortForward(t *testing.T, dialer func(*url.URL) (httpstream.Dialer, err
 	}
 }
 
-// When the agent stops, streams end, and Run returns after them.
+// TestStop checks that the end of Run's context ends the streams, and that Run returns after that.
 func TestStop(t *testing.T) {
 	for name, dial := range clients {
 		t.Run(name, func(t *testing.T) {
@@ -346,24 +346,24 @@ func TestStop(t *testing.T) {
 			}
 			stop()
 			if err := <-ended; err == nil {
-				t.Error("the stream ended well")
+				t.Error("the stream ended without an error")
 			}
 		})
 	}
 }
 
-// Without a client nothing listens.
+// TestIdle checks that the server does not listen before the first request.
 func TestIdle(t *testing.T) {
 	r, _, _ := start(t)
 	select {
 	case <-r.ready:
-		t.Error("listens unasked")
+		t.Error("the server is listening without a request")
 	default:
 	}
 }
 
-// TestSilentClients: clients that hold connections and ask for nothing do not keep a stream from
-// others.
+// TestSilentClients checks that many connections without a request do not prevent other clients
+// from opening a stream.
 func TestSilentClients(t *testing.T) {
 	r, _, _ := start(t)
 	resp, err := r.Exec(t.Context(), &api.ExecRequest{ContainerId: "c", Cmd: []string{"exit"}, Stdout: true, Stderr: true})
@@ -389,14 +389,14 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// TestContextEnds: a connection that the server closes by itself, as after an answer to a client
-// that wants no other one, leaves no context behind.
+// TestContextEnds checks that the context of a request is canceled when the server closes the
+// connection.
 func TestContextEnds(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	c := &conn{Conn: ours, from: &listener{conns: map[net.Conn]struct{}{}}, gone: cancel}
+	c := &conn{Conn: ours, from: &listener{conns: map[net.Conn]struct{}{}}, cancel: cancel}
 	if err := c.Close(); err != nil || ctx.Err() == nil {
 		t.Errorf("got %v, the context ended with %v", err, ctx.Err())
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// streams implements the runtime interface of k8s.io/cri-streaming with a cri.Streamer.
+// streams implements streaming.Runtime of k8s.io/cri-streaming with a cri.Streamer.
 type streams struct{ to cri.Streamer }
 
 // Exec runs a command in a container.
@@ -49,7 +49,8 @@ func (s streams) stream(ctx context.Context, id string, o cri.ExecOptions, resiz
 	return err
 }
 
-// sizes converts terminal sizes until the channel is closed or ctx ends.
+// sizes returns a channel with the converted terminal sizes of in. It is closed when in is closed
+// or ctx ends.
 func sizes(ctx context.Context, in <-chan remotecommand.TerminalSize) <-chan cri.TerminalSize {
 	out := make(chan cri.TerminalSize)
 	go func() {

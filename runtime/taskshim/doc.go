@@ -1,6 +1,6 @@
-// Package taskshim runs the containers of a pod through a containerd shim. That is an external
-// program, such as containerd-shim-runsc-v1 or containerd-shim-kata-v2, that implements
-// containerd's runtime v2 protocol. Each pod has its own shim process.
+// Package taskshim runs the containers of a pod with a containerd shim, an external program such as
+// containerd-shim-runsc-v1 or containerd-shim-kata-v2 that implements containerd's runtime v2
+// protocol. Each pod has its own shim process.
 //
 //	Start      --> "shim -namespace .. -id SANDBOX start" in the sandbox's bundle
 //	               prints its address, which is stored in the bundle
@@ -10,8 +10,8 @@
 //	Load       --> after a restart of the agent: connect, State of each container, Wait
 //	Discard    --> "shim delete" for a container whose shim has died
 //
-// Two programs share the work. The containerd shim runs the processes. islet's own shim manages the
-// log, its rotation and the attached streams, also while no agent is running.
+// The containerd shim runs the processes. islet's own shim serves their streams: it writes and
+// rotates the log and serves attached clients. Neither depends on a running agent.
 //
 // https://github.com/containerd/containerd/blob/main/core/runtime/v2/README.md
 package taskshim

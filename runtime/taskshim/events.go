@@ -15,19 +15,19 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Events receives the events that shims forward. Only the out-of-memory event is used, because
-// exits are read through the task API.
+// Events receives the events of containerd shims. It uses only the out-of-memory event. Exits are
+// read with the task API.
 type Events struct {
 	socket string
 	server *ttrpc.Server
 	served chan struct{}
 
 	mu  sync.Mutex
-	oom map[string]bool // IDs of containers
+	oom map[string]bool // IDs of containers with an out-of-memory event
 }
 
-// maxOOM is the maximum number of stored container IDs. It is needed in case OOM is not called for
-// some of them.
+// maxOOM is the maximum number of stored container IDs. OOM, which removes an ID, may not be called
+// for every container.
 const maxOOM = 1024
 
 // ServeEvents listens on a unix socket until Close.
@@ -69,16 +69,16 @@ func (e *Events) Forward(_ context.Context, r *forward.ForwardRequest) (*emptypb
 	return &emptypb.Empty{}, nil
 }
 
-// OOM reports whether a container has run out of memory. It returns true only once for each event.
+// OOM reports whether a container has run out of memory since the last call for it.
 func (e *Events) OOM(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was := e.oom[id]
+	killed := e.oom[id]
 	delete(e.oom, id)
-	return was
+	return killed
 }
 
-// Close stops listening. Shims continue to try to connect.
+// Close closes and removes the socket. Shims keep trying to connect.
 func (e *Events) Close() {
 	e.server.Close()
 	<-e.served

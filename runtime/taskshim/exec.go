@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim"
 )
 
-// An Exec is a command to run in a container. A nil stream is not connected.
+// An Exec is a command to run in a container. Nil streams are not connected.
 type Exec struct {
 	ID             string // ID of the container
 	Dir            string // directory for FIFOs; the caller removes it
@@ -26,11 +26,11 @@ type Exec struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Resize         <-chan shim.Size
-	Children       time.Duration // how long output is read after the command's end if its children keep writing; no limit if it is 0
+	Children       time.Duration // how long to read the output of remaining child processes after the command has ended; 0 means no limit
 }
 
-// Exec runs a command to its end and returns its exit code. If ctx ends first, the command is
-// killed. If output was not delivered, the error is a *drain.LostError.
+// Exec runs a command, waits until it has ended, and returns its exit code. If ctx ends first, Exec
+// kills the command. If output could not be delivered, the error is a *drain.LostError.
 func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	spec, err := packJSON("Process", e.Process)
 	if err != nil {
@@ -43,11 +43,11 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	}
 	defer f.close()
 	exec := rand.Text()
-	// The shim completes a call even if the caller stops waiting. So the calls do not end with ctx,
-	// but the command does.
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	// The shim completes a call even if its caller no longer waits. Therefore the calls do not end
+	// with ctx.
+	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	defer cancel()
-	if err := s.call(late, "Exec", &task.ExecProcessRequest{
+	if err := s.call(callCtx, "Exec", &task.ExecProcessRequest{
 		ID: e.ID, ExecID: exec, Terminal: tty, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Spec: spec,
 	}, &emptypb.Empty{}); err != nil {
 		return 0, err
@@ -57,21 +57,21 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := s.call(late, "Start", &task.StartRequest{ID: e.ID, ExecID: exec}, &task.StartResponse{}); err != nil {
+	if err := s.call(callCtx, "Start", &task.StartRequest{ID: e.ID, ExecID: exec}, &task.StartResponse{}); err != nil {
 		out.Abort()
 		return 0, err
 	}
 	f.close() // the shim has opened its ends
-	// The shim also opens the FIFOs for reading, so closing this end does not send SIGPIPE to the
-	// command.
+	// The shim also has the FIFOs open for reading, so the command gets no SIGPIPE when this end is
+	// closed.
 	out.BrokenPipe = func() {
 		signal := unix.SIGPIPE
 		if tty {
 			signal = unix.SIGHUP
 		}
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+		callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 		defer cancel()
-		s.call(late, "Kill", &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(signal)}, &emptypb.Empty{})
+		s.call(callCtx, "Kill", &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(signal)}, &emptypb.Empty{})
 	}
 	out.Start()
 	defer out.Finish(stopped(), 0) // after an error
@@ -107,7 +107,7 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	return end.ExitStatus, out.Finish(ctx, e.Children)
 }
 
-// stopped returns a context that has ended.
+// stopped returns a canceled context.
 func stopped() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -140,7 +140,7 @@ func (s *Shim) resize(ctx context.Context, id, exec string, sizes <-chan shim.Si
 	}
 }
 
-// openOutputs opens the read ends of a command's output.
+// openOutputs opens the read ends of the output FIFOs of a command.
 func openOutputs(f *fifos, e Exec) (*drain.Outputs, error) {
 	o := &drain.Outputs{}
 	for path, to := range map[string]io.Writer{f.stdout: e.Stdout, f.stderr: e.Stderr} {

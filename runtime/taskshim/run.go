@@ -21,15 +21,17 @@ import (
 )
 
 const (
-	// createdFile is a file in a container's bundle. It contains the request that created the
-	// container in the shim. It is removed once the shim has deleted the container.
+	// createdFile is the name of the file in a bundle that contains the request to create the
+	// container. It is removed when the shim has deleted the container.
 	createdFile = "task.json"
-	// deletingFile exists while the shim is deleting the container.
+	// deletingFile is the name of the file in a bundle that exists while the shim deletes the
+	// container.
 	deletingFile = "task.deleted"
 )
 
 func (s *Shim) createdPath(id string) string { return filepath.Join(s.c.Bundles, id, createdFile) }
 
+// created returns the request that created a container.
 func (s *Shim) created(id string) (r wire.RunRequest, err error) {
 	b, err := os.ReadFile(s.createdPath(id))
 	if err == nil {
@@ -38,7 +40,7 @@ func (s *Shim) created(id string) (r wire.RunRequest, err error) {
 	return r, err
 }
 
-// Run creates and starts a container. If it fails, the container is removed.
+// Run creates and starts a container. If it fails, it removes the container.
 func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err error) {
 	if !s.Connected() {
 		return wire.Running{}, ErrGone
@@ -65,8 +67,8 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 	}
 	defer func() {
 		if err != nil {
-			f.close() // otherwise its output would not end
-			s.undo(context.WithoutCancel(ctx), r.ID)
+			f.close() // open write ends would keep the output open
+			s.removeFailed(context.WithoutCancel(ctx), r.ID)
 		}
 	}()
 	if err := s.call(ctx, "Create", &task.CreateTaskRequest{
@@ -75,7 +77,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 		return wire.Running{}, err
 	}
 	var out task.StartResponse
-	started := time.Now() // set before the call, because the container may end before the call returns
+	started := time.Now() // before Start, because the container may end before Start returns
 	if err := s.call(ctx, "Start", &task.StartRequest{ID: r.ID}, &out); err != nil {
 		return wire.Running{}, err
 	}
@@ -83,8 +85,8 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 	return wire.Running{Pid: int(out.Pid), StartedAt: started}, nil
 }
 
-// undo removes a container that did not start.
-func (s *Shim) undo(ctx context.Context, id string) {
+// removeFailed removes a container that did not start.
+func (s *Shim) removeFailed(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	err := s.call(ctx, "Delete", &task.DeleteRequest{ID: id}, &task.DeleteResponse{})
@@ -97,22 +99,22 @@ func (s *Shim) undo(ctx context.Context, id string) {
 	}
 }
 
-// wait calls Ended once a container has ended and its output is complete.
+// wait calls Config.Ended when a container has ended and its output is complete.
 func (s *Shim) wait(id string, started time.Time) {
-	ctx := context.Background() // the call ends with the connection
+	ctx := context.Background() // Wait ends with the connection
 	var out task.WaitResponse
 	if err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &out); err != nil {
 		if !errdefs.IsUnavailable(err) {
 			s.c.Logger.Error("waiting for the end of a container failed", "container", id, "error", err)
 		}
-		return // its shim has died, and Gone ends the container
+		return // Config.Gone handles the end of the shim
 	}
 	exit := s.exit(ctx, id, out.ExitStatus, started, out.ExitedAt.AsTime())
 	s.c.Ended(wire.Container{ID: id, Exit: &exit})
 }
 
 func (s *Shim) exit(ctx context.Context, id string, code uint32, started, at time.Time) wire.Exit {
-	if now := time.Now(); at.Before(started) || at.After(now) { // the clock of a virtual machine may differ
+	if now := time.Now(); at.Before(started) || at.After(now) { // a virtual machine has its own clock
 		at = now
 	}
 	oom := s.letGo(ctx, id)
@@ -120,7 +122,7 @@ func (s *Shim) exit(ctx context.Context, id string, code uint32, started, at tim
 	return wire.Exit{Code: int32(code), StartedAt: started, FinishedAt: at, OOM: oom && code != 0}
 }
 
-// Kill sends a signal to a container. It is no error if the container has ended.
+// Kill sends a signal to a container. It returns no error if the container has ended.
 func (s *Shim) Kill(ctx context.Context, r wire.KillRequest) error {
 	err := s.call(ctx, "Kill", &task.KillRequest{ID: r.ID, Signal: uint32(r.Signal), All: r.All}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsUnavailable(err) {
@@ -137,27 +139,27 @@ func (s *Shim) state(ctx context.Context, id string) (*task.StateResponse, error
 	return &out, err
 }
 
-// settleTimeout is how long to wait for a shim to complete a creation that an earlier process of
-// the agent requested.
+// settleTimeout is how long a shim may take to complete a Create call of an earlier process of the
+// agent.
 const settleTimeout = 2 * time.Second
 
-// awaitState returns the state of a container whose creation was requested. The shim may still be
-// creating it, unless the shim aborts a creation when the connection ends.
+// awaitState returns the state of a container for which Create was called. If the shim does not
+// have the container, it may still be creating it, and awaitState retries for settleTimeout.
 func (s *Shim) awaitState(ctx context.Context, id string) (*task.StateResponse, error) {
-	again := time.NewTicker(20 * time.Millisecond) // polls, because shims send no event when a creation fails
-	defer again.Stop()
-	late := time.After(settleTimeout)
+	tick := time.NewTicker(20 * time.Millisecond) // poll, because shims send no event for a failed Create
+	defer tick.Stop()
+	timeout := time.After(settleTimeout)
 	for {
 		st, err := s.state(ctx, id)
 		if !errdefs.IsNotFound(err) {
 			return st, err
 		}
-		if _, asked := os.Stat(filepath.Join(s.c.Bundles, id, deletingFile)); asked == nil {
+		if _, statErr := os.Stat(filepath.Join(s.c.Bundles, id, deletingFile)); statErr == nil {
 			return st, err
 		}
 		select {
-		case <-again.C:
-		case <-late:
+		case <-tick.C:
+		case <-timeout:
 			return st, err
 		case <-ctx.Done():
 			return st, ctx.Err()
@@ -181,7 +183,7 @@ func (s *Shim) Delete(ctx context.Context, id string) error {
 	return errors.Join(os.Remove(s.createdPath(id)), os.Remove(deleting))
 }
 
-// DeleteEnded is like Delete, for a container that was just killed. It first waits for the end.
+// DeleteEnded is like Delete, but first waits until the container has ended.
 func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 	if err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &task.WaitResponse{}); err != nil && !errdefs.IsNotFound(err) {
 		return err
@@ -189,8 +191,9 @@ func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 	return s.Delete(ctx, id)
 }
 
-// List returns those of the containers that were started. For the running ones, it waits for their
-// end in the background. It removes containers that were created but not started.
+// List returns the containers among ids that were started, and waits in the background until the
+// running ones have ended; see Config.Ended. It removes containers that were created but not
+// started.
 func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error) {
 	var out []wire.Container
 	for _, id := range ids {
@@ -231,7 +234,7 @@ func (s *Shim) Update(ctx context.Context, id string, r *specs.LinuxResources) e
 	return s.call(ctx, "Update", &task.UpdateTaskRequest{ID: id, Resources: any}, &emptypb.Empty{})
 }
 
-// packJSON encodes a type of the OCI runtime specification as containerd does.
+// packJSON encodes a type of the OCI runtime specification in the format of containerd.
 func packJSON(name string, v any) (*anypb.Any, error) {
 	b, err := json.Marshal(v)
 	return &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/" + name, Value: b}, err
@@ -242,15 +245,14 @@ func (s *Shim) resizeTo(ctx context.Context, id, exec string, width, height uint
 	return s.call(ctx, "ResizePty", req, &emptypb.Empty{})
 }
 
-// closesStdin reports whether a container's stdin is closed when the first attached client closes
-// it.
+// closesStdin reports whether the stdin of a container is closed when an attached client closes its
+// stdin.
 func (s *Shim) closesStdin(id string) bool {
 	r, err := s.created(id)
 	return err == nil && r.StdinOnce && !r.Terminal
 }
 
-// closeStdin makes the shim close its write end of a process's stdin. Otherwise stdin would stay
-// open without any other writer.
+// closeStdin makes the shim close the write end of a process's stdin that it keeps open.
 func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
 	err := s.call(ctx, "CloseIO", &task.CloseIORequest{ID: id, ExecID: exec, Stdin: true}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
@@ -258,12 +260,12 @@ func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
 	}
 }
 
-// A fifos contains the streams of a process that is being started. It has their paths, which are
-// empty for streams that are not wanted, and open ends. The open ends prevent the end of the output
-// until the shim has opened its ends.
+// A fifos contains the FIFOs of a process that is being started. The path of a stream is empty if
+// it is not connected. ends are write ends of the output, which stay open until the shim has opened
+// the FIFOs: without a writer, readers would see the end of the output.
 type fifos struct {
 	stdin, stdout, stderr string
-	held                  []*os.File
+	ends                  []*os.File
 }
 
 func makeFIFOs(dir string, stdin, stderr bool) (_ *fifos, err error) {
@@ -293,16 +295,16 @@ func makeFIFOs(dir string, stdin, stderr bool) (_ *fifos, err error) {
 		if err != nil {
 			return nil, err
 		}
-		f.held = append(f.held, h)
+		f.ends = append(f.ends, h)
 	}
 	return f, nil
 }
 
 func (f *fifos) close() {
-	for _, h := range f.held {
+	for _, h := range f.ends {
 		h.Close()
 	}
-	f.held = nil
+	f.ends = nil
 }
 
 func makeFIFO(path string) error {

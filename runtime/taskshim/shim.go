@@ -32,17 +32,17 @@ import (
 type Config struct {
 	ID         string // ID of the sandbox and of its first container
 	Program    string // path of the shim program
-	ConfigFile string // configuration file of the shim, or empty
-	Bundles    string // directory of the bundles, which are named by container ID
+	ConfigFile string // configuration file of the shim; may be empty
+	Bundles    string // directory of the bundles; a bundle has the name of the container ID
 	Sockets    string // directory for the shim's socket
-	Events     string // path of the socket of an Events
+	Events     string // path of the socket of Events
 	OCI        wire.OCI
-	// Streams returns one of islet's own shims. It starts that shim if necessary. Connected returns
-	// the same shim if it is running, and otherwise nil.
+	// Streams returns the islet shim that serves the streams, and starts it if necessary. Connected
+	// returns the same shim if it is running, otherwise nil.
 	Streams   func(context.Context) (*shim.Client, error)
 	Connected func() *shim.Client
-	// Ended is called for each container that ends. Gone is called once, when the shim has died.
-	// They must not call the Shim before they return.
+	// Ended is called for each container that has ended. Gone is called once when the connection is
+	// lost. Neither may call methods of the Shim.
 	Ended  func(wire.Container)
 	Gone   func()
 	OOM    func(id string) bool // Events.OOM
@@ -54,12 +54,12 @@ type Shim struct {
 	c Config
 
 	mu      sync.Mutex
-	client  *ttrpc.Client // nil if it is not connected
-	service string        // name of the task API's service
+	client  *ttrpc.Client // nil if not connected
+	service string        // ttrpc service name of the task API
 	socket  string
-	pid     int           // 0 if it is unknown
+	pid     int           // 0 if unknown
 	gone    chan struct{} // closed when the connection has ended
-	log     *os.File      // the FIFO to which the shim writes its log
+	log     *os.File      // FIFO of the shim's log
 	closed  bool
 	waits   sync.WaitGroup
 }
@@ -67,7 +67,7 @@ type Shim struct {
 // New returns a Shim that is not running. Call Start or Load next.
 func New(c Config) *Shim { return &Shim{c: c} }
 
-// Connected reports whether the shim is running and connected.
+// Connected reports whether there is a connection to the shim.
 func (s *Shim) Connected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,15 +89,15 @@ func (s *Shim) call(ctx context.Context, method string, req, resp proto.Message)
 	return errgrpc.ToNative(err)
 }
 
-// lost handles the end of the connection.
-func (s *Shim) lost() {
+// disconnected is called when the connection has ended.
+func (s *Shim) disconnected() {
 	s.mu.Lock()
-	was := s.client != nil && !s.closed
+	lost := s.client != nil && !s.closed
 	s.client = nil
 	s.closeLog()
 	close(s.gone)
 	s.mu.Unlock()
-	if was {
+	if lost {
 		os.Remove(s.socket)
 		s.c.Gone()
 	}
@@ -118,22 +118,23 @@ func (s *Shim) Close() {
 	s.waits.Wait()
 }
 
-// shutdownTimeout is how long a shim may take to exit.
+// shutdownTimeout is how long a shim may take to exit after Shutdown.
 const shutdownTimeout = 10 * time.Second
 
-// Shutdown ends a shim whose containers are deleted. It is no error if the shim is not running.
+// Shutdown ends a shim whose containers are deleted. It returns no error if the shim is not
+// running.
 func (s *Shim) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
-	s.closed = true // so that its end is not reported as a loss
+	s.closed = true // do not call Gone
 	gone, running := s.gone, s.client != nil
 	s.mu.Unlock()
 	defer s.Close()
 	if !running {
-		s.kill() // it may be running without responding
+		s.kill() // it may be running but not responding
 		return nil
 	}
 	err := s.call(ctx, "Shutdown", &task.ShutdownRequest{ID: s.c.ID}, &emptypb.Empty{})
-	if err != nil && !errdefs.IsUnavailable(err) { // it may exit before it responds
+	if err != nil && !errdefs.IsUnavailable(err) { // the shim may exit before it replies
 		return err
 	}
 	select {
@@ -147,13 +148,14 @@ func (s *Shim) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// listen reads from the shim's log FIFO. The shim waits for a reader before it starts.
+// listen copies the shim's log FIFO to the logger. The shim does not start until the FIFO has a
+// reader.
 func (s *Shim) listen() error {
 	path := filepath.Join(s.c.Bundles, s.c.ID, "log")
 	if err := makeFIFO(path); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0) // also open for writing, so that reading never ends
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0) // O_RDWR: without a writer, reads would return EOF
 	if err != nil {
 		return err
 	}
@@ -183,8 +185,8 @@ func (s *Shim) closeLog() {
 	}
 }
 
-// options returns the options of the shim. For containerd-shim-runc they contain the node's OCI
-// runtime, and for any other shim the path of a configuration file.
+// options returns the runtime options for the shim: the OCI runtime of the node for
+// containerd-shim-runc, and the path of the configuration file for any other shim.
 func (s *Shim) options() *anypb.Any {
 	name := strings.TrimPrefix(filepath.Base(s.c.Program), "containerd-shim-")
 	var m proto.Message = &runtimeoptions.Options{
@@ -196,13 +198,14 @@ func (s *Shim) options() *anypb.Any {
 	return pack(m)
 }
 
-// IsRunc reports whether program is containerd-shim-runc, which calls an OCI runtime.
+// IsRunc reports whether program is a version of containerd-shim-runc, which calls an OCI runtime.
 func IsRunc(program string) bool { return strings.Contains(filepath.Base(program), "shim-runc-") }
 
-// pack encodes a message as shims expect it. The type URL is the name of the message.
+// pack encodes a message as shims expect it: the type URL is the name of the message without a
+// prefix.
 func pack(m proto.Message) *anypb.Any {
 	b, err := proto.Marshal(m)
-	if err != nil { // cannot happen, because these messages have only valid strings
+	if err != nil { // impossible: the strings are valid UTF-8
 		return nil
 	}
 	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: b}
@@ -223,7 +226,7 @@ func (s *Shim) Attach(ctx context.Context, id string, stdin io.Reader, stdout, s
 	return client.AttachHeld(ctx, id, stdin, stdout, stderr, func() { s.resize(ctx, id, "", resize) })
 }
 
-// An endReader calls end before it returns its reader's first error, such as io.EOF.
+// An endReader calls end before it returns an error of its reader, such as io.EOF.
 type endReader struct {
 	io.Reader
 	end func()
@@ -246,8 +249,8 @@ func (s *Shim) ReopenLog(ctx context.Context, id string) error {
 	return client.ReopenLog(ctx, id)
 }
 
-// letGo releases the streams of a container after its last output. oom reports whether the kernel
-// killed the container because of its memory limit.
+// letGo makes islet's shim complete the log of an ended container and release its streams. oom
+// reports whether the OOM killer killed a process of the container.
 func (s *Shim) letGo(ctx context.Context, id string) (oom bool) {
 	client := s.c.Connected()
 	if client == nil {

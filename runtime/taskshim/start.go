@@ -32,18 +32,18 @@ import (
 const Namespace = "k8s.io"
 
 const (
-	// StateFile is a file with the state of a shim in its sandbox's bundle. It is written before
-	// the shim is started. So any process that finds the bundle can end the shim.
+	// StateFile is the name of the file with the state of a shim, in the bundle of its sandbox. It
+	// is written before the shim is started, so that a later process of the agent can end the shim.
 	StateFile = "taskshim.json"
-	// commandTimeout is the timeout of a command of the shim program. It is long because a start
-	// may boot a virtual machine.
+	// commandTimeout is the timeout of a command of the shim program, which may boot a virtual
+	// machine.
 	commandTimeout = 2 * time.Minute
 	// maxSocket is the maximum length of a unix socket's path.
 	maxSocket = 107
 )
 
 // ErrGone is returned if the shim is not running.
-var ErrGone = fmt.Errorf("the containerd shim is gone: %w", errdefs.ErrUnavailable)
+var ErrGone = fmt.Errorf("the connection to the containerd shim is closed: %w", errdefs.ErrUnavailable)
 
 // A state is the content of StateFile.
 type state struct {
@@ -66,8 +66,8 @@ func (s *Shim) Start(ctx context.Context) error {
 	return s.start(ctx, st)
 }
 
-// start runs the program's start command. It may be called again: if the shim is already running,
-// the command prints its address again.
+// start runs the start command of the shim program and connects to the shim. If the shim is already
+// running, the command prints the address of the running shim.
 func (s *Shim) start(ctx context.Context, st state) error {
 	params := &bootapi.BootstrapParams{
 		InstanceID: s.c.ID, Namespace: Namespace, LogLevel: bootapi.LogLevel_LOG_LEVEL_WARN,
@@ -80,8 +80,7 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	if err != nil {
 		return err
 	}
-	// This is a file and not a pipe, because the shim must not read partial input if this process
-	// ends now.
+	// A file, not a pipe: if this process is killed, the shim must not read partial input.
 	path := filepath.Join(s.c.Bundles, s.c.ID, "bootstrap.pb")
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return err
@@ -107,7 +106,7 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	if err := s.connect(ctx, st); err != nil {
 		return err
 	}
-	var who task.ConnectResponse // for the PID; the sandbox's container does not exist yet
+	var who task.ConnectResponse // only for the PID; the container does not exist yet
 	if err := s.call(ctx, "Connect", &task.ConnectRequest{ID: s.c.ID}, &who); err != nil {
 		s.c.Logger.Debug("a containerd shim does not report its PID", "sandbox", s.c.ID, "error", err)
 	}
@@ -118,8 +117,8 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	return s.saveState(st)
 }
 
-// kill kills the shim's process if it is running. It compares the command line first, because the
-// PID may have been reused.
+// kill kills the process of the shim if it is still running. The PID may have been reused, so kill
+// first checks that the command line contains the ID of the sandbox.
 func (s *Shim) kill() {
 	s.mu.Lock()
 	pid := s.pid
@@ -132,7 +131,7 @@ func (s *Shim) kill() {
 		return
 	}
 	defer unix.Close(fd)
-	b, err := regular.Read(fmt.Sprintf("/proc/%d/cmdline", pid), 64<<10) // a process can make its command line arbitrarily long
+	b, err := regular.Read(fmt.Sprintf("/proc/%d/cmdline", pid), 64<<10) // a command line may have any length
 	if err != nil || !bytes.Contains(b, []byte(s.c.ID)) {
 		return
 	}
@@ -140,8 +139,8 @@ func (s *Shim) kill() {
 	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
-// Load connects to the shim in the bundle's StateFile, which an earlier process of the agent
-// started. The error is fs.ErrNotExist if there was never a shim, and ErrGone if it has died.
+// Load connects to the shim of an earlier process of the agent, which is described by StateFile.
+// The error is fs.ErrNotExist if the file does not exist, and ErrGone if the shim is not running.
 func (s *Shim) Load(ctx context.Context) error {
 	b, err := os.ReadFile(s.statePath())
 	if err != nil {
@@ -152,7 +151,7 @@ func (s *Shim) Load(ctx context.Context) error {
 		return fmt.Errorf("read %s: %w", s.statePath(), err)
 	}
 	s.c.Program, s.c.ConfigFile, s.pid = st.Program, st.Config, st.PID
-	if st.Address == "" { // the process that started it ended before it stored the address
+	if st.Address == "" { // the earlier process ended before it stored the address
 		return s.start(ctx, st)
 	}
 	if err := s.listen(); err != nil {
@@ -191,12 +190,12 @@ func (s *Shim) connect(ctx context.Context, st state) error {
 	defer s.mu.Unlock()
 	s.gone = make(chan struct{})
 	s.socket, s.service = path, fmt.Sprintf("containerd.task.v%d.Task", st.Version)
-	s.client = ttrpc.NewClient(conn, ttrpc.WithOnClose(s.lost))
+	s.client = ttrpc.NewClient(conn, ttrpc.WithOnClose(s.disconnected))
 	return nil
 }
 
-// parseStart parses the output of the start command. It is a protobuf message since containerd 2.3,
-// JSON since 1.7, and a bare address in older versions.
+// parseStart parses the output of the start command: a protobuf message (since containerd 2.3),
+// JSON (since 1.7) or only the address.
 func parseStart(out []byte) (address string, version int, err error) {
 	var r bootapi.BootstrapResult
 	text := bytes.TrimSpace(out)
@@ -229,8 +228,8 @@ func socketPath(address string) (string, error) {
 	return path, nil
 }
 
-// grpcAddress is the path at which containerd's socket would be. Shims derive the names of their
-// sockets from it.
+// grpcAddress returns a path for containerd's socket, which does not exist. Shims derive the names
+// of their sockets from it.
 func (s *Shim) grpcAddress() string { return filepath.Join(s.c.Sockets, "containerd.sock") }
 
 func self() string {
@@ -241,8 +240,8 @@ func self() string {
 	return path
 }
 
-// command runs the start or delete command of the shim program in the bundle of a container. It
-// returns the output.
+// command runs the start or delete command of the shim program in the bundle of a container, and
+// returns its stdout.
 func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -256,7 +255,7 @@ func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]b
 	cmd.Env = append(shim.Environ(), "GOMAXPROCS=2", "MAX_SHIM_VERSION=3",
 		"TTRPC_ADDRESS="+s.c.Events, "GRPC_ADDRESS="+s.grpcAddress(), "NAMESPACE="+Namespace)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = time.Second // background processes may keep its streams open
+	cmd.WaitDelay = time.Second // the shim may keep the streams open
 	if in != nil {
 		cmd.Stdin = in
 	}
@@ -275,7 +274,7 @@ func (s *Shim) command(ctx context.Context, id, action string, in *os.File) ([]b
 	return out.Bytes(), nil
 }
 
-// A boundedBuffer is a buffer of the first 64 KiB of a program's output. It discards the rest.
+// A boundedBuffer keeps the first 64 KiB that are written to it.
 type boundedBuffer struct{ bytes.Buffer }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
@@ -283,8 +282,8 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Discard kills and removes a container. If the shim has died, it uses the delete command of the
-// shim program. It is no error if the shim does not have the container.
+// Discard kills and removes a container. If the shim is not running, it runs the delete command of
+// the shim program. It returns no error if the shim does not have the container.
 func (s *Shim) Discard(ctx context.Context, id string) error {
 	if _, err := os.Stat(s.createdPath(id)); errors.Is(err, fs.ErrNotExist) {
 		return nil

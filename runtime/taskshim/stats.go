@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/metrics/cgroup"
 )
 
-// Stats returns a container's resource usage as reported by its shim. The host may have no
-// separate cgroup for this container.
+// Stats returns the resource usage of a container. It asks the shim, because the container may not
+// have a cgroup on the host.
 func (s *Shim) Stats(ctx context.Context, id string) (cgroup.Figures, error) {
 	var out task.StatsResponse
 	if err := s.call(ctx, "Stats", &task.StatsRequest{ID: id}, &out); err != nil {
@@ -24,7 +24,7 @@ func (s *Shim) Stats(ctx context.Context, id string) (cgroup.Figures, error) {
 	return figures(out.GetStats().GetTypeUrl(), out.GetStats().GetValue())
 }
 
-// figures converts the metrics of both cgroup versions.
+// figures decodes metrics of cgroup v1 or v2. kind is the type URL.
 func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 	f.At = time.Now()
 	switch kind {
@@ -38,7 +38,7 @@ func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 		f.Memory, f.RSS, f.Limit = mem.GetUsage().GetUsage(), mem.GetTotalRSS(), mem.GetUsage().GetLimit()
 		f.WorkingSet = f.Memory - min(f.Memory, mem.GetTotalInactiveFile())
 		f.PageFaults, f.MajorFault = mem.GetPgFault(), mem.GetPgMajFault()
-		if both := mem.GetSwap().GetUsage(); both > f.Memory { // it includes memory
+		if both := mem.GetSwap().GetUsage(); both > f.Memory { // memory plus swap
 			f.Swap = both - f.Memory
 		}
 	case "io.containerd.cgroups.v2.Metrics":
@@ -60,7 +60,7 @@ func figures(kind string, value []byte) (f cgroup.Figures, err error) {
 	return f, nil
 }
 
-// duration converts a number from the shim. It avoids an overflow.
+// duration returns n units. It returns the maximum instead of overflowing.
 func duration(n uint64, unit time.Duration) time.Duration {
 	return time.Duration(min(n, uint64(math.MaxInt64/unit))) * unit
 }

@@ -73,7 +73,8 @@ func FuzzParseStart(f *testing.F) {
 	})
 }
 
-// Options are what each shim expects: runc's know the OCI runtime, others' a file.
+// TestOptions checks that containerd-shim-runc gets the OCI runtime, and other shims the path of
+// the configuration file.
 func TestOptions(t *testing.T) {
 	oci := wire.OCI{Path: "/usr/bin/crun", Root: "/run/x", Systemd: true}
 	for program, kind := range map[string]string{"/opt/containerd-shim-kata-v2": "io.containerd.kata.v2.options", "/bin/containerd-shim-runsc-v1": "io.containerd.runsc.v1.options"} {
@@ -121,20 +122,20 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s: %+v, %v", kind, f, err)
 		}
 		if _, err := figures(kind, []byte("\xff\xff")); err == nil {
-			t.Errorf("%s: rubbish is understood", kind)
+			t.Errorf("%s: invalid metrics are accepted", kind)
 		}
 	}
-	// What counts more than there is does not wrap around.
+	// Values out of range do not overflow.
 	f, err := figures("io.containerd.cgroups.v2.Metrics", encode(&v2.Metrics{CPU: &v2.CPUStat{UsageUsec: 1 << 63}, Memory: &v2.MemoryStat{Usage: 1, InactiveFile: 2}}))
 	if err != nil || f.CPU < 0 || f.WorkingSet != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
 	if _, err := figures("other", nil); err == nil {
-		t.Error("figures of an unknown type are understood")
+		t.Error("metrics of an unknown type are accepted")
 	}
 }
 
-// TestEvents: of all that shims forward it is kept, within bounds, who ran out of memory.
+// TestEvents checks that the IDs of out-of-memory events are stored, and at most maxOOM of them.
 func TestEvents(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	e, err := ServeEvents(socket)
@@ -159,7 +160,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	if e.OOM("b") || !e.OOM("a") || e.OOM("a") {
-		t.Error("it is said once, and of a only")
+		t.Error("OOM must return true once for a, and false for b")
 	}
 	for i := range maxOOM + 10 {
 		if err := send("/tasks/oom", strings.Repeat("x", i+1)); err != nil {
@@ -167,12 +168,12 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	if len(e.oom) != maxOOM {
-		t.Errorf("%d are kept", len(e.oom))
+		t.Errorf("%d IDs are stored", len(e.oom))
 	}
 }
 
-// TestKillByCommandLine: a PID that is another process's by now is left alone, also where that
-// process has the sandbox's ID somewhere in a command line of any length.
+// TestKillByCommandLine checks that kill kills only a process with the ID of the sandbox in its
+// command line. A process with a command line of more than 64 KiB is not killed.
 func TestKillByCommandLine(t *testing.T) {
 	for more, killed := range map[string]bool{"the-id": true, "another": false, "the-id " + strings.Repeat("x", 100<<10): false} {
 		cmd := exec.Command("sh", "-c", "echo; read x", more)
@@ -187,12 +188,12 @@ func TestKillByCommandLine(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := out.Read(make([]byte, 1)); err != nil { // it has its command line when it says something
+		if _, err := out.Read(make([]byte, 1)); err != nil { // the shell was executed
 			t.Fatal(err)
 		}
 		s := &Shim{c: Config{ID: "the-id", Logger: slog.New(slog.DiscardHandler)}, pid: cmd.Process.Pid}
 		s.kill()
-		_ = in.Close() // which ends it otherwise
+		_ = in.Close() // ends a process that was not killed
 		if err := cmd.Wait(); strings.Contains(fmt.Sprint(err), "killed") != killed {
 			t.Errorf("%.20s: ended with %v", more, err)
 		}

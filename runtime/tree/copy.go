@@ -11,35 +11,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoRoom is returned by Copy if a tree has more bytes or files than its Room.
+// ErrNoRoom is returned by Copy if the copy would exceed its Room.
 var ErrNoRoom = errors.New("there is not enough space for a copy")
 
-// ErrTooDeep is returned by Copy if directories are nested too deeply.
+// ErrTooDeep is returned by Copy if directories are nested more than maxDepth deep.
 var ErrTooDeep = fmt.Errorf("directories are nested more than %d deep", maxDepth)
 
 const (
-	maxDepth = 200 // maximum number of open directories in the source, and in the copy
-	atOnce   = 256 // number of names to read from a directory at once
-	// maximum number of files with several names that are tracked; more files are copied once for
-	// each name
+	maxDepth = 200 // maximum depth; limits the number of open directories
+	batch    = 256 // number of names in one read of a directory
+	// maximum number of files with hard links that are tracked; the links of other files become
+	// separate copies
 	maxLinks = 10_000
-	maxNames = 1 << 20  // maximum length of all these names, which the image chooses, in bytes
-	chunk    = 1 << 20  // number of bytes between two checks of the context and the free space
-	leastUse = 4 << 10  // number of bytes that even a small file uses
-	maxXattr = 64 << 10 // length of the names, or of one value, in bytes; the kernel's limit
+	maxNames = 1 << 20  // maximum total length of the names of these files, in bytes
+	chunk    = 1 << 20  // bytes between two checks of the context and the free space
+	leastUse = 4 << 10  // minimum disk usage of a file, in bytes
+	maxXattr = 64 << 10 // the kernel's maximum size of an attribute value, in bytes
 )
 
-// Room is the space that copies may still use. Copy subtracts the copied bytes and files from Bytes
-// and Files.
+// Room is the space that copies may use. Copy subtracts the copied bytes and files from Bytes and
+// Files.
 type Room struct {
 	Bytes, Files uint64
-	// Floor is the number of bytes that must stay free on the copy's file system, even if other
-	// processes write to it. Zero means no minimum.
+	// Floor is the number of bytes that must stay free on the file system of the copy. Copy checks
+	// it during the copy, because other processes may write. Zero disables the check.
 	Floor uint64
 }
 
-// Half returns half of the free space of a directory's file system. Several copies may run at the
-// same time, each with its own half. The smallest of these halves then stays free.
+// Half returns a Room with half of the free space of the file system of a directory. The other half
+// is the Floor. If several copies run at the same time, each with its own Room, the smallest Floor
+// stays free.
 func Half(dir string) (Room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -47,17 +48,17 @@ func Half(dir string) (Room, error) {
 	}
 	half := st.Bavail * uint64(st.Bsize) / 2
 	room := Room{Bytes: half, Files: st.Ffree / 2, Floor: half}
-	if st.Files == 0 { // the number of inodes is not fixed
+	if st.Files == 0 { // no fixed number of inodes
 		room.Files = ^uint64(0)
 	}
 	return room, nil
 }
 
-// Copy copies the content of the directory from to the directory to. It also copies the owner,
-// mode, attributes and times of the directory itself. to must be empty and inaccessible to others,
-// and from must not change. Sockets and SELinux labels are not copied.
+// Copy copies the content of the directory from, and its owner, mode, extended attributes and
+// times, to the directory to. The directory to must be empty and inaccessible to other users, and
+// from must not change. Sockets and SELinux labels are not copied.
 //
-// If it fails, the copy is incomplete.
+// After an error, the copy is incomplete.
 func Copy(ctx context.Context, from, to *os.File, room *Room) error {
 	c := copier{ctx: ctx, top: int(to.Fd()), room: room, linked: map[inode]string{}}
 	var st unix.Stat_t
@@ -70,15 +71,16 @@ func Copy(ctx context.Context, from, to *os.File, room *Room) error {
 type inode struct{ dev, ino uint64 }
 
 type copier struct {
-	ctx    context.Context //nolint:containedctx // lives as long as the copy
-	top    int
-	room   *Room
-	linked map[inode]string // first name of the file in the copy
-	names  int              // length of all names in linked
-	unseen uint64           // number of bytes written since the last check of the free space
+	ctx       context.Context //nolint:containedctx // lives as long as the copy
+	top       int
+	room      *Room
+	linked    map[inode]string // path of the first link in the copy
+	names     int              // total length of the paths in linked
+	unchecked uint64           // bytes since the last check of the free space
 }
 
-// reserve subtracts bytes from the room. It fails if the free space is below Floor.
+// reserve subtracts bytes from the room. It returns ErrNoRoom if the room is exceeded or the free
+// space is below Floor.
 func (c *copier) reserve(bytes uint64) error {
 	if bytes > c.room.Bytes {
 		return ErrNoRoom
@@ -87,12 +89,13 @@ func (c *copier) reserve(bytes uint64) error {
 	return c.checkFree(bytes)
 }
 
-// checkFree checks the free space if at least chunk bytes were written since the last check.
+// checkFree returns ErrNoRoom if the free space is below Floor. It checks this only after every
+// chunk bytes.
 func (c *copier) checkFree(written uint64) error {
-	if c.unseen += written; c.unseen < chunk || c.room.Floor == 0 {
+	if c.unchecked += written; c.unchecked < chunk || c.room.Floor == 0 {
 		return nil
 	}
-	c.unseen = 0
+	c.unchecked = 0
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(c.top, &st); err != nil {
 		return err
@@ -103,13 +106,13 @@ func (c *copier) checkFree(written uint64) error {
 	return nil
 }
 
-// directory copies the content of from. at is its path in the copy.
+// directory copies the content and the attributes of a directory. at is its path in the copy.
 func (c *copier) directory(from, to *os.File, st *unix.Stat_t, at string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s: %w", at, ErrTooDeep)
 	}
 	for {
-		names, err := from.Readdirnames(atOnce)
+		names, err := from.Readdirnames(batch)
 		for _, name := range names {
 			if err := c.entry(from, to, at, name, depth); err != nil {
 				return err
@@ -142,13 +145,13 @@ func (c *copier) entry(from, to *os.File, at, name string, depth int) error {
 	if err == nil {
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
-			return c.below(from, to, &st, at, name, depth)
+			return c.subdirectory(from, to, &st, at, name, depth)
 		case unix.S_IFREG:
 			err = c.file(int(from.Fd()), int(to.Fd()), &st, at, name)
 		case unix.S_IFLNK:
-			err = link(int(from.Fd()), int(to.Fd()), &st, name)
+			err = copySymlink(int(from.Fd()), int(to.Fd()), &st, name)
 		case unix.S_IFCHR, unix.S_IFBLK, unix.S_IFIFO:
-			err = node(int(to.Fd()), &st, name)
+			err = copyNode(int(to.Fd()), &st, name)
 		}
 	}
 	if err != nil {
@@ -157,7 +160,7 @@ func (c *copier) entry(from, to *os.File, at, name string, depth int) error {
 	return nil
 }
 
-func (c *copier) below(from, to *os.File, st *unix.Stat_t, at, name string, depth int) error {
+func (c *copier) subdirectory(from, to *os.File, st *unix.Stat_t, at, name string, depth int) error {
 	if err := unix.Mkdirat(int(to.Fd()), name, 0o700); err != nil {
 		return fmt.Errorf("copy %s: %w", at, err)
 	}
@@ -182,8 +185,8 @@ func open(at int, name string, flag int, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// file copies a regular file. If the file was already copied under another name, it creates a link
-// instead.
+// file copies a regular file. If another hard link of the file was already copied, it creates a
+// hard link.
 func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error) {
 	if st.Nlink > 1 {
 		id := inode{uint64(st.Dev), st.Ino}
@@ -208,7 +211,7 @@ func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		n, err := io.CopyN(dst, src, chunk) // uses copy_file_range, which shares blocks if the file system supports it
+		n, err := io.CopyN(dst, src, chunk) // copy_file_range shares blocks if the file system supports it
 		if err := c.reserve(uint64(n)); err != nil {
 			return err
 		}
@@ -221,7 +224,7 @@ func (c *copier) file(from, to int, st *unix.Stat_t, at, name string) (err error
 	}
 }
 
-func link(from, to int, st *unix.Stat_t, name string) error {
+func copySymlink(from, to int, st *unix.Stat_t, name string) error {
 	target := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(from, name, target)
 	if err != nil {
@@ -230,29 +233,29 @@ func link(from, to int, st *unix.Stat_t, name string) error {
 	if err := unix.Symlinkat(string(target[:n]), to, name); err != nil {
 		return err
 	}
-	return errors.Join(unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW), times(to, name, st))
+	return errors.Join(unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW), setTimes(to, name, st))
 }
 
-func node(to int, st *unix.Stat_t, name string) error {
+func copyNode(to int, st *unix.Stat_t, name string) error {
 	if err := unix.Mknodat(to, name, st.Mode&unix.S_IFMT|0o600, int(st.Rdev)); err != nil {
 		return err
 	}
 	return errors.Join(
 		unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW),
-		unix.Fchmodat(to, name, st.Mode&0o7777, 0), times(to, name, st))
+		unix.Fchmodat(to, name, st.Mode&0o7777, 0), setTimes(to, name, st))
 }
 
-func times(at int, name string, st *unix.Stat_t) error {
+func setTimes(at int, name string, st *unix.Stat_t) error {
 	return unix.UtimesNanoAt(at, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// finish copies the owner, attributes, mode and times. It copies the owner first, because a change
-// of the owner clears file capabilities and the set-user-ID bit.
+// finish copies the owner, extended attributes, mode and times. The owner comes first, because
+// chown clears file capabilities and the set-user-ID bit.
 func finish(from, to int, st *unix.Stat_t) error {
 	if err := unix.Fchown(to, int(st.Uid), int(st.Gid)); err != nil {
 		return err
 	}
-	if err := attributes(from, to); err != nil {
+	if err := copyXattrs(from, to); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(to, st.Mode&0o7777); err != nil {

@@ -35,7 +35,8 @@ func copyOf(t *testing.T, ctx context.Context, from string, room Room) (string, 
 
 var plenty = Room{Bytes: 1 << 30, Files: 1 << 20}
 
-// describe is all that a copy must keep of what is in a directory.
+// describe returns a description of all files in a directory with the properties that Copy must
+// preserve.
 func describe(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -69,8 +70,8 @@ func describe(t *testing.T, dir string) string {
 	return out.String()
 }
 
-// TestCopy: a copy has every kind of file, its owner, mode, times and attributes, and no
-// symlink was followed.
+// TestCopy checks that a copy has every type of file with its owner, mode, times and attributes,
+// and that symlinks are not followed.
 func TestCopy(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -96,15 +97,15 @@ func TestCopy(t *testing.T) {
 		t.Errorf("the copy is\n%s\nand the original\n%s", got, want)
 	}
 	if plenty.Files-room.Files != 10 || plenty.Bytes-room.Bytes != 4 {
-		t.Errorf("it took %d files and %d bytes", plenty.Files-room.Files, plenty.Bytes-room.Bytes)
+		t.Errorf("the copy used %d files and %d bytes of its Room", plenty.Files-room.Files, plenty.Bytes-room.Bytes)
 	}
 }
 
-// TestCopyIsBounded: a tree that is too large, has too many files, or is too deep is an error,
-// and a context that ends stops a copy.
+// TestCopyIsBounded checks that Copy fails if a tree is too large or too deep or has too many
+// files, or when the context ends.
 func TestCopyIsBounded(t *testing.T) {
 	from := t.TempDir()
-	for i := range 600 { // more than are read at once
+	for i := range 600 { // more than batch
 		must(t, os.WriteFile(filepath.Join(from, fmt.Sprint(i)), []byte("x"), 0o600))
 	}
 	to, _, err := copyOf(t, t.Context(), from, Room{Bytes: 600, Files: 600})
@@ -120,7 +121,7 @@ func TestCopyIsBounded(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := copyOf(t, ended, from, plenty); !errors.Is(err, context.Canceled) {
-		t.Errorf("after its end: %v", err)
+		t.Errorf("with a canceled context: %v", err)
 	}
 	deep := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(deep, strings.Repeat("d/", maxDepth)), 0o700))
@@ -133,8 +134,9 @@ func TestCopyIsBounded(t *testing.T) {
 	}
 }
 
-// TestCopiesAtOnce: copies that begin at the same time, each with half of the free space, leave a
-// half free between them. So do many small files, which take more than their bytes.
+// TestCopiesAtOnce checks that concurrent copies, each with a Room of half of the free space, leave
+// half of the space free. It also checks a copy of many small files, which use more space than
+// their bytes.
 func TestCopiesAtOnce(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -173,8 +175,8 @@ func TestCopiesAtOnce(t *testing.T) {
 	}
 }
 
-// TestCopyRemembersLittle: the names of files with several names take little memory, however
-// long they are.
+// TestCopyRemembersLittle checks that the total length of the stored names of files with hard links
+// is limited.
 func TestCopyRemembersLittle(t *testing.T) {
 	from := t.TempDir()
 	deep := filepath.Join(from, strings.Repeat(strings.Repeat("d", 250)+"/", 12))
@@ -196,14 +198,14 @@ func TestCopyRemembersLittle(t *testing.T) {
 	must(t, unix.Fstat(int(src.Fd()), &st))
 	must(t, c.directory(src, dst, &st, "", 0))
 	if c.names > maxNames || len(c.linked) == 0 || len(c.linked) == 400 {
-		t.Errorf("%d names of %d bytes are remembered", len(c.linked), c.names)
+		t.Errorf("%d names of %d bytes are stored", len(c.linked), c.names)
 	}
 	if taken := plenty.Files - room.Files; taken != 812 {
 		t.Errorf("%d files were copied", taken)
 	}
 }
 
-// TestHalf: there is room for half of what is free.
+// TestHalf checks that the Room is about half of the free space.
 func TestHalf(t *testing.T) {
 	dir := t.TempDir()
 	var st unix.Statfs_t
@@ -213,6 +215,6 @@ func TestHalf(t *testing.T) {
 		t.Errorf("%+v of %d bytes: %v", room, free, err)
 	}
 	if _, err := Half(filepath.Join(dir, "none")); err == nil {
-		t.Error("a directory that is not there has room")
+		t.Error("a missing directory has a Room")
 	}
 }

@@ -1,11 +1,10 @@
-// Package tree copies directories whose content an image controls.
+// Package tree copies directories with untrusted content, such as the directories of an image.
 //
-//	image's directory --Copy--> directory of a container's own
-//	                    |
-//	                  Room: bytes and files that the copies may still use, and the space that
-//	                        must stay free meanwhile, whoever else writes
+//	directory of an image --Copy--> directory of a container
+//	                        |
+//	                      Room: bytes and files that the copies may use, and the space that
+//	                            must stay free
 //
-// The source is hostile: it may be deep, wide, large and full of links. Copy follows no symlink,
-// reads directories in parts, tracks a limited number of hard links, and stops when its context
-// ends.
+// The source may be deep, wide, large and full of links. Copy does not follow symlinks, reads
+// directories in parts, tracks a limited number of hard links, and stops when its context ends.
 package tree

@@ -1,25 +1,25 @@
-// Command prog is the program in the containers of the contract tests. It executes its arguments
-// one after another:
+// Command prog is the program in the containers of the contract tests. It executes its arguments in
+// order:
 //
 //	print TEXT   eprint TEXT   sleep DURATION   exit CODE   id   env NAME   cwd
-//	reap             reap orphaned processes from here on
+//	reap             ignore SIGCHLD, so that the kernel reaps child processes
 //	wait             wait for SIGTERM or SIGUSR1, then continue
 //	ignore           ignore SIGTERM until SIGKILL
 //	cat              copy stdin to stdout
-//	alloc MIB        allocate that much memory
-//	child ARG...     run itself with the rest, print how that ended
-//	orphan ARG...    run itself with the rest, do not wait for it
-//	lines N          print that many numbered lines
+//	alloc MIB        allocate and use memory
+//	child ARG...     run itself with the remaining arguments, print the result
+//	orphan ARG...    run itself with the remaining arguments without waiting
+//	lines N          print N numbered lines
 //	write PATH TEXT  read PATH  ls PATH  hostname  pid  serve PORT
 //	put PATH TEXT    write the text, print the error or <nil>
 //	fill PATH        append to the file until that fails, print the error
-//	room PATH        print the MiB of its file system, and its mode
-//	size             print the terminal's size, once it has one
-//	fds              print the target of each open descriptor
-//	owner PATH       print the file's UID and GID
+//	room PATH        print the size of the file system in MiB, and the mode of PATH
+//	size             print the size of the terminal when it is set
+//	fds              print the target of each open file descriptor
+//	owner PATH       print the UID and GID of the file
 //	opens PATH       open for writing, print the error or <nil>; nothing is written
-//	super PATH       print the options of the superblock that is mounted there
-//	segment KEY SIZE find a shared memory segment, create it if SIZE > 0, print the error or <nil>
+//	super PATH       print ro or rw, the option of the superblock at the mount point
+//	segment KEY SIZE open a shared memory segment, create it if SIZE > 0, print the error or <nil>
 //	rename NAME      set the hostname
 //	node PATH MAJOR MINOR  create a character device, print the error or <nil>
 package main
@@ -43,7 +43,7 @@ import (
 
 func main() {
 	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == "pause" { // for a runtime whose sandboxes have a pause process
+	if filepath.Base(os.Args[0]) == "pause" { // the pause container of another runtime
 		args = []string{"wait"}
 	}
 	next := func() string {
@@ -107,7 +107,7 @@ func do(verb string, next func() string) bool {
 		fmt.Println("signal", <-c)
 		fmt.Println("again", <-c)
 		os.Exit(3)
-	case "reap": // all orphaned children, from now on
+	case "reap": // the kernel then reaps child processes
 		signal.Ignore(syscall.SIGCHLD)
 	case "ignore":
 		signal.Ignore(syscall.SIGTERM)
@@ -134,9 +134,9 @@ func do(verb string, next func() string) bool {
 		check(w.Flush())
 	case "serve":
 		serve(next())
-	case "forked": // a silent child that keeps the output open
+	case "forked": // a child process that keeps the output open without writing
 		run("orphan", []string{"sleep", next()})
-	case "late": // a child that writes after a delay
+	case "late": // a child process that writes after a delay
 		run("orphan", []string{"sleep", next(), "lines", next()})
 	default:
 		return show(verb, next)
@@ -144,7 +144,7 @@ func do(verb string, next func() string) bool {
 	return true
 }
 
-// show prints one property of the program's environment.
+// show executes a verb that prints a property of the process or of a file.
 func show(verb string, next func() string) bool {
 	switch verb {
 	case "id":
@@ -215,7 +215,7 @@ func show(verb string, next func() string) bool {
 	return true
 }
 
-// showDescriptors prints the targets of the open descriptors.
+// showDescriptors prints the targets of the open file descriptors.
 func showDescriptors() {
 	for fd := range 1024 {
 		if target, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)); err == nil {
@@ -224,7 +224,7 @@ func showDescriptors() {
 	}
 }
 
-// showSize waits until the terminal has a size, which is set after it is created.
+// showSize waits until the size of the terminal is set, and prints it.
 func showSize() {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
@@ -239,8 +239,7 @@ func showSize() {
 	}
 }
 
-// fill writes a file until the file system is full. It fails if the file reaches 256 MiB, because
-// there should be a limit below that.
+// fill appends to a file until that fails. It is an error if the file exceeds 256 MiB.
 func fill(path string) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	check(err)
@@ -254,7 +253,7 @@ func fill(path string) {
 	fmt.Println("fill:", err)
 }
 
-// serve echoes the data of each connection.
+// serve listens on a port and echoes the data of each connection.
 func serve(port string) {
 	l, err := net.Listen("tcp", "127.0.0.1:"+port)
 	check(err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// showShared prints or changes a resource that the containers of a pod share.
+// showShared executes a verb that prints or changes a resource that the containers of a pod share.
 func showShared(verb string, next func() string) bool {
 	switch verb {
 	case "super":
@@ -33,8 +33,8 @@ func showShared(verb string, next func() string) bool {
 	return true
 }
 
-// showSuper prints the first option of a superblock, "ro" or "rw". The option of its mount may
-// differ.
+// showSuper prints the first option of the superblock at a mount point, ro or rw. The option of the
+// mount may differ.
 func showSuper(path string) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	check(err)

@@ -1,3 +1,3 @@
-// Package mountstest runs the tests of a package in a mount namespace of their own, so that no
-// mount can remain on the host.
+// Package mountstest runs the tests of a package in a new mount namespace, so that no mount remains
+// on the host.
 package mountstest

@@ -8,12 +8,13 @@ import (
 	"syscall"
 )
 
-// inside is an environment variable. It is set in the process that runs in the namespace.
+// inside is the name of the environment variable that is set in the process in the new mount
+// namespace.
 const inside = "ISLET_TEST_MOUNT_NAMESPACE"
 
-// Main runs the tests. TestMain calls it and exits with the returned code. It starts the test
-// program again in a mount namespace. That process calls Main too, and there Main calls run. If the
-// user is not root, it becomes root in a user namespace.
+// Main runs the tests and returns the exit code for TestMain. It starts the test program again in a
+// new mount namespace, where Main calls run. If the user is not root, it also creates a user
+// namespace, in which the user is root.
 func Main(run func() int) int {
 	if os.Getenv(inside) != "" {
 		return run()
@@ -29,7 +30,7 @@ func Main(run func() int) int {
 	}
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() > 0 {
-		return exit.ExitCode() // the tests have printed the reason
+		return exit.ExitCode() // the tests have printed their errors
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "run the tests in a mount namespace:", err)

@@ -21,21 +21,21 @@ import (
 func compressIdly(root, name string) error {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(50)
-	if err := lowerPriority(); err != nil { // compress even at the usual priority
+	if err := lowerPriority(); err != nil { // compress with the normal priority
 		fmt.Fprintln(os.Stderr, "islet-shim: cannot lower the priority of compression:", err)
 	}
 	return compress(root, name)
 }
 
 const (
-	lowest      = 19      // niceness
-	idleIO      = 3 << 13 // IOPRIO_CLASS_IDLE
-	ofOneThread = 1       // IOPRIO_WHO_PROCESS
+	lowestNice       = 19      // niceness
+	ioprioIdle       = 3 << 13 // IOPRIO_CLASS_IDLE
+	ioprioWhoProcess = 1       // IOPRIO_WHO_PROCESS
 )
 
 // lowerPriority sets the lowest CPU and disk priority for all threads of this process. A new thread
-// inherits the priority of the thread that creates it. So lowerPriority repeats until it finds no
-// new thread.
+// inherits the priority of the thread that creates it. lowerPriority therefore lists the threads
+// again until it finds no new one.
 func lowerPriority() error {
 	lowered := map[int]bool{}
 	for more := true; more; {
@@ -51,22 +51,22 @@ func lowerPriority() error {
 			}
 			lowered[tid], more = true, true
 			err = errors.Join(
-				unix.Setpriority(unix.PRIO_PROCESS, tid, lowest),
+				unix.Setpriority(unix.PRIO_PROCESS, tid, lowestNice),
 				unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0),
 			)
 			if err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}
 			// An error means that the kernel does not support disk priorities.
-			unix.Syscall(unix.SYS_IOPRIO_SET, ofOneThread, uintptr(tid), idleIO)
+			unix.Syscall(unix.SYS_IOPRIO_SET, ioprioWhoProcess, uintptr(tid), ioprioIdle)
 		}
 	}
 	return nil
 }
 
-// compress replaces the file name below root by name.gz. A missing file is no error. It skips all
-// files that are not regular and does not follow symlinks, because a pod can place links among the
-// host's logs and replace their directory by a link.
+// compress replaces the file name below root by name.gz. A missing file is not an error. A file
+// that is not regular and a path that contains a symlink are errors, because a pod that mounts the
+// host's log directory can create both.
 func compress(root, name string) error {
 	sub, base := filepath.Split(name)
 	dir, err := untrusted.OpenDir(root, sub)
@@ -88,7 +88,7 @@ func compress(root, name string) error {
 	}
 	defer in.Close()
 	tmp := base + ".gz.tmp"
-	if err := unix.Unlinkat(fd, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) { // an interrupted compression has left it
+	if err := unix.Unlinkat(fd, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by an interrupted compression
 		return err
 	}
 	out, err := untrusted.OpenFile(here, tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
@@ -104,8 +104,7 @@ func compress(root, name string) error {
 	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
 		return err
 	}
-	// The file may have been removed meanwhile, because the log grows faster than it is compressed.
-	// Then remove the compressed file too.
+	// A rotation may have removed the file meanwhile. The compressed file is then removed too.
 	var before, now unix.Stat_t
 	if err := unix.Fstat(int(in.Fd()), &before); err != nil {
 		return err
@@ -117,7 +116,7 @@ func compress(root, name string) error {
 	if err == nil {
 		err = unix.Renameat(fd, tmp, fd, base+".gz")
 	}
-	if errors.Is(err, fs.ErrNotExist) { // it was removed together with its source
+	if errors.Is(err, fs.ErrNotExist) { // the rotation removed tmp together with the file
 		return nil
 	}
 	if err != nil {

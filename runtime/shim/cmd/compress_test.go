@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// TestLowerPriority: all threads of a compressor have the lowest priority, including later ones.
+// TestLowerPriority checks that all threads of a compressor have the lowest priority, including
+// threads that are created later.
 func TestLowerPriority(t *testing.T) {
 	if os.Getenv("ISLET_TEST_YIELD") == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestLowerPriority$", "-test.count=1")
@@ -86,22 +87,21 @@ func TestCompress(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 	if err := compress(dir, "0.log.1"); err != nil {
-		t.Errorf("one that is gone: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 	for _, make := range []func() error{func() error { return os.Symlink(secret, dir+"/x") }, func() error { return syscall.Mkfifo(dir+"/x", 0o600) }} {
 		if err := make(); err != nil {
 			t.Fatal(err)
 		}
 		if err := compress(dir, "x"); err == nil {
-			t.Error("what is no regular file was compressed")
+			t.Error("a file that is not regular was compressed")
 		}
 		if err := os.Remove(dir + "/x"); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	// A symlink in place of the directory is not followed, not even one that is swapped in for the
-	// log's own.
+	// A symlink that replaces the directory of the log is not followed.
 	if err := errors.Join(os.Mkdir(dir+"/pod", 0o755), os.Mkdir(dir+"/other", 0o755),
 		os.WriteFile(dir+"/other/0.log.1", []byte("precious"), 0o600), os.Symlink("../other", dir+"/pod/c")); err != nil {
 		t.Fatal(err)

@@ -13,22 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signaled is added to the number of the signal that killed a command. Shells and OCI runtimes do
-// the same.
+// signaled is the offset of the exit code of a command that was killed by a signal, as in shells
+// and OCI runtimes.
 const signaled = 128
 
-// runExec runs args. They are the command line of an OCI runtime that starts a command in a
-// container with --detach. It waits for that command and returns its exit code. If the start fails,
-// it returns the exit code of the OCI runtime. The OCI runtime writes the PID of the command to
-// pidFile, and reads the command from descriptor 3. The command inherits the standard streams of
-// this process.
+// runExec runs a command in a container and returns its exit code. args is the command line of the
+// OCI runtime: an exec with --detach, which reads the command from file descriptor 3 and writes the
+// PID of the command to pidFile. If the OCI runtime fails, runExec returns its exit code. The
+// command inherits the standard streams of this process.
 func runExec(pidFile string, args []string) (code int, err error) {
 	runtime.GOMAXPROCS(1)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("become the parent of the command: %w", err)
 	}
-	// The agent sets the OOM score of this process before it sends the command, and the OCI runtime
-	// inherits the score. So wait until there is data to read.
+	// Wait until the agent has sent the command. Before that, the agent sets the OOM score of this
+	// process, which the OCI runtime inherits.
 	for {
 		if _, err := unix.Poll([]unix.PollFd{{Fd: 3, Events: unix.POLLIN}}, -1); !errors.Is(err, unix.EINTR) {
 			break
@@ -53,7 +52,7 @@ func runExec(pidFile string, args []string) (code int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the PID of the command: %w", err)
 	}
-	for fd := range 4 { // otherwise the agent would not notice when the command closes its streams
+	for fd := range 4 { // the agent waits until the last writer has closed a stream
 		unix.Close(fd)
 	}
 	for {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// An ownLog is the log of this program. It is in the run directory, which is in memory, and
-// containers can cause messages. So the rate of lines is limited, and old lines are removed.
+// An ownLog is the log of this program. It limits the rate of lines and removes old lines, because
+// containers can cause messages and the file is in the run directory, a tmpfs.
 type ownLog struct {
 	f   *os.File // opened for appending
 	now func() time.Time
@@ -29,7 +29,7 @@ const (
 	maxOwnLine = 4 << 10 // bytes
 )
 
-// Write writes one line. If there were too many lines, it drops the line and returns no error.
+// Write writes one line. If the rate limit is exceeded, it drops the line and returns no error.
 func (l *ownLog) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +60,8 @@ func (l *ownLog) Write(line []byte) (int, error) {
 	return len(line), l.cut()
 }
 
-// cut truncates a log that is too long. Only the last lines remain. It skips files that are not
-// regular.
+// cut truncates a log of more than maxOwnLog bytes to its last keepOwnLog bytes. It does nothing if
+// the log is not a regular file.
 func (l *ownLog) cut() error {
 	st, err := l.f.Stat()
 	if err != nil || !st.Mode().IsRegular() || st.Size() <= maxOwnLog {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestOwnLog: whatever makes the shim log, its log stays small, has the newest lines, and reports
-// dropped ones.
+// TestOwnLog checks that the log stays small, contains the newest lines, and reports the number of
+// dropped lines.
 func TestOwnLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "1.log")
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -20,7 +20,7 @@ func TestOwnLog(t *testing.T) {
 	defer f.Close()
 	now := time.Unix(0, 0)
 	l := &ownLog{f: f, now: func() time.Time { return now }}
-	said := func() string {
+	content := func() string {
 		t.Helper()
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -33,12 +33,12 @@ func TestOwnLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := said(); strings.Count(got, "\n") != burst {
+	if got := content(); strings.Count(got, "\n") != burst {
 		t.Errorf("%d lines of 10,000", strings.Count(got, "\n"))
 	}
 	now = now.Add(time.Minute)
 	fmt.Fprintln(l, "later")
-	if got := said(); !strings.HasSuffix(got, fmt.Sprintf(" lines=%d\nlater\n", 10_000-burst)) {
+	if got := content(); !strings.HasSuffix(got, fmt.Sprintf(" lines=%d\nlater\n", 10_000-burst)) {
 		t.Errorf("after a minute: %s", got)
 	}
 	for i := range 5000 { // a day of long lines
@@ -46,11 +46,11 @@ func TestOwnLog(t *testing.T) {
 		if _, err := fmt.Fprintln(l, i, strings.Repeat("x", 2*maxOwnLine)); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(said()); n > maxOwnLog+maxOwnLine {
+		if n := len(content()); n > maxOwnLog+maxOwnLine {
 			t.Fatalf("%d bytes", n)
 		}
 	}
-	if got := said(); !strings.Contains(got, "\n4999 xxx") || len(got) < keepOwnLog/2 {
+	if got := content(); !strings.Contains(got, "\n4999 xxx") || len(got) < keepOwnLog/2 {
 		t.Errorf("the last line is missing in %d bytes", len(got))
 	}
 }

@@ -61,19 +61,18 @@ func main() {
 }
 
 func serve() error {
-	// A shim is mostly idle, so a small number of threads and little garbage are more important
-	// than speed.
+	// A shim is mostly idle, so low memory usage is more important than speed.
 	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
 	debug.SetGCPercent(50)
-	// A signal that ends the agent must not end the shim. The agent shuts down unused shims itself.
-	// The signals are caught and not ignored, because child processes would inherit that they are
-	// ignored.
+	// A SIGINT or SIGHUP for the agent must not end the shim. The agent shuts down unused shims
+	// itself. The signals are caught, not ignored, because child processes would inherit the
+	// disposition SIG_IGN.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGHUP)
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, unix.SIGTERM)
 	f := os.NewFile(3, "socket")
-	// The socket is already listening. The second call makes this process the peer whose PID
-	// clients see and may kill.
+	// The socket is already listening. After this second call, SO_PEERCRED reports the PID of this
+	// process to clients.
 	if err := unix.Listen(3, unix.SOMAXCONN); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -92,7 +91,7 @@ func serve() error {
 	s := server.New(log, host)
 	go func() {
 		<-term
-		s.Leave()
+		s.StopWhenIdle()
 	}()
 	return s.Run(context.Background(), l)
 }

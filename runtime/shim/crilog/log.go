@@ -13,46 +13,47 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// MaxLine is the number of bytes of output in one line of the log. A longer line of output is
-// written as several lines of the log. The last one has the tag F, and the others have the tag P.
+// MaxLine is the maximum number of bytes of output in one line of the log. A longer line of output
+// is split into several lines of the log. The last one has the tag F, the others have the tag P.
 const MaxLine = 16 << 10
 
-// Options configure the rotation of a log.
+// Options configures the rotation of a log.
 type Options struct {
-	MaxBytes int64 // size at which the log is rotated; if it is 0, the log is not rotated
+	MaxBytes int64 // size at which the log is rotated; 0 disables rotation
 	MaxFiles int   // number of files to keep, including the current one
-	// Interval is the minimum time between two rotations. It must be long enough for a reader that
-	// follows the path to see every file. A log that grows faster is rotated earlier only if it
-	// reaches Most or the disk is short of space.
+	// Interval is the minimum time between two rotations. It should be long enough for a reader
+	// that follows the path to see every file. The log is rotated earlier only if it reaches Most
+	// or the disk is short of space.
 	Interval time.Duration
-	// Most is the maximum size of the current file in bytes. If it is 0, it is MaxBytes times
-	// MaxFiles. That product is also the maximum total size of the rotated files. The newest
-	// rotated file is never removed.
+	// Most is the maximum size of the current file in bytes. The default is MaxBytes times
+	// MaxFiles. The rotated files together have at most this default or Most bytes, whichever is
+	// larger. The newest rotated file is never removed.
 	Most int64
-	Now  func() time.Time // if it is nil, time.Now is used
-	// Free returns the free and the total number of bytes of a log file's disk. If it is nil,
-	// statfs is called.
+	Now  func() time.Time // nil means time.Now
+	// Free returns the free and the total number of bytes of the disk of a log file. If it is nil,
+	// statfs(2) is called.
 	Free func(*os.File) (free, total int64)
-	// Compress, if not nil, is called at each rotation of the log at path. names are rotated files
-	// below root that may be compressed to <name>.gz. Files that a reader may still follow are not
-	// among them. Only the host's root can change the directory root. names is empty if the log was
-	// rotated before Interval had passed, because the compressed files would soon be removed.
-	// Compress must not block.
+	// Compress, if not nil, is called after each rotation of the log at path. names are the rotated
+	// files below root to be compressed to <name>.gz. They do not include files that a reader may
+	// still follow. Only the host's root user can change the directory root. If the log was rotated
+	// before Interval had passed, names is empty, because the compressed files would soon be
+	// removed. Compress must not block.
 	Compress func(path, root string, names []string)
 }
 
 // A Log is the log file of one container. Its streams may be written to concurrently.
 type Log struct {
 	path string
-	// root is the part of the path that only the host's root can change. rest is the remainder. A
-	// pod that mounts the host's log directory may have placed symlinks in it.
+	// root is the part of the path that only the host's root user can change. rest is the
+	// remainder. It may contain symlinks that were created by a pod that mounts the host's log
+	// directory.
 	root, rest string
 	o          Options
 
 	mu   sync.Mutex
 	f    *os.File
 	size int64
-	buf  []byte // the line that is written; its memory is used again for the next line
+	buf  []byte // buffer for one line, reused
 	pace pace
 }
 
@@ -62,7 +63,7 @@ func Open(path string, o Options) (*Log, error) {
 		o.Now = time.Now
 	}
 	if o.Free == nil {
-		o.Free = freeOf
+		o.Free = diskSpace
 	}
 	o.Most = max(cmp.Or(o.Most, o.MaxBytes*int64(max(o.MaxFiles, 1))), o.MaxBytes)
 	l := &Log{path: path, o: o, pace: pace{last: o.Now()}}
@@ -76,8 +77,9 @@ func Open(path string, o Options) (*Log, error) {
 	return l, nil
 }
 
-// split splits a path. It splits <logs>/<namespace>_<name>_<uid>/<container>/<file> after <logs>,
-// and any other path before its last element.
+// split splits the path of a log into root and rest. For
+// <logs>/<namespace>_<name>_<uid>/<container>/<file>, root is <logs>. For other paths, root is the
+// parent directory.
 func split(path string) (root, rest string) {
 	root, rest = filepath.Split(filepath.Clean(path))
 	container := filepath.Dir(root + "x")
@@ -119,7 +121,7 @@ func (l *Log) openIn(root, name string) error {
 	return nil
 }
 
-// Reopen opens the path again. It is called after another process has renamed the file.
+// Reopen opens the path again, after another process has renamed the file.
 func (l *Log) Reopen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +132,7 @@ func (l *Log) Reopen() error {
 	return l.open()
 }
 
-// Close closes the file. Later writes to its streams are discarded.
+// Close closes the file. Later writes to its streams return an error.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,8 +145,8 @@ func (l *Log) Close() error {
 	return err
 }
 
-// line writes one line. If the line does not fit on the disk, the part that was written is removed.
-func (l *Log) line(stream string, partial bool, text []byte) error {
+// writeLine writes one line. It removes a partly written line if the disk is full.
+func (l *Log) writeLine(stream string, partial bool, text []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f == nil {
@@ -162,7 +164,7 @@ func (l *Log) line(stream string, partial bool, text []byte) error {
 	b = append(b, text...)
 	b = append(b, '\n')
 	if cap(b) <= 1<<10 {
-		l.buf = b // long lines are rare, so do not keep their memory
+		l.buf = b // do not keep large buffers for rare long lines
 	}
 	var rotated error
 	switch {

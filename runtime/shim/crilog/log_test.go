@@ -85,12 +85,12 @@ func rotatedPaths(path string) ([]string, error) {
 	return names, err
 }
 
-// Rotation keeps the newest files, in order, and no line is lost or torn.
+// TestRotate checks that a rotation keeps the newest files with complete lines in their order.
 func TestRotate(t *testing.T) {
-	var told []string // files that may be compressed
+	var compressible []string // files passed to Compress
 	l, path := open(t, Options{MaxBytes: 130, MaxFiles: 3, Compress: func(_, root string, names []string) {
 		for _, name := range names {
-			told = append(told, filepath.Join(root, name))
+			compressible = append(compressible, filepath.Join(root, name))
 		}
 	}})
 	s := l.Stream("stdout")
@@ -103,8 +103,8 @@ func TestRotate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(old) != 2 || told[len(told)-1] != old[0] {
-		t.Fatalf("rotated files: %v, told %v", old, told)
+	if len(old) != 2 || compressible[len(compressible)-1] != old[0] {
+		t.Fatalf("rotated files: %v, passed to Compress: %v", old, compressible)
 	}
 	var all []byte
 	for _, f := range append(old, path) {
@@ -146,18 +146,18 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// TestTakenAway: a removed log is recreated soon, and a moved one at its next rotation. Nothing
-// grows that nobody can see.
-func TestTakenAway(t *testing.T) {
+// TestRemovedLog checks that a removed log is recreated within a second, and a moved log at its
+// next rotation. A removed file must not grow.
+func TestRemovedLog(t *testing.T) {
 	for name, take := range map[string]func(root, path string) error{
-		"the file is removed":      func(_, path string) error { return os.Remove(path) },
-		"the container's is":       func(_, path string) error { return os.RemoveAll(filepath.Dir(path)) },
-		"the directory of logs is": func(root, _ string) error { return os.RemoveAll(root) },
-		"the file is moved":        func(_, path string) error { return os.Rename(path, path+".1") },
-		"the container's is moved": func(_, path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".1") },
+		"the file is removed":                       func(_, path string) error { return os.Remove(path) },
+		"the directory of the container is removed": func(_, path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"the directory of logs is removed":          func(root, _ string) error { return os.RemoveAll(root) },
+		"the file is moved":                         func(_, path string) error { return os.Rename(path, path+".1") },
+		"the directory of the container is moved":   func(_, path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".1") },
 	} {
 		for _, flood := range []bool{false, true} {
-			if strings.HasSuffix(name, "moved") && !flood { // the shipper that moved it may still be reading it
+			if strings.HasSuffix(name, "moved") && !flood { // the program that moved the file may still read it
 				continue
 			}
 			root, now := t.TempDir()+"/pods", fixed()
@@ -169,7 +169,7 @@ func TestTakenAway(t *testing.T) {
 			s := l.Stream("stdout")
 			lines := 1
 			if flood {
-				lines = 200 // within a short time
+				lines = 200 // without a pause
 			}
 			if _, err := s.Write([]byte("before\n")); err != nil {
 				t.Fatal(err)
@@ -191,14 +191,15 @@ func TestTakenAway(t *testing.T) {
 			}
 			there, _ := os.Stat(path)
 			if open, err := l.f.Stat(); err != nil || !os.SameFile(open, there) {
-				t.Errorf("%s, flood %t: the log goes on in another file: %v", name, flood, err)
+				t.Errorf("%s, flood %t: the log continues in another file: %v", name, flood, err)
 			}
 			l.Close()
 		}
 	}
 }
 
-// FuzzCRILog: whatever is written, in whatever pieces, can be read back from the log.
+// FuzzCRILog checks that the log contains exactly the written bytes, for any output in chunks of
+// any size.
 func FuzzCRILog(f *testing.F) {
 	f.Add([]byte("hello\nworld"), 3)
 	f.Add([]byte("\n\n\n"), 1)
@@ -241,14 +242,14 @@ func FuzzCRILog(f *testing.F) {
 				got = append(got, text...)
 			}
 		}
-		if !bytes.Equal(got, in) { // without newlines that were not written
+		if !bytes.Equal(got, in) { // got has no newlines that the log added
 			t.Fatalf("got %q, want %q", got, in)
 		}
 	})
 }
 
-// TestHostileLog has, in place of a log, files that a pod can create that mounts the host's log
-// directory.
+// TestHostileLog opens a log at a path where a pod that mounts the host's log directory has created
+// another file.
 func TestHostileLog(t *testing.T) {
 	for name, make := range map[string]func(target, log string) error{
 		"a link":          func(target, log string) error { return os.Symlink(target+"/file", log) },
@@ -285,13 +286,14 @@ func TestHostileLog(t *testing.T) {
 	}
 }
 
-// A pod that mounts its log directory replaces it by a symlink: nothing is renamed, removed or
-// created at the link's target, and the log continues in the old file.
+// TestHostileRotation replaces the directory of a log by a symlink, as a pod can do that mounts it.
+// The rotation must not rename, remove or create a file in the target of the link. The log
+// continues in the old file.
 func TestHostileRotation(t *testing.T) {
 	dir := t.TempDir()
 	path, own, other := dir+"/pods/default_web_u1/c/0.log", dir+"/pods/default_web_u1/c", dir+"/pods/default_db_u2/c"
-	var told []string
-	l, err := Open(path, Options{MaxBytes: 1, MaxFiles: 3, Most: 1 << 20, Now: fixed, Compress: func(_, _ string, names []string) { told = append(told, names...) }})
+	var compressible []string
+	l, err := Open(path, Options{MaxBytes: 1, MaxFiles: 3, Most: 1 << 20, Now: fixed, Compress: func(_, _ string, names []string) { compressible = append(compressible, names...) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,8 +304,8 @@ func TestHostileRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(told) == 0 || told[0] != "default_web_u1/c/0.log.20260101-120000" {
-		t.Errorf("to be compressed are %v", told)
+	if len(compressible) == 0 || compressible[0] != "default_web_u1/c/0.log.20260101-120000" {
+		t.Errorf("files to compress: %v", compressible)
 	}
 	if err := os.MkdirAll(other, 0o755); err != nil {
 		t.Fatal(err)

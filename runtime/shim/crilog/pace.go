@@ -10,16 +10,16 @@ import (
 
 // A pace records past rotations and schedules the next one. Log.mu guards it.
 type pace struct {
-	last   time.Time     // time of the last rotation, or the time when the log was opened
-	failed time.Time     // time of the last failed rotation
-	seen   time.Time     // time when the file was last known to exist
-	looked int64         // size of the log at the last check of the disk
-	short  bool          // whether the disk was short of space at that check
-	timer  *time.Timer   // rotates a log that is due but not written to any more; nil if it is not running
-	recent []rotatedFile // files that were rotated less than Interval ago, oldest first
+	last        time.Time     // time of the last rotation, or the time when the log was opened
+	failed      time.Time     // time of the last failed rotation
+	lastSeen    time.Time     // time of the last check whether the file exists
+	checkedSize int64         // size of the log at the last check of the disk
+	short       bool          // whether the disk was short of space at that check
+	timer       *time.Timer   // rotates the log once Interval has passed; nil if it is not running
+	recent      []rotatedFile // files rotated less than Interval ago, oldest first
 }
 
-// A rotatedFile is the name and the time of a rotation.
+// A rotatedFile is the name of a rotated file and the time of its rotation.
 type rotatedFile struct {
 	name string
 	at   time.Time
@@ -29,16 +29,16 @@ const (
 	// retry is the delay after a failed rotation. It is also the interval at which the existence of
 	// the file is checked.
 	retry = time.Second
-	// checkBytes is by how many bytes a log grows between two checks of its disk.
+	// checkBytes is the number of bytes by which a log grows between two checks of the disk.
 	checkBytes = 1 << 20
-	// A disk is short of space if less than 1/shortPart of it is free. A kubelet evicts pods at
-	// 1/10.
+	// shortPart defines when a disk is short of space: less than 1/shortPart of it is free. By
+	// default, a kubelet evicts pods at 1/10.
 	shortPart = 20
 )
 
-// due reports whether to rotate the log before n bytes are written. If the log should be rotated
-// but the last rotation is too recent, it starts a timer, so that the log is rotated even if
-// nothing more is written.
+// due reports whether to rotate the log before n bytes are written. If the log has reached its size
+// but Interval has not passed, due starts a timer, so that the log is rotated even if nothing more
+// is written.
 func (l *Log) due(now time.Time, n int64) bool {
 	if l.o.MaxBytes <= 0 || l.size == 0 || l.size+n <= l.o.MaxBytes {
 		return false
@@ -55,17 +55,17 @@ func (l *Log) due(now time.Time, n int64) bool {
 	return false
 }
 
-// intervalPassed reports whether the last rotation is at least Interval ago. A change of the clock
-// has no effect, because time.Now has a monotonic reading.
+// intervalPassed reports whether the last rotation is at least Interval ago. It uses the monotonic
+// clock reading, so setting the wall clock has no effect.
 func (l *Log) intervalPassed(now time.Time) bool { return now.Sub(l.pace.last) >= l.o.Interval }
 
-// rotateLate rotates a log that could not be rotated when it was due.
+// rotateLate rotates a log that had reached its size before Interval had passed.
 func (l *Log) rotateLate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pace.timer = nil
 	if now := l.o.Now(); l.f != nil && l.size > l.o.MaxBytes && l.intervalPassed(now) {
-		_ = l.rotate(now) // the next line tries again and reports an error
+		_ = l.rotate(now) // the next write retries and reports the error
 	}
 }
 
@@ -76,19 +76,20 @@ func (p *pace) stop() {
 	}
 }
 
-// shortOfDisk checks the disk each time the log has grown by checkBytes.
+// shortOfDisk reports whether the disk is short of space. It checks the disk only once for every
+// checkBytes of the log.
 func (l *Log) shortOfDisk() bool {
-	if p := &l.pace; p.looked == 0 || l.size-p.looked >= checkBytes {
-		p.looked = l.size
+	if p := &l.pace; p.checkedSize == 0 || l.size-p.checkedSize >= checkBytes {
+		p.checkedSize = l.size
 		free, total := l.o.Free(l.f)
 		p.short = free < max(total/shortPart, 2*l.o.Most)
 	}
 	return l.pace.short
 }
 
-// freeOf returns how many bytes of a file's disk are free for unprivileged users, and the total
-// number of its bytes. If the disk cannot be checked, it counts as not short of space.
-func freeOf(f *os.File) (free, total int64) {
+// diskSpace returns the free bytes (for unprivileged users) and the total bytes of the disk of a
+// file. If statfs fails, it returns values that mean that the disk is not short of space.
+func diskSpace(f *os.File) (free, total int64) {
 	var st unix.Statfs_t
 	if unix.Fstatfs(int(f.Fd()), &st) != nil {
 		return math.MaxInt64, 0

@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// plenty is a disk with free space.
+// plenty reports a disk with enough free space.
 func plenty(*os.File) (free, total int64) { return 1 << 40, 1 << 40 }
 
-// A shipper follows a container's log as log shippers do: it checks the path of the current file
-// every 200 ms. It reads an open file to its end, even after it was renamed, before it opens the
-// path again.
+// A shipper follows a log like Fluent Bit and similar programs. It periodically checks the path of
+// the current file. It reads an open file to its end, even if the file was renamed, before it opens
+// the path again.
 type shipper struct {
 	path  string
 	f     *os.File
@@ -29,7 +29,7 @@ type shipper struct {
 	lines int
 }
 
-// checkBytes reads up to most bytes, as many as a parser handles between two checks.
+// look checks the path and reads at most about most bytes.
 func (s *shipper) look(t *testing.T, most int) {
 	t.Helper()
 	for most > 0 {
@@ -69,8 +69,9 @@ func (s *shipper) look(t *testing.T, most int) {
 	}
 }
 
-// TestShipper: a shipper that parses 10 MB per second and checks every 200 ms gets all of a burst
-// of 300,000 lines, however fast it is written and whether or not a rotation is due during it.
+// TestShipper checks that a shipper that reads 10 MB per second and checks the path every 200 ms
+// gets all lines of a burst of 57 MB. The burst has different durations and begins at different
+// times after the last rotation.
 func TestShipper(t *testing.T) {
 	const (
 		every = 200 * time.Millisecond
@@ -89,7 +90,7 @@ func TestShipper(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "0.log")
 				l, err := Open(path, Options{MaxBytes: 10 << 20, MaxFiles: 5, Interval: 10 * time.Second, Free: plenty,
-					Compress: func(_, root string, names []string) { // takes no time
+					Compress: func(_, root string, names []string) { // compresses at once
 						for _, name := range names {
 							if err := os.Rename(filepath.Join(root, name), filepath.Join(root, name+".gz")); err != nil {
 								t.Error(err)
@@ -105,7 +106,7 @@ func TestShipper(t *testing.T) {
 				out := l.Stream("stdout")
 				text := []byte(strings.Repeat("x", c.long) + "\n")
 				time.Sleep(c.before)
-				s.look(t, most) // it sees the file
+				s.look(t, most) // opens the file
 				for looks, written := 0, 0; looks < 400; looks++ {
 					for part := int(float64(c.lines) * float64(every) / float64(c.took)); part > 0 && written < c.lines; part-- {
 						if _, err := out.Write(text); err != nil {
@@ -124,7 +125,7 @@ func TestShipper(t *testing.T) {
 	}
 }
 
-// sizes returns the files of a log with their sizes, and the sum.
+// sizes returns the sizes of the files in a log's directory, and their sum.
 func sizes(t *testing.T, path string) (all map[string]int64, sum int64) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -143,8 +144,8 @@ func sizes(t *testing.T, path string) (all map[string]int64, sum int64) {
 	return all, sum
 }
 
-// TestPace: rotations keep their minimum interval, a log that is not written to any more is still
-// rotated, and nothing is compressed that was rotated within that interval.
+// TestPace checks three rules: rotations keep their minimum interval, a full log is rotated even if
+// nothing more is written, and a file is not compressed before the interval has passed.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -178,7 +179,7 @@ func TestPace(t *testing.T) {
 		files(0)
 		time.Sleep(9 * time.Second)
 		files(0)
-		time.Sleep(2 * time.Second) // nothing is written: the timer rotates
+		time.Sleep(2 * time.Second) // the timer rotates the log
 		first := files(1)
 		write(100)
 		time.Sleep(8 * time.Second)
@@ -190,24 +191,24 @@ func TestPace(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		files(2)
 		if got, want := names(), filepath.Base(first[0]); len(got) != 1 || filepath.Base(got[0]) != want {
-			t.Errorf("compressed are %v, want %s", got, want)
+			t.Errorf("compressed files: %v, want %s", got, want)
 		}
 		write(100)
 		time.Sleep(11 * time.Second)
 		if left := files(2); slices.Contains(left, first[0]) {
-			t.Errorf("the oldest file stays: %v", left)
+			t.Errorf("the oldest file was not removed: %v", left)
 		}
 		write(1)
 		if all, _ := sizes(t, path); all["0.log"] > 1000 {
 			t.Errorf("after the rotation the file has %d bytes", all["0.log"])
 		}
 		l.Close()
-		synctest.Wait() // no timer is left
+		synctest.Wait() // fails if a timer is still running
 	})
 }
 
-// TestFlood: a log that grows faster than it may be rotated stays within its maximum, and is not
-// compressed.
+// TestFlood checks that a log that reaches its size more than once per interval stays within the
+// maximum, and is not compressed.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 50_000
@@ -225,7 +226,7 @@ func TestFlood(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if len(compressed) > 0 {
-			t.Errorf("compressed are %v", compressed)
+			t.Errorf("compressed files: %v", compressed)
 		}
 		if b, err := os.ReadFile(path); err != nil || !bytes.Contains(b, []byte(" 4999\n")) {
 			t.Errorf("the last line is missing: %v", err)
@@ -233,8 +234,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestShortDisk: if the disk is short of space, a log is rotated at its configured size, and its
-// oldest files are removed at once.
+// TestShortDisk checks that a log is rotated at its configured size, and its oldest files are
+// removed at once, if the disk is short of space.
 func TestShortDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := open(t, Options{MaxBytes: 10_000, MaxFiles: 3, Interval: 10 * time.Second, Now: time.Now, Free: func(*os.File) (int64, int64) { return 4 << 10, 1 << 20 }})
@@ -250,7 +251,7 @@ func TestShortDisk(t *testing.T) {
 	})
 }
 
-// A failed rotation is tried again after a while, not with every line.
+// TestRetry checks that a failed rotation is retried once per second, not with each line.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := open(t, Options{MaxBytes: 100, MaxFiles: 3, Now: time.Now, Free: plenty})

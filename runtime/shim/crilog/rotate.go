@@ -16,13 +16,13 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// stamp is the time format in the suffix of a rotated log. The kubelet uses the same. Names with
-// this suffix sort by age.
+// stamp is the time format in the suffix of a rotated log, as in a kubelet. The names of the
+// rotated files of a log sort by age.
 const stamp = "20060102-150405"
 
-// rotate renames the file and opens a new one. If the file was removed, it only opens a new one. If
-// it fails, the old file is still used, and due waits before the next attempt. All operations use
-// the same open directory, because a pod may replace the directory by a link.
+// rotate renames the file and opens a new one. If the file was removed, rotate only opens a new
+// one. If rotate fails, the log continues in the old file, and due waits before the next attempt.
+// All operations use one open directory, because a pod may replace the directory by a symlink.
 func (l *Log) rotate(now time.Time) (err error) {
 	defer func() {
 		if err != nil {
@@ -58,14 +58,14 @@ func (l *Log) rotate(now time.Time) (err error) {
 		return err
 	}
 	if err := l.openIn("/proc/self/fd/"+strconv.Itoa(int(dir.Fd())), base); err != nil {
-		return err // l.f is still open, although it was renamed
+		return err // l.f, which was renamed, is still open
 	}
 	p := &l.pace
 	paced, short := l.intervalPassed(now), p.short
 	p.recent = slices.DeleteFunc(p.recent, func(a rotatedFile) bool { return now.Sub(a.at) >= l.o.Interval })
 	p.recent = append(p.recent, rotatedFile{name, now})
 	p.stop()
-	p.last, p.looked, p.short = now, 0, false
+	p.last, p.checkedSize, p.short = now, 0, false
 	kept, err := l.prune(dir, append(old, name), short)
 	if l.o.Compress != nil {
 		var names []string
@@ -79,13 +79,13 @@ func (l *Log) rotate(now time.Time) (err error) {
 	return err
 }
 
-// wasRemoved reports whether the file was removed. No reader could read such a file, but it would
-// still use disk space. It checks this only once in each interval retry.
+// wasRemoved reports whether the file was removed. A removed file uses disk space but cannot be
+// read. wasRemoved checks the file at most once per retry and returns false in between.
 func (l *Log) wasRemoved(now time.Time) bool {
-	if since := now.Sub(l.pace.seen); since >= 0 && since < retry {
+	if since := now.Sub(l.pace.lastSeen); since >= 0 && since < retry {
 		return false
 	}
-	l.pace.seen = now
+	l.pace.lastSeen = now
 	var st unix.Stat_t
 	return unix.Fstat(int(l.f.Fd()), &st) == nil && st.Nlink == 0
 }
@@ -100,19 +100,19 @@ func (l *Log) restore(now time.Time) error {
 		return fmt.Errorf("recreate the removed log %s: %w", l.path, err)
 	}
 	l.pace.stop()
-	l.pace.last, l.pace.looked = now, 0
+	l.pace.last, l.pace.checkedSize = now, 0
 	return nil
 }
 
-// mayBeFollowed reports whether a reader may still follow a rotated file.
+// mayBeFollowed reports whether a rotated file is so recent that a reader may still follow it.
 func (p *pace) mayBeFollowed(name string) bool {
 	return slices.ContainsFunc(p.recent, func(a rotatedFile) bool { return a.name == name })
 }
 
-// prune removes the oldest rotated files until they are at most MaxFiles, and at most MaxFiles
-// times MaxBytes in total. It returns the remaining files. A file that a reader may still follow is
-// removed only because of the total size, or if the disk is short of space. The newest file is
-// never removed.
+// prune removes the oldest rotated files until the number of all files is at most MaxFiles and the
+// total size of the rotated files is at most MaxFiles times MaxBytes, or Most if that is larger. It
+// returns the remaining rotated files. A file that a reader may still follow is removed only if the
+// total size is exceeded or the disk is short of space. The newest rotated file is never removed.
 func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	if l.o.MaxFiles <= 0 {
 		return old, nil
@@ -122,7 +122,7 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	for _, name := range old {
 		var st unix.Stat_t
 		if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			st.Size = 0 // it was just compressed or removed
+			st.Size = 0 // just compressed or removed
 		}
 		sizes, sum = append(sizes, st.Size), sum+st.Size
 	}
@@ -132,7 +132,7 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 		if !many && sum <= most {
 			break
 		}
-		// A file that is being compressed is removed together with the unfinished result.
+		// Also remove the unfinished result if the file is being compressed.
 		for _, name := range []string{old[0], old[0] + ".gz" + Half} {
 			if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return old, fmt.Errorf("remove rotated log %s of %s: %w", name, l.path, err)
@@ -144,10 +144,10 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	return old, nil
 }
 
-// Half is the suffix, after .gz, of a file that the compression has not finished.
+// Half is the suffix after .gz of the unfinished result of a compression.
 const Half = ".tmp"
 
-// listRotated returns the rotated files of a log. The oldest is first.
+// listRotated returns the names of the rotated files of a log, oldest first.
 func listRotated(dir *os.File, base string) ([]string, error) {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {

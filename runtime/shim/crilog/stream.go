@@ -2,24 +2,23 @@ package crilog
 
 import "bytes"
 
-// A Stream is stdout or stderr of a container. It keeps an unfinished line until the rest arrives,
-// MaxLine is reached or the stream is closed. Only one goroutine at a time may use it.
+// A Stream is the stdout or stderr of a container. It buffers an incomplete line until the line is
+// complete, has MaxLine bytes, or the stream is closed. A Stream is not safe for concurrent use.
 type Stream struct {
 	log      *Log
 	name     string
-	terminal bool // lines end with \r\n where the container wrote \n
+	terminal bool // lines end with \r\n, because the terminal adds \r
 	rest     []byte
 }
 
-// Stream returns a stream with the given name.
+// Stream returns the stream with the given name, stdout or stderr.
 func (l *Log) Stream(name string) *Stream { return &Stream{log: l, name: name} }
 
-// Terminal returns the stream of a container with a terminal. The terminal combines stdout and
-// stderr.
+// Terminal returns the stream of a terminal, which combines stdout and stderr.
 func (l *Log) Terminal(name string) *Stream { return &Stream{log: l, name: name, terminal: true} }
 
-// Write writes output. n is always len(p). err is the first failure to write a line. Lines that
-// cannot be written are lost.
+// Write writes output to the log. n is always len(p). err is the first error of writing a line.
+// Lines that cannot be written are dropped.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	n = len(p)
 	note := func(e error) {
@@ -48,7 +47,7 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close writes an unfinished line. This line has the tag P, as in containerd, because the container
+// Close writes an incomplete last line. It has the tag P, as in containerd, because the container
 // did not write a newline.
 func (s *Stream) Close() error {
 	if len(s.rest) == 0 {
@@ -57,7 +56,7 @@ func (s *Stream) Close() error {
 	return s.flush(nil, true)
 }
 
-// flush writes the bytes that were kept, followed by text, as one line.
+// flush writes the buffered bytes followed by text as one line.
 func (s *Stream) flush(text []byte, partial bool) error {
 	if len(s.rest) > 0 {
 		text = append(s.rest, text...)
@@ -66,5 +65,5 @@ func (s *Stream) flush(text []byte, partial bool) error {
 	if s.terminal && !partial {
 		text = bytes.TrimSuffix(text, []byte("\r"))
 	}
-	return s.log.line(s.name, partial, text)
+	return s.log.writeLine(s.name, partial, text)
 }

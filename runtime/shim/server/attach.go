@@ -12,13 +12,13 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// broadcast sends output to the attached clients. A slow client blocks the output, and so the
+// broadcast sends output to the attached clients. A slow client blocks the output and therefore the
 // container.
 func (s *streams) broadcast(stream byte, p []byte) {
 	s.mu.Lock()
-	var to []*client // usually there are none
+	var to []*client // usually empty
 	for c := range s.clients {
-		if c.want[stream] {
+		if c.streams[stream] {
 			to = append(to, c)
 		}
 	}
@@ -29,8 +29,9 @@ func (s *streams) broadcast(stream byte, p []byte) {
 	}
 }
 
-// attach serves an attachment on a connection. It returns when either side ends. Once the
-// container's output has ended and is delivered, it closes the connection.
+// attach connects a client to the streams of a container. It returns when the client has closed the
+// connection, or when the container's output has ended and was sent to the client. It closes the
+// connection.
 func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	var req wire.AttachRequest
 	err := json.Unmarshal(r.Body, &req)
@@ -68,13 +69,13 @@ func (s *Server) attach(nc *conn, in *bufio.Reader, r wire.Request) {
 	c.io.mu.Unlock()
 	cl.finish()
 	if gone {
-		cl.leave()
+		cl.close()
 	}
 	<-sent
 }
 
-// countReader counts the attached clients. A client receives the rest of its output even if its
-// container was deleted.
+// countReader adds n to the number of attached clients. The shim does not end while it has attached
+// clients, because a client receives the rest of the output even after its container was deleted.
 func (s *Server) countReader(n int) {
 	s.mu.Lock()
 	s.readers += n
@@ -82,9 +83,10 @@ func (s *Server) countReader(n int) {
 	s.noteChange()
 }
 
-// input forwards a client's stdin. It returns when the client closes the connection (gone is true),
-// or when the client ends its stdin while the container's stdin stays open. In the second case
-// waiting for the output would block the client forever.
+// input forwards a client's stdin and terminal sizes. It returns true when the client has closed
+// the connection. It returns false when the client has ended its stdin but the container's stdin
+// stays open. The container then does not see the end of its input, so a client that waits for the
+// end of the output might wait forever.
 func (c *container) input(in *bufio.Reader, stdin bool) (gone bool) {
 	buf := make([]byte, wire.MaxFrame)
 	stdin = stdin && c.io.stdin != nil
@@ -112,7 +114,7 @@ func (c *container) input(in *bufio.Reader, stdin bool) (gone bool) {
 				return false
 			}
 		case stream == wire.StreamStdin && stdin:
-			c.io.stdin.Write(p) // lost if the container has closed its stdin
+			c.io.stdin.Write(p) // fails if the container has closed its stdin
 		}
 	}
 }

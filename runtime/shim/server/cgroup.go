@@ -23,16 +23,17 @@ const killRounds = 100
 
 // A cgroup is the cgroup of a container's processes.
 type cgroup struct {
-	procs  string // the file that lists them; empty if it is unknown
-	events string // the file that counts OOM kills
-	// parent is the counter file of the parent cgroup. It is needed because systemd removes a
-	// cgroup with its last process. before is the value of the counter at the start.
+	procs  string // path of cgroup.procs; empty if the cgroup is unknown
+	events string // path of the file that counts OOM kills
+	// parent is the path of the parent cgroup's file that counts OOM kills, and before is its count
+	// at the start of the container. They are needed because systemd removes a cgroup when its last
+	// process has ended.
 	parent string
 	before int64
 }
 
-// cgroupAt returns the cgroup at a path, which is relative to the root of the hierarchies. The
-// agent sends the path, because the cgroup of a process that has ended cannot be looked up.
+// cgroupAt returns the cgroup at a path relative to the root of the hierarchies. The agent sends
+// the path, because /proc does not contain the cgroup of a process that has ended.
 func cgroupAt(path string) cgroup {
 	if path == "" {
 		return cgroup{}
@@ -58,7 +59,7 @@ func (c cgroup) oomKilled() bool {
 	return oomKills(c.parent) > c.before
 }
 
-// oomKills reads the counter, which has the same name on v1 and v2.
+// oomKills returns the counter oom_kill of a file. It has the same name in cgroup v1 and v2.
 func oomKills(path string) int64 {
 	if path == "" {
 		return 0
@@ -76,14 +77,14 @@ func oomKills(path string) int64 {
 	return 0
 }
 
-// signalAll sends a signal to every process.
+// signalAll sends a signal to every process of the cgroup.
 func (c cgroup) signalAll(sig unix.Signal) error {
 	_, err := c.signal(sig)
 	return err
 }
 
-// killAll kills processes until none is left. On cgroup v2 the kernel kills all of them at once,
-// also those in nested cgroups that the container created.
+// killAll kills the processes of the cgroup until it is empty. With cgroup v2, cgroup.kill also
+// kills the processes in child cgroups that the container created.
 func (c cgroup) killAll() error {
 	if c.procs != "" {
 		os.WriteFile(filepath.Join(filepath.Dir(c.procs), "cgroup.kill"), []byte("1"), 0) // since Linux 5.14
@@ -93,7 +94,7 @@ func (c cgroup) killAll() error {
 		if n == 0 || err != nil {
 			return err
 		}
-		time.Sleep(5 * time.Millisecond) // the kernel has no event for this on v1
+		time.Sleep(5 * time.Millisecond) // cgroup v1 has no event for an empty cgroup
 	}
 	return errors.New("new processes appear faster than they are killed")
 }

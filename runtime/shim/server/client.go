@@ -13,14 +13,14 @@ const (
 	// queued is the maximum number of bytes that are queued for one client while its container
 	// runs.
 	queued = 128 << 10
-	// queuedLast is the maximum once the container has ended. It is large enough for the content of
-	// pipes of the default maximum size. So the end of the container can be reported before the
-	// client has read everything.
+	// queuedLast is the maximum once the container has ended. It exceeds the content of both pipes
+	// at the default fs.pipe-max-size, so that the shim can report the end of the container before
+	// the client has read everything.
 	queuedLast = 4 << 20
-	// patience is how long a client that reads nothing may block a container. After that its output
-	// is dropped, and if it reads again it receives a report of the loss. There is no better
-	// criterion for a client behind an API server. The API server's connection stays open when the
-	// client's program pauses, and also when the client's machine has gone.
+	// patience is how long a client that reads nothing may block a container. After that the shim
+	// drops the client's output and sends an error with StreamEnd when the client reads again. The
+	// connection itself does not show whether kubectl has only paused or its machine is gone,
+	// because the API server keeps it open in both cases.
 	patience = 5 * time.Minute
 )
 
@@ -29,153 +29,154 @@ const (
 //	pumps --put--> frames --send--> connection
 //	      <--room--
 type client struct {
-	conn net.Conn
-	want [3]bool       // which streams it wants
-	end  bool          // whether it supports wire.StreamEnd
-	more chan struct{} // capacity 1; frames were queued, or no more will be
-	room chan struct{} // capacity 1; frames were sent
-	gone chan struct{} // closed when the connection has ended
+	conn         net.Conn
+	streams      [3]bool       // requested output streams
+	end          bool          // whether the client supports wire.StreamEnd
+	more         chan struct{} // capacity 1; frames were queued, or finished was set
+	room         chan struct{} // capacity 1; frames were sent
+	disconnected chan struct{} // closed when the connection has ended
 
-	mu     sync.Mutex
-	frames [][]byte
-	size   int       // size of all queued frames in bytes, including the frame that is being sent
-	took   time.Time // time of the last successful send
-	missed int64     // number of bytes dropped since the client stopped reading; if it is positive, nothing more is queued
-	over   bool      // whether no more frames will be queued
-	hungUp bool      // whether gone is closed
+	mu       sync.Mutex
+	frames   [][]byte
+	size     int       // size of all queued frames in bytes, including the frame that is being sent
+	lastSent time.Time // time of the last completed send
+	dropped  int64     // number of dropped bytes; if positive, no more frames are queued
+	finished bool      // whether no more frames will be queued
+	closed   bool      // whether disconnected is closed
 }
 
 func newClient(nc net.Conn, r wire.AttachRequest) *client {
 	return &client{
-		conn: nc, want: [3]bool{wire.StreamStdout: r.Stdout, wire.StreamStderr: r.Stderr}, end: r.End,
-		more: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
+		conn: nc, streams: [3]bool{wire.StreamStdout: r.Stdout, wire.StreamStderr: r.Stderr}, end: r.End,
+		more: make(chan struct{}, 1), room: make(chan struct{}, 1), disconnected: make(chan struct{}),
 	}
 }
 
-func ring(c chan struct{}) {
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// put queues output for the client. While the container runs, it waits for space in the queue. The
-// wait ends when patience has passed since the last successful send, and since began, when the
-// container was first blocked.
+// put queues output for the client. While the container runs, it waits for space in the queue.
+// began is the time when the container was blocked. put drops the output when patience has passed
+// since both began and the last completed send.
 func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct{}) {
 	for bound := queued; ; {
 		if c.tryPut(stream, p, bound) {
 			return
 		}
 		if bound == queuedLast {
-			c.miss(len(p))
+			c.drop(len(p))
 			return
 		}
-		late := time.NewTimer(c.left(began))
+		timeout := time.NewTimer(c.timeLeft(began))
 		select {
 		case <-c.room:
 		case <-ended:
 			bound = queuedLast
-		case <-late.C:
-			c.miss(len(p))
+		case <-timeout.C:
+			c.drop(len(p))
 			return
-		case <-c.gone:
+		case <-c.disconnected:
 		}
-		late.Stop()
+		timeout.Stop()
 	}
 }
 
-// left returns how much longer the client may block a container that has been blocked since began.
-func (c *client) left(began time.Time) time.Duration {
+// timeLeft returns how much longer the client may block a container that has been blocked since
+// began.
+func (c *client) timeLeft(began time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.took.After(began) {
-		began = c.took
+	if c.lastSent.After(began) {
+		began = c.lastSent
 	}
 	return time.Until(began.Add(patience))
 }
 
-// tryPut queues output. It drops the output if the client has disconnected or stopped reading for
-// too long. It returns false if the queue is full.
+// tryPut queues output. It returns false if the queue is full. If the client has disconnected, or
+// output was already dropped, tryPut drops p and returns true.
 func (c *client) tryPut(stream byte, p []byte, bound int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.hungUp:
+	case c.closed:
 		return true
-	case c.missed > 0:
-		c.missed += int64(len(p))
+	case c.dropped > 0:
+		c.dropped += int64(len(p))
 		return true
 	case c.size > 0 && c.size+len(p) > bound:
 		return false
 	}
 	c.frames = append(c.frames, wire.Frame(stream, p))
 	c.size += len(p)
-	ring(c.more)
+	notify(c.more)
 	if c.size < bound {
-		ring(c.room) // for the other stream
+		notify(c.room) // for the other stream
 	}
 	return true
 }
 
-// miss is called for a client whose queue stays full. n bytes are dropped, and later output is only
-// counted.
-func (c *client) miss(n int) {
+// drop records that n bytes were dropped. Later output is dropped and counted, too.
+func (c *client) drop(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.missed == 0 {
-		c.missed = int64(n)
+	if c.dropped == 0 {
+		c.dropped = int64(n)
 	}
 }
 
-// finish is called when no more output will be queued.
+// finish marks the end of the output. send sends the queued frames and then closes the connection.
 func (c *client) finish() {
 	c.mu.Lock()
-	c.over = true
+	c.finished = true
 	c.mu.Unlock()
-	ring(c.more)
+	notify(c.more)
 }
 
-// leave closes the connection to the client.
-func (c *client) leave() {
+// close closes the connection and discards the queue.
+func (c *client) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hungUp {
-		c.hungUp = true
-		close(c.gone)
+	if !c.closed {
+		c.closed = true
+		close(c.disconnected)
 		c.conn.Close()
 	}
 }
 
-// send sends queued frames until no more will be queued. Then it closes the connection.
+// send sends queued frames until finish is called, output was dropped, or the client disconnects.
+// Then it closes the connection.
 func (c *client) send() {
-	defer c.leave()
+	defer c.close()
 	for {
-		frame, over, last := c.next()
+		frame, finished, message := c.next()
 		switch {
 		case frame != nil:
 			if _, err := c.conn.Write(frame); err != nil {
 				return
 			}
 			c.sent(len(frame))
-		case over:
+		case finished:
 			if c.end {
-				c.conn.Write(wire.Frame(wire.StreamEnd, []byte(last)))
+				c.conn.Write(wire.Frame(wire.StreamEnd, []byte(message)))
 			}
 			return
 		default:
 			select {
 			case <-c.more:
-			case <-c.gone:
+			case <-c.disconnected:
 				return
 			}
 		}
 	}
 }
 
-// next returns the next frame. If there is none, over reports whether the last frame was returned,
-// and last is the error message for the client if it missed output.
-func (c *client) next() (frame []byte, over bool, last string) {
+// next returns the next frame of the queue. If the queue is empty, finished reports whether no more
+// frames will be queued, and message is the error for a client whose output was dropped.
+func (c *client) next() (frame []byte, finished bool, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.frames) > 0 {
@@ -183,18 +184,18 @@ func (c *client) next() (frame []byte, over bool, last string) {
 		return frame, false, ""
 	}
 	c.frames = nil
-	if c.missed > 0 {
-		last = fmt.Sprintf("at least %d bytes of output are missing: the reader took nothing for too long", c.missed)
+	if c.dropped > 0 {
+		message = fmt.Sprintf("at least %d bytes of output are missing: the reader was too slow", c.dropped)
 	}
-	return nil, c.over || c.missed > 0, last
+	return nil, c.finished || c.dropped > 0, message
 }
 
 func (c *client) sent(n int) {
 	c.mu.Lock()
 	c.size -= n - frameHead
-	c.took = time.Now()
+	c.lastSent = time.Now()
 	c.mu.Unlock()
-	ring(c.room)
+	notify(c.room)
 }
 
 // frameHead is the size of a frame's header.

@@ -13,8 +13,9 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// received reads frames to the end of a connection.
-func received(t *testing.T, c net.Conn) (out string, end string, told bool) {
+// received reads all frames of a connection. hasEnd reports whether one of them is StreamEnd, and end
+// is its payload.
+func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	t.Helper()
 	var b strings.Builder
 	buf := make([]byte, wire.MaxFrame)
@@ -22,16 +23,16 @@ func received(t *testing.T, c net.Conn) (out string, end string, told bool) {
 		stream, p, err := wire.ReadFrame(c, buf)
 		switch {
 		case err != nil:
-			return b.String(), end, told
+			return b.String(), end, hasEnd
 		case stream == wire.StreamEnd:
-			end, told = string(p), true
+			end, hasEnd = string(p), true
 		default:
 			b.Write(p)
 		}
 	}
 }
 
-// attached returns streams with one client; theirs is the other end of its connection.
+// attached returns streams with one attached client. theirs is the client's end of the connection.
 func attached(end bool) (s *streams, c *client, theirs net.Conn) {
 	ours, theirs := net.Pipe()
 	s = emptyStreams()
@@ -41,7 +42,8 @@ func attached(end bool) (s *streams, c *client, theirs net.Conn) {
 	return s, c, theirs
 }
 
-// A reader that pauses for minutes blocks the container, and then gets every byte.
+// TestStoppingReader checks that a reader that pauses for less than patience blocks the container
+// and receives every byte.
 func TestStoppingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -58,13 +60,13 @@ func TestStoppingReader(t *testing.T) {
 		}()
 		time.Sleep(patience - time.Second)
 		if n := written.Load(); n > queued+16<<10 {
-			t.Errorf("%d bytes are held for it", n)
+			t.Errorf("%d bytes are queued", n)
 		}
-		if out, end, told := received(t, theirs); out != want || end != "" || !told {
-			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, told)
+		if out, end, hasEnd := received(t, theirs); out != want || end != "" || !hasEnd {
+			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, hasEnd)
 		}
 		<-done
-		<-c.gone
+		<-c.disconnected
 	})
 }
 
@@ -80,8 +82,8 @@ func chunks(s string) func(func([]byte) bool) {
 	}
 }
 
-// Readers that pause for too long do not block the container any longer, all of them together no
-// longer than one, and get an error.
+// TestLostReader checks that readers that pause for longer than patience receive an error. Several
+// such readers block the container no longer than one.
 func TestLostReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -98,18 +100,19 @@ func TestLostReader(t *testing.T) {
 			s.broadcast(wire.StreamStdout, chunk)
 		}
 		if took := time.Since(began); took != patience {
-			t.Errorf("the container was held up for %v", took)
+			t.Errorf("the container was blocked for %v", took)
 		}
-		out, end, told := received(t, theirs)
-		if len(out) >= len(want) || !told || !strings.Contains(end, "bytes of output are missing") {
-			t.Errorf("%d bytes, end %q %v", len(out), end, told)
+		out, end, hasEnd := received(t, theirs)
+		if len(out) >= len(want) || !hasEnd || !strings.Contains(end, "bytes of output are missing") {
+			t.Errorf("%d bytes, end %q %v", len(out), end, hasEnd)
 		}
-		<-c.gone
-		s.broadcast(wire.StreamStdout, []byte("x")) // nobody waits for a client that was given up
+		<-c.disconnected
+		s.broadcast(wire.StreamStdout, []byte("x")) // does not block
 	})
 }
 
-// The end of a container does not wait for a reader, which gets the rest afterwards.
+// TestEndWithSlowReader checks that the end of a container does not wait for a reader, and that the
+// reader receives the rest of the output.
 func TestEndWithSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -124,14 +127,14 @@ func TestEndWithSlowReader(t *testing.T) {
 			t.Errorf("the end took %v", took)
 		}
 		time.Sleep(time.Hour)
-		if out, end, told := received(t, theirs); out != want || end != "" || !told {
-			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, told)
+		if out, end, hasEnd := received(t, theirs); out != want || end != "" || !hasEnd {
+			t.Errorf("%d of %d bytes, end %q %v", len(out), len(want), end, hasEnd)
 		}
 	})
 }
 
-// A reader that vanishes unblocks the container at once, and an older agent gets no frame that it
-// does not support.
+// TestVanishingReader checks that the container is unblocked when its reader disconnects, and that
+// an older agent does not receive StreamEnd.
 func TestVanishingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)
@@ -141,15 +144,15 @@ func TestVanishingReader(t *testing.T) {
 			s.broadcast(wire.StreamStdout, bytes.Repeat([]byte("z"), 16<<10))
 		}
 		if took := time.Since(began); took != time.Minute {
-			t.Errorf("the container was held up for %v", took)
+			t.Errorf("the container was blocked for %v", took)
 		}
-		<-c.gone
+		<-c.disconnected
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s, _, theirs := attached(false)
 		go func() { s.broadcast(wire.StreamStdout, []byte("old")); s.finish(time.Second) }()
-		if out, _, told := received(t, theirs); out != "old" || told {
-			t.Errorf("got %q, told %v", out, told)
+		if out, _, hasEnd := received(t, theirs); out != "old" || hasEnd {
+			t.Errorf("got %q, hasEnd %v", out, hasEnd)
 		}
 	})
 }

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// TestCompressor: however many logs are rotated however often, one file is compressed at a time,
-// none twice, none of a log that is rotated while it is compressed, and this takes at most a fifth
-// of the time.
+// TestCompressor checks that the compressor compresses one file at a time, no file twice, and for
+// at most a fifth of the time, even if ten logs are rotated often.
 func TestCompressor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 100 * time.Millisecond
@@ -22,7 +21,7 @@ func TestCompressor(t *testing.T) {
 			mu.Lock()
 			done = append(done, name)
 			if running++; running > 1 {
-				t.Error("two files are compressed at once")
+				t.Error("two files are compressed at the same time")
 			}
 			mu.Unlock()
 			time.Sleep(took)
@@ -37,10 +36,10 @@ func TestCompressor(t *testing.T) {
 			return slices.Clone(done)
 		}
 		begin := time.Now()
-		for round := range 100 { // of ten logs, each with two files that an earlier rotation listed too
+		for round := range 100 { // each log has two files, one of which an earlier round enqueued
 			for l := range 10 {
 				log := fmt.Sprint("log", l)
-				c.take(log, "/", []string{fmt.Sprint(log, " ", round), fmt.Sprint(log, " ", round+1)})
+				c.enqueue(log, "/", []string{fmt.Sprint(log, " ", round), fmt.Sprint(log, " ", round+1)})
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -50,29 +49,30 @@ func TestCompressor(t *testing.T) {
 		}
 		got := all()
 		if most := int(last.Sub(begin)/(took*(1+pauseFactor))) + 21; len(got) > most || len(got) < 5 {
-			t.Errorf("%d files are compressed, at most %d may be", len(got), most)
+			t.Errorf("%d files were compressed, want at most %d", len(got), most)
 		}
 		slices.Sort(got)
 		if n := len(got); len(slices.Compact(got)) != n {
-			t.Errorf("files are compressed twice: %v", got)
+			t.Errorf("files were compressed twice: %v", got)
 		}
 
-		// A log that is rotated while it is compressed waits for its next rotation.
+		// The files of a log that is rotated during its compression are not enqueued until the next
+		// rotation.
 		before := len(got)
-		c.take("log", "/", []string{"a", "b"})
+		c.enqueue("log", "/", []string{"a", "b"})
 		time.Sleep(took / 2)
-		c.take("log", "/", []string{"a", "b", "c"})
+		c.enqueue("log", "/", []string{"a", "b", "c"})
 		time.Sleep(time.Minute)
 		if got := all()[before:]; !slices.Equal(got, []string{"a"}) {
-			t.Errorf("compressed are %v", got)
+			t.Errorf("compressed files: %v", got)
 		}
-		c.take("other", "/", []string{"d"})
+		c.enqueue("other", "/", []string{"d"})
 		time.Sleep(took / 2)
-		c.take("log", "/", []string{"b"})
-		c.take("log", "/", nil) // it is rotated too fast
+		c.enqueue("log", "/", []string{"b"})
+		c.enqueue("log", "/", nil) // it is rotated too fast
 		time.Sleep(time.Minute)
 		if got := all()[before:]; !slices.Equal(got, []string{"a", "d"}) || c.busy() {
-			t.Errorf("compressed are %v", got)
+			t.Errorf("compressed files: %v", got)
 		}
 	})
 }
@@ -80,5 +80,5 @@ func TestCompressor(t *testing.T) {
 func (c *compressor) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.works
+	return c.active
 }

@@ -51,7 +51,7 @@ func (s *Server) serve(nc net.Conn) {
 		}
 		if r.Method == wire.MethodAttach {
 			s.mu.Lock()
-			delete(s.conns, c) // do not send events on it any more
+			delete(s.conns, c) // stop sending events to this connection
 			s.mu.Unlock()
 			s.attach(c, in, r)
 			return
@@ -69,7 +69,7 @@ func (s *Server) answer(c *conn, r wire.Request) wire.Reply {
 	return failed(out, err)
 }
 
-// failed returns the reply with an error.
+// failed adds an error to a reply. It returns the reply unchanged if err is nil.
 func failed(out wire.Reply, err error) wire.Reply {
 	if err != nil {
 		out.Error = err.Error()

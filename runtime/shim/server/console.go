@@ -14,12 +14,12 @@ import (
 
 const (
 	consoleName = "tty"
-	// terminalTimeout is how long to wait for the terminal of a container that has started.
+	// terminalTimeout is how long to wait for the terminal from the OCI runtime.
 	terminalTimeout = 10 * time.Second
 )
 
-// listenConsole opens the console socket in the bundle. The bundle's path may be too long for the
-// address of a socket, so the address contains a path in /proc.
+// listenConsole opens the console socket in the bundle. The path of the bundle may be longer than a
+// socket address can be, so the address is a path in /proc/<pid>/fd.
 func listenConsole(bundle string) (*console, error) {
 	dir, err := os.Open(bundle)
 	if err != nil {
@@ -33,11 +33,11 @@ func listenConsole(bundle string) (*console, error) {
 		return nil, fmt.Errorf("open console socket: %w", err)
 	}
 	l.SetUnlinkOnClose(false)
-	return &console{path: path, dir: dir, l: l, take: func() (*os.File, error) { return takeTerminal(l) }}, nil
+	return &console{path: path, dir: dir, l: l, take: func() (*os.File, error) { return acceptTerminal(l) }}, nil
 }
 
-// takeTerminal receives a file descriptor on the first connection.
-func takeTerminal(l *net.UnixListener) (*os.File, error) {
+// acceptTerminal accepts one connection and receives the file descriptor of the terminal.
+func acceptTerminal(l *net.UnixListener) (*os.File, error) {
 	l.SetDeadline(time.Now().Add(terminalTimeout))
 	c, err := l.AcceptUnix()
 	if err != nil {

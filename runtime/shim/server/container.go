@@ -14,15 +14,16 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// lastOutput is how long output is read from processes that remain after the end of a container and
-// keep writing. The container's own output is always read completely.
+// lastOutput is how long the shim reads output from other processes that keep a stream open after
+// the container's first process has ended. Output that was written before is always read
+// completely.
 const lastOutput = 3 * time.Second
 
 // A container is the state of one container of this shim. All fields except exit are set before pid
 // is set, and do not change afterwards. get returns a container only after its pid is set.
 type container struct {
 	req     wire.RunRequest
-	pid     int // 0 if it has not started, heldPID if another program runs it
+	pid     int // 0 before the start, heldPID for a held container
 	started time.Time
 	cgroup  cgroup
 	log     *crilog.Log // nil if there is no log
@@ -42,8 +43,8 @@ func (c *container) info() wire.Container {
 	return wire.Container{ID: c.req.ID, Running: wire.Running{Pid: c.pid, StartedAt: c.started}, Exit: c.exit}
 }
 
-// supervise waits for the end of a container. Then it completes the log, writes the exit to the
-// bundle, and sends an event to the agent, in this order.
+// supervise waits until a container has ended. Then it completes the log, writes the exit to the
+// bundle and sends an event to the agent, in this order.
 func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	st := <-status
 	exit := wire.Exit{Code: exitCode(st), StartedAt: c.started, FinishedAt: time.Now()}
@@ -68,8 +69,8 @@ func (s *Server) supervise(c *container, status <-chan unix.WaitStatus) {
 	s.noteChange()
 }
 
-// writeExit stores the exit in the bundle. The agent reads the file if this shim has ended before the
-// agent could ask it for the exit.
+// writeExit writes the exit to a file in the bundle. The agent reads the file if this shim no
+// longer runs.
 func writeExit(bundle string, e wire.Exit) error {
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -83,8 +84,8 @@ func writeExit(bundle string, e wire.Exit) error {
 }
 
 func (s *Server) kill(by *conn, r wire.KillRequest) (any, error) {
-	s.acts.RLock()
-	defer s.acts.RUnlock()
+	s.takeover.RLock()
+	defer s.takeover.RUnlock()
 	if err := s.checkOwner(by); err != nil {
 		return nil, err
 	}
@@ -120,7 +121,7 @@ func (s *Server) remove(r wire.Target) (any, error) {
 	default:
 		return nil, fmt.Errorf("%w: container %s is running", errConflict, r.ID)
 	}
-	if exists(c.req.Bundle) { // otherwise the run directory was lost, and with it the OCI runtime's state
+	if exists(c.req.Bundle) { // if the run directory was removed, the OCI runtime's state is gone, too
 		if err := s.oci(c.req, "delete", "--force", r.ID); err != nil {
 			return nil, err
 		}

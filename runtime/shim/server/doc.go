@@ -1,6 +1,6 @@
-// Package server is the shim: a small process that is the parent of the containers of some pods. It
-// calls the OCI runtime, writes the containers' logs and waits for the end of containers. It also
-// does so while no agent is running.
+// Package server implements the shim, a small process that is the parent of the containers of some
+// pods. It calls the OCI runtime, writes the logs of the containers, and records their exits. It
+// does not depend on a running agent.
 //
 //	agent --wire--> Server --exec--> crun|runc run --detach (crun read-only: see programs)
 //	                  |                  | (exits; the container is now the shim's child)
@@ -8,6 +8,6 @@
 //	                  |--> crilog (pipes or a terminal) --> attached clients
 //	                  '--> exit.json in the bundle, then an event to the agent
 //
-// If possible, it runs in a mount namespace of its own that does not contain the pods' mounts; see
-// Host. There is one goroutine (supervise) for each container. Only the reaper calls wait(2).
+// If possible, the shim runs in its own mount namespace, which does not contain the mounts of pods;
+// see Host. Each container has one goroutine (supervise). Only the reaper calls wait(2).
 package server

@@ -10,14 +10,14 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// heldPID is the PID of a container that another program runs. The shim serves only the streams of
-// such a container. It writes the log and serves attached clients, also while no agent is running.
+// heldPID is the PID of a held container, which is a child of a containerd shim. For such a
+// container, this shim only writes the log and serves attached clients.
 const heldPID = -1
 
-// hold opens the FIFOs of a container and copies its output. If it fails, it closes them.
+// hold opens the FIFOs of a container and starts copying its output.
 func (s *Server) hold(by *conn, r wire.RunRequest) error {
-	s.acts.RLock()
-	defer s.acts.RUnlock()
+	s.takeover.RLock()
+	defer s.takeover.RUnlock()
 	c, err := s.add(by, r)
 	if err != nil {
 		return err
@@ -58,12 +58,12 @@ func (c *container) openFIFOs() error {
 		return nil
 	}
 	var err error
-	// O_WRONLY would fail without a reader.
+	// With O_WRONLY, open fails until there is a reader.
 	c.io.stdin, err = openFIFO(filepath.Join(c.req.Bundle, wire.FIFOStdin), unix.O_RDWR)
 	return err
 }
 
-// openFIFO opens a FIFO without waiting for its other end.
+// openFIFO opens a FIFO. It does not block until the other end is opened.
 func openFIFO(path string, mode int) (*os.File, error) {
 	f, err := os.OpenFile(path, mode|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -15,11 +15,12 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// A Host represents the host's mount namespace, for a shim in a mount namespace of its own. OCI
-// runtimes copy and read the whole mount table of their namespace several times for each container.
-// If it contained the mounts of all pods, the cost of a start would grow with the number of pods.
-// Therefore a shim's namespace is a slave of the host's, without the mounts below islet's own
-// directories. If a container needs mounts from there, they are copied while it starts.
+// A Host represents the host's mount namespace for a shim that runs in its own mount namespace. OCI
+// runtimes copy and read the whole mount table several times for each container. In the host's
+// mount namespace, the table contains the mounts of all pods, so the cost of a start would grow
+// with the number of pods. The mount namespace of a shim is therefore a slave of the host's without
+// the mounts below islet's directories. Mounts that a container needs from these directories are
+// copied into the bundle while the container starts.
 //
 //	host:  /run/islet/ns/POD/net   /run/islet/b/CTR/rootfs   .../volumes/token
 //	          | (fd of host's /)         | open_tree              | open_tree
@@ -27,24 +28,25 @@ import (
 //
 // https://www.kernel.org/doc/html/latest/filesystems/sharedsubtree.html
 type Host struct {
-	root *os.File    // root directory of the host
-	do   chan func() // functions to run on a thread in the host's mount namespace
+	root  *os.File    // root directory of the host
+	calls chan func() // functions to run in the host's mount namespace
 }
 
-// errVisible is returned if a container can only be started in the host's mount namespace.
-var errVisible = errors.New("it is another file for the shim than for the host")
+// errNotSame is returned for a path that leads to different files in the two mount namespaces. The
+// container must then be started in the host's mount namespace.
+var errNotSame = errors.New("the shim and the host see different files")
 
-// OpenHost makes this process's mount namespace a slave of the host's, and unmounts in it the
-// mounts at and below the directories hidden. The open files are the host's root directory and
-// mount namespace. OpenHost takes ownership of them. The process must have been started in a mount
-// namespace of its own.
+// OpenHost makes the mount namespace of this process a slave of the host's, and unmounts the mounts
+// at and below the directories hidden. The process must have been started in its own mount
+// namespace. root and namespace are the host's root directory and mount namespace. OpenHost takes
+// ownership of both files.
 func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	defer namespace.Close()
 	unix.CloseOnExec(int(root.Fd()))
 	unix.CloseOnExec(int(namespace.Fd()))
-	h := &Host{root: root, do: make(chan func())}
+	h := &Host{root: root, calls: make(chan func())}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return nil, fmt.Errorf("follow the host's mounts: %w", err)
+		return nil, fmt.Errorf("make the mount namespace a slave of the host's: %w", err)
 	}
 	for _, dir := range hidden {
 		if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
@@ -59,8 +61,9 @@ func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	return h, nil
 }
 
-// serve runs the functions that are sent to h.do in the host's mount namespace. It never returns.
-// It never unlocks its thread, so no other goroutine runs in that namespace.
+// serve runs the functions that h.calls receives, on a thread in the host's mount namespace. It never
+// unlocks the thread, so no other goroutine runs in that namespace. It does not return unless it
+// cannot enter the namespace.
 func (h *Host) serve(namespace int, ready chan<- error) {
 	runtime.LockOSThread()
 	err := unix.Unshare(unix.CLONE_FS)
@@ -69,9 +72,9 @@ func (h *Host) serve(namespace int, ready chan<- error) {
 	}
 	ready <- err
 	if err != nil {
-		return // which ends the thread
+		return // the runtime ends the locked thread
 	}
-	for f := range h.do {
+	for f := range h.calls {
 		f()
 	}
 }
@@ -79,45 +82,44 @@ func (h *Host) serve(namespace int, ready chan<- error) {
 // inHost runs f in the host's mount namespace.
 func (h *Host) inHost(f func() error) error {
 	done := make(chan error, 1)
-	h.do <- func() { done <- f() }
+	h.calls <- func() { done <- f() }
 	return <-done
 }
 
 // start starts a command in the host's mount namespace.
 func (h *Host) start(cmd *exec.Cmd) error { return h.inHost(cmd.Start) }
 
-// borrow mounts the sources that a container needs in its bundle. giveBack removes these mounts. If
-// the error is errVisible, it has changed nothing, and the container must be started in the host's
-// mount namespace.
-func (h *Host) borrow(bundle string, m wire.Mounts) (giveBack func(), err error) {
+// copyMounts mounts copies of the mounts that a container needs in its bundle. unmount removes the
+// copies. If the error is errNotSame, nothing was changed.
+func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err error) {
 	for _, path := range m.Same {
 		if err := h.checkSame(path); err != nil {
 			return nil, err
 		}
 	}
-	var taken []string
-	giveBack = func() {
-		for _, target := range taken {
+	var mounted []string
+	unmount = func() {
+		for _, target := range mounted {
 			unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		}
 	}
 	for link, source := range m.Borrow {
 		target := filepath.Join(bundle, link)
 		if err := h.mountCopy(source, target); err != nil {
-			giveBack()
-			return nil, fmt.Errorf("borrow %s: %w", source, err)
+			unmount()
+			return nil, fmt.Errorf("copy mounts of %s: %w", source, err)
 		}
-		taken = append(taken, target)
+		mounted = append(mounted, target)
 	}
 	pins := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(h.root.Fd())) + m.Pins
 	if err := relink(pins, filepath.Join(bundle, wire.PinsLink)); err != nil {
-		giveBack()
+		unmount()
 		return nil, err
 	}
-	return giveBack, nil
+	return unmount, nil
 }
 
-// restoreLinks makes the bundle's links point to the host's paths again.
+// restoreLinks makes the links in the bundle point to the paths of the host again.
 func restoreLinks(bundle string, m wire.Mounts) error {
 	for link, source := range m.Borrow {
 		if target := filepath.Join(bundle, link); source != target {
@@ -129,8 +131,7 @@ func restoreLinks(bundle string, m wire.Mounts) error {
 	return relink(m.Pins, filepath.Join(bundle, wire.PinsLink))
 }
 
-// relink creates a symbolic link. It replaces a link, an empty file or an empty directory at that
-// path.
+// relink creates a symbolic link at path. It replaces an existing link, file or empty directory.
 func relink(to, path string) error {
 	if at, err := os.Readlink(path); err == nil && at == to {
 		return nil
@@ -141,26 +142,26 @@ func relink(to, path string) error {
 	return os.Symlink(to, path)
 }
 
-// checkSame returns errVisible unless a path leads to the same file for this process and on the
-// host. It leads to another file if the host has a mount there that was not propagated.
+// checkSame returns errNotSame unless the path leads to the same file in this mount namespace and
+// on the host. The files differ if the host has a mount there that was not propagated.
 func (h *Host) checkSame(path string) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat(path, &here); err != nil {
-		return fmt.Errorf("%s: %w", path, errVisible)
+		return fmt.Errorf("%s: %w", path, errNotSame)
 	}
 	if err := unix.Fstatat(int(h.root.Fd()), path[1:], &there, 0); err != nil || here.Dev != there.Dev || here.Ino != there.Ino {
-		return fmt.Errorf("%s: %w", path, errVisible)
+		return fmt.Errorf("%s: %w", path, errNotSame)
 	}
 	return nil
 }
 
-// mountCopy replaces target by a private copy of the mounts that are at source on the host. Changes
-// to the copy do not propagate to the host.
+// mountCopy mounts a private copy of the host's mount tree at source on target. Changes to the copy
+// do not propagate to the host.
 func (h *Host) mountCopy(source, target string) error {
 	tree := -1
 	err := h.inHost(func() error {
-		// The agent has already resolved symlinks. A symlink that exists now was placed there
-		// later.
+		// The agent has resolved all symlinks. A symlink in source was created later, possibly by a
+		// pod.
 		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 		at, err := unix.Openat2(unix.AT_FDCWD, source, how)
 		if err != nil {
@@ -171,7 +172,7 @@ func (h *Host) mountCopy(source, target string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("open the tree: %w", err)
+		return fmt.Errorf("clone the mounts: %w", err)
 	}
 	defer unix.Close(tree)
 	var st unix.Stat_t
@@ -182,16 +183,17 @@ func (h *Host) mountCopy(source, target string) error {
 		return err
 	}
 	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount it: %w", err)
+		return fmt.Errorf("attach the copy: %w", err)
 	}
 	if err := unix.Mount("", target, "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		// Leave it mounted, because unmounting a shared mount could also unmount the host's mount.
-		return fmt.Errorf("make it private: %w", err)
+		// The copy stays mounted: unmounting a shared mount could also unmount the host's mount.
+		return fmt.Errorf("make the copy private: %w", err)
 	}
 	return nil
 }
 
-// makeMountPoint creates a mount point at path. It replaces an existing file or directory.
+// makeMountPoint creates an empty file or a directory at path. It replaces a link, a file or an
+// empty directory that cannot be used as the mount point.
 func makeMountPoint(path string, dir bool) error {
 	if st, err := os.Lstat(path); err == nil && st.IsDir() == dir && st.Mode()&fs.ModeSymlink == 0 {
 		return nil

@@ -2,7 +2,7 @@ package server
 
 import "testing"
 
-// TestRuncPhrase checks the error for a command that does not exist: it has runc's phrase with crun too.
+// TestRuncPhrase checks that crun's error for a missing command is replaced by runc's phrase.
 func TestRuncPhrase(t *testing.T) {
 	for msg, want := range map[string]string{
 		"executable file `nope` not found in $PATH: No such file or directory": `exec: "nope": executable file not found in $PATH`,

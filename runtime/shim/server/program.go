@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crun is the name of the OCI runtime for which protect prepares a mount; see programs. Other OCI
-// runtimes protect themselves with a sealed copy, or need their own path.
+// crun is the name of the only OCI runtime that protect changes. runc, for example, executes a
+// sealed copy of itself.
 const crun = "crun"
 
-// programs are OCI runtimes. Each is an open file on a private read-only mount. A container must
-// not be able to write to the program that started it through /proc/<pid>/exe (CVE-2019-5736).
-// Therefore crun first checks whether its own file is writable. If so, it creates such a mount and
-// executes itself again from it. The shim creates the mount once, so that crun need not execute
-// itself a second time in each call.
+// programs contains the opened OCI runtimes by path. Each file is on a private read-only mount. A
+// container must not be able to write to the program that started it through /proc/<pid>/exe
+// (CVE-2019-5736). If its own file is writable, crun creates a read-only mount and executes itself
+// again from there. The shim creates this mount once, so that crun does not have to do so in each
+// call.
 // https://github.com/containers/crun/blob/main/src/libcrun/cloned_binary.c
 type programs map[string]program
 
@@ -27,7 +27,7 @@ type program struct {
 	fd   int
 }
 
-// An identity changes if a file is replaced or written to.
+// An identity identifies the content of a file. It changes if the file is replaced or written to.
 type identity struct {
 	dev, ino     uint64
 	size         int64
@@ -38,9 +38,9 @@ func identityOf(st *unix.Stat_t) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Ctim, st.Mtim}
 }
 
-// protect makes cmd execute its program from such a mount. cmd must not have been started. If this
-// fails, cmd is unchanged, and crun protects itself. cmd must be started before the next call of
-// protect, because that call may close the program's file.
+// protect changes the path of cmd to the file on the read-only mount. If this fails, cmd is
+// unchanged, and crun protects itself. cmd must be started before the next call of protect, which
+// may close that file.
 func (p programs) protect(cmd *exec.Cmd) {
 	if filepath.Base(cmd.Path) != crun {
 		return
@@ -61,12 +61,12 @@ func (p programs) protect(cmd *exec.Cmd) {
 		}
 		p[cmd.Path] = known
 	}
-	// /proc/self is not possible, because the descriptors have other numbers in the forked process.
+	// Not /proc/self: the forked process has other file descriptors.
 	cmd.Path = "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(known.fd)
 }
 
-// openProgram opens a program on a mount of its own. It must be an ELF file, because the
-// interpreter of a script could not open the script.
+// openProgram opens a program on a new read-only mount. Scripts are rejected: the interpreter could
+// not open the script through the file descriptor, which is closed on exec.
 func openProgram(path string) (program, error) {
 	head := make([]byte, 4)
 	f, err := os.Open(path)

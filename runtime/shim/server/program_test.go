@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyProgram replaces the file at path by a program of the machine.
+// copyProgram replaces the file at path by a copy of a program in $PATH.
 func copyProgram(t *testing.T, name, path string) {
 	t.Helper()
 	from, err := exec.LookPath(name)
@@ -33,8 +33,8 @@ func protected(t *testing.T, p programs, path string) (*exec.Cmd, bool) {
 	return cmd, cmd.Path != path
 }
 
-// crun is started from a mount on which nobody can write to it, not even root, and which its
-// processes do not inherit. A replaced program gets a new mount.
+// TestProtect checks that crun is started from a read-only mount that not even root can write to,
+// and whose file descriptor is not inherited. A program that was replaced is opened again.
 func TestProtect(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -44,14 +44,14 @@ func TestProtect(t *testing.T) {
 	for range 2 {
 		cmd, ok := protected(t, p, path)
 		if !ok {
-			t.Fatal("it is started where it can be written to")
+			t.Fatal("the path of crun is unchanged")
 		}
 		if f, err := os.OpenFile(cmd.Path, os.O_WRONLY, 0); !errors.Is(err, unix.EROFS) {
 			f.Close()
-			t.Errorf("it can be written to: %v", err)
+			t.Errorf("crun can be opened for writing: %v", err)
 		}
 		if flags, err := unix.FcntlInt(uintptr(p[path].fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-			t.Errorf("others inherit it: %#x, %v", flags, err)
+			t.Errorf("the file descriptor is inherited: %#x, %v", flags, err)
 		}
 		if err := cmd.Run(); err != nil {
 			t.Error(err)
@@ -61,25 +61,24 @@ func TestProtect(t *testing.T) {
 	copyProgram(t, "false", path)
 	cmd, ok := protected(t, p, path)
 	if !ok || len(p) != 1 {
-		t.Fatalf("of the new one nothing is known: %v", p)
+		t.Fatalf("the new program is not open: %v", p)
 	}
 	var exit *exec.ExitError
 	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("the program before was started: %v", err)
+		t.Errorf("the old program was started: %v", err)
 	}
 	if before != p[path].fd && unix.Fstat(before, &unix.Stat_t{}) == nil {
-		t.Error("the program before is still open")
+		t.Error("the old program is still open")
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	if cmd, _ := protected(t, p, path); !errors.Is(cmd.Run(), os.ErrNotExist) {
-		t.Error("a program that is gone is started")
+		t.Error("a removed program was started")
 	}
 }
 
-// A script, which its interpreter must be able to open, and other OCI runtimes are started
-// directly.
+// TestProtectOthers checks that scripts and other OCI runtimes are started by their own path.
 func TestProtectOthers(t *testing.T) {
 	dir, p := t.TempDir(), programs{}
 	script, other := filepath.Join(dir, crun), filepath.Join(dir, "runc")

@@ -13,21 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reaper reaps every child of this process. These are commands of the OCI runtime, containers
-// and, because the shim is a subreaper, orphans. No other code in this process may wait for a
-// child.
+// A reaper reaps the children of this process: commands of the OCI runtime, the first processes of
+// containers, and orphans, because the shim is a subreaper. No other code may wait for a child.
 type reaper struct {
 	mu    sync.Mutex
 	wait  map[int]chan unix.WaitStatus
-	early map[int]unix.WaitStatus // statuses for which there is no waiter, kept while adopting > 0
-	// adopting counts the callers that will call adopt for a PID that they do not know yet.
+	early map[int]unix.WaitStatus // statuses of unknown PIDs, stored while adopting > 0
+	// adopting is the number of callers that will call adopt but do not know the PID yet.
 	adopting int
 	calls    map[int]struct{} // running commands of the OCI runtime
 	programs programs
 }
 
-// callTimeout is the timeout of a command of the OCI runtime, like runtimeRequestTimeout of a
-// kubelet. Without it, a command that hangs would block its pod forever.
+// callTimeout is the timeout of a command of the OCI runtime. It equals the default of a kubelet's
+// runtimeRequestTimeout.
 const callTimeout = 2 * time.Minute
 
 func newReaper() *reaper {
@@ -36,9 +35,9 @@ func newReaper() *reaper {
 	}
 }
 
-// run reaps children until ctx ends. It does so at the start and on each SIGCHLD.
+// run reaps children at the start and on each SIGCHLD, until ctx ends.
 func (r *reaper) run(ctx context.Context) {
-	sig := make(chan os.Signal, 1) // if a signal is dropped, another one is pending
+	sig := make(chan os.Signal, 1) // if a signal is dropped, another is still in the channel
 	signal.Notify(sig, unix.SIGCHLD)
 	defer signal.Stop(sig)
 	for {
@@ -73,14 +72,14 @@ func (r *reaper) reap() {
 	}
 }
 
-// call runs a command of the OCI runtime, like command. The command is killed after callTimeout, or
+// call runs a command of the OCI runtime; see command. The command is killed after callTimeout, or
 // by endCalls.
 func (r *reaper) call(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	protected := func(cmd *exec.Cmd) error { r.programs.protect(cmd); return launch(cmd) }
 	return r.command(cmd, protected, func(pid int) (ended func()) {
 		r.calls[pid] = struct{}{}
-		late := time.AfterFunc(callTimeout, func() { r.kill(pid, unix.SIGKILL) })
-		return func() { late.Stop() }
+		timer := time.AfterFunc(callTimeout, func() { r.kill(pid, unix.SIGKILL) })
+		return func() { timer.Stop() }
 	})
 }
 
@@ -93,8 +92,9 @@ func (r *reaper) endCalls() {
 	}
 }
 
-// command starts cmd with launch and waits for its end. The streams of cmd must be files. launch
-// and began are called with mu held.
+// command starts cmd with launch and waits until it has ended. The streams of cmd must be files.
+// launch and began are called with mu held. began may be nil. The function that it returns is
+// called when cmd has ended.
 func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
 	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {
@@ -106,8 +106,8 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 		defer began(cmd.Process.Pid)()
 	}
 	r.mu.Unlock()
-	// Containers must not inherit the shim's protection from the OOM killer, because an OCI runtime
-	// may treat a score of 0 as unset.
+	// Reset the OOM score adjustment that the command inherits from the shim. An OCI runtime may
+	// treat a configured value of 0 as unset, and the container would inherit the shim's value.
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("0"), 0)
 	st := <-ch
 	cmd.Process.Release()
@@ -117,8 +117,8 @@ func (r *reaper) command(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func
 	return fmt.Errorf("exit status %d", exitCode(st))
 }
 
-// adoptLater must be called before the start of the process for which adopt will be called. The
-// caller must call the returned function after that.
+// adoptLater must be called before the process is started for which adopt will be called. The
+// caller must call done after adopt, or if it does not call adopt.
 func (r *reaper) adoptLater() (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +133,7 @@ func (r *reaper) adoptLater() (done func()) {
 	}
 }
 
-// adopt returns a channel that receives the status of a child that another process started.
+// adopt returns a channel that receives the exit status of a child that the OCI runtime started.
 func (r *reaper) adopt(pid int) <-chan unix.WaitStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,8 @@ func (r *reaper) expect(pid int) chan unix.WaitStatus {
 	return ch
 }
 
-// kill sends a signal to a child that is not reaped yet. So its PID cannot have been reused.
+// kill sends a signal to a child. It does nothing if the child was already reaped, because the
+// kernel may have reused the PID.
 func (r *reaper) kill(pid int, sig unix.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

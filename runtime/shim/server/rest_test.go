@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A shim in which nothing has changed for a while returns memory to the kernel, once, and ends when
-// it has not been used for longer.
+// TestRest checks that a shim returns memory to the kernel once after the time quiet without a
+// change, and ends after the time idle.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		given := func() uint32 {
+		forcedGCs := func() uint32 {
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
 			return m.NumForcedGC
@@ -23,14 +23,14 @@ func TestRest(t *testing.T) {
 		defer stop()
 		ended := time.Time{}
 		s.stop = func() { ended = time.Now() }
-		before := given()
+		before := forcedGCs()
 		go s.expire(ctx)
 		after := func(d time.Duration, want uint32) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			if got := given() - before; got != want {
-				t.Errorf("memory was given back %d times, not %d", got, want)
+			if got := forcedGCs() - before; got != want {
+				t.Errorf("memory was returned %d times, want %d", got, want)
 			}
 		}
 		after(quiet-time.Second, 0)
@@ -43,7 +43,7 @@ func TestRest(t *testing.T) {
 		after(quiet+time.Second, 2)
 		after(idle, 2)
 		if ended.Sub(last) != idle {
-			t.Errorf("it ended %v after the last change", ended.Sub(last))
+			t.Errorf("the shim ended %v after the last change", ended.Sub(last))
 		}
 	})
 }

@@ -21,18 +21,18 @@ import (
 const (
 	pidFile = "init.pid"
 	ociLog  = "oci.log"
-	// maxOCILog is the maximum size of the log that the commands of an OCI runtime write for one
-	// container, in bytes. It is needed because each failed attempt to delete the container adds to
-	// the log.
+	// maxOCILog is the size in bytes at which the log of the OCI runtime for one container is
+	// truncated. Each failed attempt to delete the container appends to this log.
 	maxOCILog = 64 << 10
-	// logInterval is the default of containerLogMonitorInterval.
+	// logInterval is the interval between log rotations for agents that send none. It equals the
+	// default of containerLogMonitorInterval.
 	logInterval = 10 * time.Second
 )
 
 // run creates and starts a container. If it fails, the container is removed.
 func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
-	s.acts.RLock()
-	defer s.acts.RUnlock()
+	s.takeover.RLock()
+	defer s.takeover.RUnlock()
 	c, err := s.add(by, r)
 	if err != nil {
 		return wire.Running{}, err
@@ -52,26 +52,26 @@ func (s *Server) run(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
 	return wire.Running{Pid: pid, StartedAt: c.started}, nil
 }
 
-// add registers a container and opens its log. The caller holds acts. drop reverts it.
+// add registers a container and opens its log. drop reverts it. The caller holds takeover.
 func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
 	if err := s.checkOwner(by); err != nil {
 		return nil, err
 	}
 	c := &container{req: r, cgroup: cgroupAt(r.Cgroup), ended: make(chan struct{})}
 	s.mu.Lock()
-	_, taken := s.containers[r.ID]
-	if !taken {
+	_, exists := s.containers[r.ID]
+	if !exists {
 		s.containers[r.ID] = c
 	}
 	s.mu.Unlock()
-	if taken {
+	if exists {
 		return nil, fmt.Errorf("%w: container %s already exists", errConflict, r.ID)
 	}
 	if r.Log.Path != "" {
 		var err error
 		c.log, err = crilog.Open(r.Log.Path, crilog.Options{
 			MaxBytes: r.Log.MaxBytes, MaxFiles: r.Log.MaxFiles, Interval: cmp.Or(r.Log.Interval, logInterval), Most: r.Log.Most,
-			Compress: s.compressor.take,
+			Compress: s.compressor.enqueue,
 		})
 		if err != nil {
 			s.drop(c)
@@ -81,7 +81,7 @@ func (s *Server) add(by *conn, r wire.RunRequest) (*container, error) {
 	return c, nil
 }
 
-// drop removes a container that did not start.
+// drop closes the streams and the log of a container that did not start, and removes the container.
 func (s *Server) drop(c *container) {
 	if c.io != nil {
 		c.io.abort()
@@ -116,7 +116,7 @@ func (s *Server) start(c *container) (int, error) {
 	c.io.closeChild()
 	if err != nil {
 		err = fmt.Errorf("OCI runtime: %s", ociError(r.Bundle, err))
-		s.oci(r, "delete", "--force", r.ID) // usually there is nothing to delete
+		s.oci(r, "delete", "--force", r.ID) // usually fails, because no container was created
 		return 0, err
 	}
 	if err := c.io.receive(c.log); err != nil {
@@ -130,9 +130,9 @@ func (s *Server) start(c *container) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// prepareMounts prepares the mounts of a container and chooses the mount namespace in which it
-// starts. launch starts the OCI runtime's command. started must be called once the command has
-// ended.
+// prepareMounts prepares the mounts of a container and selects the mount namespace of the OCI
+// runtime. launch starts the command of the OCI runtime in that namespace. started must be called
+// when the command has ended, unless err is not nil.
 func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error, started func(), err error) {
 	nothing := func() {}
 	switch {
@@ -141,18 +141,18 @@ func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error,
 	case r.Mounts == nil:
 		return s.host.start, nothing, nil
 	}
-	giveBack, err := s.host.borrow(r.Bundle, *r.Mounts)
-	if errors.Is(err, errVisible) {
+	unmount, err := s.host.copyMounts(r.Bundle, *r.Mounts)
+	if errors.Is(err, errNotSame) {
 		s.log.Info("container is started in the host's mount namespace", "container", r.ID, "why", err)
 		return s.host.start, nothing, restoreLinks(r.Bundle, *r.Mounts)
 	}
-	return (*exec.Cmd).Start, giveBack, err
+	return (*exec.Cmd).Start, unmount, err
 }
 
-// oci runs a command of the OCI runtime that needs no streams.
+// oci runs a command of the OCI runtime without stdin, stdout and stderr.
 func (s *Server) oci(r wire.RunRequest, args ...string) error {
 	if err := s.reaper.call(s.ociCommand(r, args...), (*exec.Cmd).Start); err != nil {
-		return fmt.Errorf("OCI runtime, %s: %s", args[0], ociError(r.Bundle, err))
+		return fmt.Errorf("OCI runtime command %s: %s", args[0], ociError(r.Bundle, err))
 	}
 	return nil
 }
@@ -188,8 +188,8 @@ func ociError(bundle string, err error) string {
 	return runcPhrase(strings.TrimSpace(msg))
 }
 
-// runcPhrase replaces crun's error about a command that is in no directory of $PATH by that of runc. Programs look
-// for runc's phrase "executable file not found in $PATH" in the statuses of containers.
+// runcPhrase replaces crun's error for a command that is not in $PATH by runc's error. Tools search
+// the statuses of containers for runc's phrase "executable file not found in $PATH".
 func runcPhrase(msg string) string {
 	before, found, ok := strings.Cut(msg, "executable file `")
 	name, after, named := strings.Cut(found, "` not found in $PATH")

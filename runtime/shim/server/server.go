@@ -19,8 +19,8 @@ import (
 const (
 	// idle is how long a shim without containers and connections continues to run.
 	idle = time.Minute
-	// quiet is how long no container may have started or ended before the shim returns free memory
-	// to the kernel. Returning the memory takes a millisecond.
+	// quiet is the time without a change of containers and connections after which the shim returns
+	// free memory to the kernel. This takes a millisecond.
 	quiet = 10 * time.Second
 )
 
@@ -35,25 +35,24 @@ type Server struct {
 	reaper *reaper
 	// compressor compresses rotated logs.
 	compressor *compressor
-	host       *Host // nil if this process is in the host's mount namespace
+	host       *Host // nil if this process runs in the host's mount namespace
 
-	mu         sync.Mutex
-	containers map[string]*container
-	conns      map[*conn]struct{}
-	changed    chan struct{} // capacity 1; connections or containers have changed
-	leaving    bool          // whether Leave was called
-	closing    bool          // whether shutdown was called
-	readers    int           // number of attached clients
-	stop       context.CancelFunc
+	mu           sync.Mutex
+	containers   map[string]*container
+	conns        map[*conn]struct{}
+	changed      chan struct{} // capacity 1; receives a value when connections or containers have changed
+	stopWhenIdle bool          // whether StopWhenIdle was called
+	closing      bool          // whether shutdown was called
+	readers      int           // number of attached clients
+	stop         context.CancelFunc
 
-	// A new agent first calls list, and the result must remain valid. So list waits for starts and
-	// signals that are in progress. Requests of the previous, dead agent that come later are
-	// rejected.
-	acts  sync.RWMutex // heldPID for writing by list
-	owner *conn        // guarded by acts; if nil, any connection may act
+	// A new agent first calls list. Its result must remain valid, so list waits for starts and
+	// signals that are in progress. Later requests of the previous agent are rejected.
+	takeover sync.RWMutex // write-locked by list, read-locked by starts and signals
+	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
 
-// New returns a Server that is not running. host is nil if this process is in the host's mount
+// New returns a Server that is not running. host is nil if this process runs in the host's mount
 // namespace.
 func New(log *slog.Logger, host *Host) *Server {
 	s := &Server{
@@ -65,8 +64,8 @@ func New(log *slog.Logger, host *Host) *Server {
 	return s
 }
 
-// Run serves l until ctx ends, a client calls Shutdown, or the shim has been unused for the time
-// idle. The containers continue to run when it returns.
+// Run serves l until ctx ends, a client calls Shutdown, or the shim has had neither containers nor
+// connections for the time idle. Containers continue to run after it has returned.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a subreaper: %w", err)
@@ -90,29 +89,28 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// Leave ends the shim once none of its containers is running. It is called on a signal to end: when
-// a machine shuts down, it sends such a signal to all processes and waits for those that do not
-// end.
-func (s *Server) Leave() {
+// StopWhenIdle makes Run return once no container is running. It is called on SIGTERM, which init
+// sends to all processes when the machine shuts down.
+func (s *Server) StopWhenIdle() {
 	s.mu.Lock()
-	s.leaving = true
+	s.stopWhenIdle = true
 	s.mu.Unlock()
 	s.noteChange()
 }
 
-// expire ends the shim in two cases: it has had neither containers nor connections for the time
-// idle, or it is leaving or shutting down and nothing prevents its end. If nothing has changed for
-// the time quiet, it returns free memory to the kernel.
+// expire ends the shim when it has had neither containers nor connections for the time idle, when
+// StopWhenIdle was called and no container is running, or when shutdown was called and no client is
+// attached. If nothing has changed for the time quiet, it returns free memory to the kernel.
 func (s *Server) expire(ctx context.Context) {
 	for {
 		var due <-chan time.Time
 		s.mu.Lock()
-		leave := s.leaving && !s.running() || s.closing && s.readers == 0
+		end := s.stopWhenIdle && !s.running() || s.closing && s.readers == 0
 		if len(s.containers) == 0 && len(s.conns) == 0 && s.readers == 0 {
 			due = time.After(idle)
 		}
 		s.mu.Unlock()
-		if leave {
+		if end {
 			s.stop()
 			return
 		}
@@ -150,7 +148,7 @@ func (s *Server) noteChange() {
 	}
 }
 
-// call handles one request. The result becomes the body of the reply.
+// call handles one request. It returns the body of the reply.
 func (s *Server) call(c *conn, method string, body json.RawMessage) (any, error) {
 	switch method {
 	case wire.MethodRun:
@@ -173,8 +171,8 @@ func (s *Server) call(c *conn, method string, body json.RawMessage) (any, error)
 	return nil, fmt.Errorf("the shim does not support the method %q", method)
 }
 
-// checkOwner returns an error for the connection of an agent that another agent has replaced. The
-// caller holds acts.
+// checkOwner returns an error if c is the connection of an agent that another agent has replaced.
+// The caller holds takeover.
 func (s *Server) checkOwner(c *conn) error {
 	if s.owner != nil && s.owner != c {
 		return fmt.Errorf("%w: another agent has taken over", errConflict)
@@ -195,34 +193,34 @@ func (s *Server) get(id string) (*container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.containers[id]
-	if c == nil || c.pid == 0 { // it has not started yet
+	if c == nil || c.pid == 0 { // missing, or not started yet
 		return nil, fmt.Errorf("%s: %w", id, errNotFound)
 	}
 	return c, nil
 }
 
-// takeoverTimeout is how long a new agent waits for the OCI runtime calls of the previous agent.
-// After that, these calls are killed.
+// takeoverTimeout is how long list waits for the OCI runtime commands of the previous agent's
+// requests. After that, it kills these commands.
 const takeoverTimeout = 8 * time.Second
 
 func (s *Server) list(c *conn) []wire.Container {
-	late := time.NewTicker(takeoverTimeout)
-	mine := make(chan struct{})
+	timeout := time.NewTicker(takeoverTimeout)
+	acquired := make(chan struct{})
 	go func() {
-		s.acts.Lock()
+		s.takeover.Lock()
 		s.owner = c
-		s.acts.Unlock()
-		close(mine)
+		s.takeover.Unlock()
+		close(acquired)
 	}()
 	for waiting := true; waiting; {
 		select {
-		case <-mine:
+		case <-acquired:
 			waiting = false
-		case <-late.C:
+		case <-timeout.C:
 			s.reaper.endCalls()
 		}
 	}
-	late.Stop()
+	timeout.Stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]wire.Container, 0, len(s.containers))
@@ -242,8 +240,8 @@ func (s *Server) reopen(r wire.Target) (any, error) {
 	return nil, c.log.Reopen()
 }
 
-// shutdown ends the shim after the reply. Before that, every client receives the rest of its
-// output.
+// shutdown makes Run return after the reply was sent and every attached client has received the
+// rest of its output.
 func (s *Server) shutdown() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// A shim that is told to leave ends once its last container has.
+// TestLeave checks that after StopWhenIdle, Run returns once the last container has ended.
 func TestLeave(t *testing.T) {
 	dir := t.TempDir()
 	oci := filepath.Join(dir, "oci")
@@ -34,11 +34,11 @@ func TestLeave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Leave()
-	s.noteChange() // checks again: it is still running
+	s.StopWhenIdle()
+	s.noteChange() // makes expire check again
 	select {
 	case err := <-ended:
-		t.Fatalf("left a running container: %v", err)
+		t.Fatalf("the shim ended before its container: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	if err := unix.Kill(c.Pid, unix.SIGKILL); err != nil {
@@ -52,7 +52,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// Processes that ended before the reaper was started are reaped too.
+// TestEndedEarly checks that the reaper also reaps processes that ended before it was started.
 func TestEndedEarly(t *testing.T) {
 	r := newReaper()
 	cmd := exec.Command("/bin/true")

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// streams are the stdin, stdout and stderr of a container, which are pipes or a terminal. The
-// output is sent to the log and to attached clients.
+// streams are the stdin, stdout and stderr of a container: pipes or a terminal. The output is
+// copied to the log and to attached clients.
 type streams struct {
 	childStdin, childStdout, childStderr *os.File // the OCI runtime's ends
 
@@ -28,7 +28,7 @@ type streams struct {
 	mu          sync.Mutex
 	clients     map[*client]struct{}
 	outputEnded bool          // whether all output of the container has been read
-	ended       chan struct{} // closed when the container has ended; clients then no longer block its output
+	ended       chan struct{} // closed when the container has ended; clients then no longer block the output
 	end         sync.Once
 }
 
@@ -36,14 +36,14 @@ func emptyStreams() *streams {
 	return &streams{clients: map[*client]struct{}{}, ended: make(chan struct{})}
 }
 
-// A sink sends one stream to the log and to clients.
+// A sink copies one output stream to the log and to attached clients.
 type sink struct {
 	to     *streams
 	stream byte           // number of the stream in package wire
 	log    *crilog.Stream // nil if there is no log
 }
 
-// Write never fails, because neither a full disk nor a client that has gone may stop the container.
+// Write never returns an error: a full disk or a disconnected client must not stop the container.
 func (k *sink) Write(p []byte) (int, error) {
 	if k.log != nil {
 		k.log.Write(p)
@@ -59,7 +59,7 @@ func (k *sink) Ended() {
 	}
 }
 
-// newStreams opens the OCI runtime's streams. If it fails, it leaves nothing open.
+// newStreams opens the streams of a container. If it fails, it closes all of them.
 func newStreams(c *container) (_ *streams, err error) {
 	s := emptyStreams()
 	defer func() {
@@ -95,12 +95,11 @@ func newStreams(c *container) (_ *streams, err error) {
 	return s, nil
 }
 
-// chown changes the owner of the container's pipes to its root user, which is not the host's root.
-// Both ends of a pipe have the same owner.
+// chown changes the owner of the container's pipes to the root user of its user namespace.
 func (s *streams) chown(to wire.Owner) error {
 	for _, f := range []*os.File{s.childStdin, s.childStdout, s.childStderr} {
 		if f.Name() != "pipe" {
-			continue // /dev/null needs no change
+			continue // /dev/null
 		}
 		if err := f.Chown(int(to.UID), int(to.GID)); err != nil {
 			return fmt.Errorf("change the owner of the container's streams: %w", err)
@@ -133,13 +132,13 @@ func stdinPipe() (child, ours *os.File, err error) {
 func (s *streams) closeChild() {
 	for _, f := range []*os.File{s.childStdin, s.childStdout, s.childStderr} {
 		if f != nil {
-			f.Close() // a file may be in the list twice, and closing it twice is harmless
+			f.Close() // two streams may share a file; the second Close fails
 		}
 	}
 }
 
-// receive receives the terminal from the OCI runtime if the container has one. The output of the
-// terminal is logged as stdout. l may be nil.
+// receive receives the terminal from the OCI runtime. It does nothing if the container has no
+// terminal. The output is logged as stdout. l may be nil.
 func (s *streams) receive(l *crilog.Log) error {
 	if s.console == nil {
 		return nil
@@ -157,7 +156,7 @@ func (s *streams) receive(l *crilog.Log) error {
 	return nil
 }
 
-// abort closes everything after a failed start.
+// abort closes all files after a failed start.
 func (s *streams) abort() {
 	s.closeChild()
 	s.out.Abort()
@@ -172,9 +171,9 @@ func (s *streams) abort() {
 // pump starts to copy the output.
 func (s *streams) pump() { s.out.Start() }
 
-// finish waits until all output of an ended container is in the log, and then closes everything.
-// Remaining processes may keep writing after the end of the container. Their output is read for the
-// time d. Clients receive the rest of their output at their own speed, after finish has returned.
+// finish waits until all output of an ended container is in the log, and then closes the streams.
+// If other processes keep a stream open, it reads their output for at most the time d. Attached
+// clients may receive the rest of the output after finish has returned.
 func (s *streams) finish(d time.Duration) {
 	s.end.Do(func() { close(s.ended) })
 	s.out.Finish(context.Background(), d) // cannot fail, because a sink never fails

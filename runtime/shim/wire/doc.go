@@ -1,5 +1,5 @@
-// Package wire is the protocol between the agent and a shim over the shim's unix socket. Each
-// message is one JSON value in a line: a request, its reply, or an event. The shim sends events to
+// Package wire defines the protocol between the agent and a shim on the shim's unix socket. Each
+// message is a line with one JSON value: a request, a reply or an event. The shim sends events to
 // every connection. Both sides ignore unknown fields, because a shim continues to run after an
 // upgrade of the agent.
 //

@@ -12,15 +12,15 @@ const (
 	StreamStdout              // from the shim
 	StreamStderr              // from the shim
 	StreamResize              // to the shim; width and height, 16 bits each
-	// From the shim, if both sides support it. It is the last frame. The payload is the reason why
-	// output is missing, or empty.
+	// StreamEnd is the last frame, from the shim. It is sent only if both sides support it. The
+	// payload is an error message if output is missing, and empty otherwise.
 	StreamEnd
 )
 
 // MaxFrame is the maximum payload of one frame, in bytes.
 const MaxFrame = 32 << 10
 
-// Frame returns one frame with a copy of p.
+// Frame returns a frame with the payload p, which it copies.
 func Frame(stream byte, p []byte) []byte {
 	b := make([]byte, 5, 5+len(p))
 	b[0] = stream

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzFrames: whatever a peer sends, reading ends and stays within its buffer, and written frames
-// are read back unchanged.
+// FuzzFrames checks for arbitrary input that ReadFrame does not exceed its buffer, and that writing
+// the frames again results in the same bytes.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x00\x02hi\x03\x00\x00\x00\x04\x00\x50\x00\x18"))
 	f.Add([]byte("\x00\xff\xff\xff\xff"))
@@ -34,7 +34,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzMessages: a decoded message can be encoded again.
+// FuzzMessages checks that a decoded message can be encoded again.
 func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"id":1,"method":"run","body":{"id":"a"}}`))
 	f.Add([]byte(`{"event":{"id":"a","exit":{"code":1}}}`))

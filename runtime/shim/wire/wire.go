@@ -32,9 +32,9 @@ type Request struct {
 type Reply struct {
 	ID    uint64          `json:"id,omitempty"`
 	Error string          `json:"error,omitempty"`
-	Kind  string          `json:"kind,omitempty"` // kind of the error: NotFound, Conflict or empty
+	Kind  string          `json:"kind,omitempty"` // NotFound, Conflict or empty
 	Body  json.RawMessage `json:"body,omitempty"`
-	Event *Container      `json:"event,omitempty"` // the container has ended
+	Event *Container      `json:"event,omitempty"` // a container that has ended
 }
 
 // Kinds of errors that callers distinguish.
@@ -43,10 +43,10 @@ const (
 	Conflict = "Conflict"
 )
 
-// Target is the container of a request.
+// A Target selects the container of a request.
 type Target struct {
 	ID   string `json:"id"`
-	Wait bool   `json:"wait,omitempty"` // for delete: wait for the container's end and do not return an error
+	Wait bool   `json:"wait,omitempty"` // for delete: wait until the container has ended instead of returning an error
 }
 
 // An OCI is an OCI runtime with its global options.
@@ -63,16 +63,16 @@ type RunRequest struct {
 	OCI    OCI    `json:"oci"`
 	Log    Log    `json:"log"`
 	Cgroup string `json:"cgroup,omitempty"` // path relative to the root of the hierarchies
-	// KillAll is set for a container without a PID namespace of its own. When its first process has
-	// ended, its other processes must be killed.
+	// KillAll makes the shim kill the other processes of the cgroup when the first process has
+	// ended. It is set for a container that shares its PID namespace.
 	KillAll   bool `json:"killAll,omitempty"`
 	Terminal  bool `json:"terminal,omitempty"`
 	Stdin     bool `json:"stdin,omitempty"`
 	StdinOnce bool `json:"stdinOnce,omitempty"`
-	// Owner becomes the owner of the container's streams. It is set if the container's root is not
-	// the host's root. Without it, the container could not open /dev/stdout.
+	// Owner is the owner of the container's streams. It is set for a container in a user namespace,
+	// which otherwise could not open /dev/stdout.
 	Owner *Owner `json:"owner,omitempty"`
-	// Mounts is for shims that do not see the pods' mounts. If it is nil, the OCI runtime runs in
+	// Mounts is used by shims in their own mount namespace. If it is nil, the OCI runtime runs in
 	// the host's mount namespace.
 	Mounts *Mounts `json:"mounts,omitempty"`
 }
@@ -83,37 +83,37 @@ type Owner struct {
 	GID uint32 `json:"gid"`
 }
 
-// Mounts are the mounts that a container needs from below the directories that are hidden from its
-// shim. The bundle has a symbolic link to each of these host paths. For a shim that sees all
-// mounts, the link is enough. Another shim replaces the link by a copy of the mount while the
-// container starts.
+// Mounts are the mounts of a container below the directories that are hidden from its shim. The
+// bundle contains a symbolic link to each source. A shim in its own mount namespace replaces the
+// link by a copy of the mount while the container starts. A shim in the host's mount namespace uses
+// the link.
 type Mounts struct {
-	// Pins is the host's directory of the pinned namespaces. The bundle's link PinsLink points to
-	// it.
+	// Pins is the directory of the sandbox's pinned namespaces on the host. PinsLink points to it.
 	Pins string `json:"pins,omitempty"`
-	// Borrow are the sources of bind mounts, by the path of their link in the bundle. They include
-	// the root file system, which has no link.
+	// Borrow contains the sources of bind mounts by the path of their link in the bundle. The root
+	// file system is one of them, but has no link.
 	Borrow map[string]string `json:"borrow,omitempty"`
-	// Same are sources that must be the same file for the shim and the host. If one is not, the
-	// container is started in the host's mount namespace.
+	// Same contains sources that must be the same file in the mount namespaces of the shim and the
+	// host. If one is not, the container is started in the host's mount namespace.
 	Same []string `json:"same,omitempty"`
 }
 
-// PinsLink is the link in a bundle to the pinned namespaces of its sandbox.
+// PinsLink is the name of the link in a bundle to the directory of the sandbox's pinned namespaces.
 const PinsLink = "ns"
 
 // A Log configures the CRI log of a container. If it has no path, there is no log.
 type Log struct {
 	Path     string `json:"path,omitempty"`
-	MaxBytes int64  `json:"maxBytes,omitempty"` // size at which the log is rotated; if it is 0, the log is not rotated
+	MaxBytes int64  `json:"maxBytes,omitempty"` // size at which the log is rotated; 0 disables rotation
 	MaxFiles int    `json:"maxFiles,omitempty"`
 	// Interval is the minimum time between two rotations. Older agents send 0, which means 10 s. A
-	// log that reaches Most bytes is rotated earlier. If Most is 0, it is MaxBytes times MaxFiles.
+	// log that reaches Most bytes is rotated without this delay. The default of Most is MaxBytes
+	// times MaxFiles.
 	Interval time.Duration `json:"interval,omitempty"`
 	Most     int64         `json:"most,omitempty"`
 }
 
-// Running describes a started container.
+// Running is the first process of a started container.
 type Running struct {
 	Pid       int       `json:"pid"`
 	StartedAt time.Time `json:"startedAt"`
@@ -124,26 +124,26 @@ type Container struct {
 	ID string `json:"id"`
 	Running
 	Exit *Exit `json:"exit,omitempty"` // nil while it is running
-	Held bool  `json:"held,omitempty"` // whether another program runs it, so that the shim serves only its streams
+	Held bool  `json:"held,omitempty"` // whether another program runs it; see MethodHold
 }
 
-// Held is the result of MethodLetGo. The methods are for a container that another program runs and
-// whose streams the shim serves. The streams are FIFOs in the bundle, which must exist when
-// MethodHold is called. The caller must keep the write ends open until that program has opened
-// them. The shim copies the output until all writers have closed the FIFOs.
+// Held is the result of MethodLetGo. MethodHold and MethodLetGo are for a container that another
+// program runs, while the shim serves its streams. The streams are FIFOs in the bundle, which must
+// exist when MethodHold is called. The caller must keep the write ends open until the other program
+// has opened them. The shim copies the output until all writers have closed the FIFOs.
 type Held struct {
-	OOM bool `json:"oom,omitempty"` // whether the kernel killed one of its processes because memory was short
+	OOM bool `json:"oom,omitempty"` // whether the OOM killer killed a process of the container
 }
 
-// The FIFOs in the bundle of a container of which the shim serves only the streams. There is a FIFO
-// for stdin if the container has stdin, and one for stderr if it has no terminal.
+// FIFOs in the bundle of a held container. FIFOStdin exists only if the container has stdin, and
+// FIFOStderr only if it has no terminal.
 const (
 	FIFOStdin  = "stdin"
 	FIFOStdout = "stdout"
 	FIFOStderr = "stderr"
 )
 
-// An Exit is the end of a container's first process.
+// An Exit describes the end of a container's first process.
 type Exit struct {
 	Code       int32     `json:"code"` // 128 + signal number if a signal killed it
 	OOM        bool      `json:"oom,omitempty"`
@@ -158,7 +158,7 @@ type KillRequest struct {
 	All    bool   `json:"all,omitempty"`
 }
 
-// An AttachRequest requests a container's streams.
+// An AttachRequest connects to streams of a container.
 type AttachRequest struct {
 	ID     string `json:"id"`
 	Stdin  bool   `json:"stdin,omitempty"`

@@ -4,6 +4,6 @@
 //	                        |
 //	                        '--> an error, which ends the session
 //
-// The SPDY library decodes frames of any size. It accepts up to a thousand headers of a megabyte
+// The limits of the SPDY library itself are too high: it accepts a thousand headers of a megabyte
 // each.
 package frames

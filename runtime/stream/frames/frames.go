@@ -12,17 +12,16 @@ import (
 	frame "github.com/moby/spdystream/spdy"
 )
 
-// Limits of a control frame. A client can compress headers by a factor of a thousand, and the
-// headers of a stream stay in memory as long as the stream. A stream of exec or port-forward has
-// three short headers.
+// Limits of a control frame. Compressed headers can expand by a factor of a thousand, and they stay
+// in memory as long as their stream. A stream of exec or port-forward has three short headers.
 const (
 	maxControl    = 8 << 10 // length of the frame, in bytes
 	maxHeaders    = 16      // number of headers of a stream
 	maxHeaderText = 512     // length of a name or a value, in bytes
 )
 
-// Bound returns a ResponseWriter for a SPDY library. If the library hijacks the connection, its
-// control frames are limited.
+// Bound returns a ResponseWriter for the SPDY library. Hijack returns a connection that limits the
+// control frames of the client.
 func Bound(w http.ResponseWriter) http.ResponseWriter { return framed{w} }
 
 type framed struct{ http.ResponseWriter }
@@ -43,8 +42,8 @@ func (f framed) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return checked, bufio.NewReadWriter(bufio.NewReader(checked), rw.Writer), nil
 }
 
-// A frames is the connection of a SPDY session. Read returns a control frame only after it is
-// complete and a decoder with limits has accepted it. Data frames are returned unchanged.
+// A frames is the connection of a SPDY session. Read returns a control frame only after it was
+// received completely and decoded within the limits. Data frames are not decoded.
 type frames struct {
 	net.Conn
 	in      io.Reader
@@ -58,9 +57,9 @@ type frames struct {
 // frameHead is the length of a frame's header.
 const frameHead = 8
 
-// Read fails at a control frame that exceeds the limits. It also closes the connection, because the
-// library may not handle the error while it waits for streams, which may last as long as an idle
-// session.
+// Read returns an error and closes the connection if a control frame exceeds the limits. The error
+// is not enough: while the library waits for new streams, it may ignore the error until its idle
+// timeout.
 func (f *frames) Read(b []byte) (int, error) {
 	for len(f.ready) == 0 {
 		if f.data > 0 {
@@ -77,8 +76,8 @@ func (f *frames) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// next reads the header of a data frame, or a complete control frame. If an error such as a
-// deadline interrupts it, the next call continues.
+// next reads the header of a data frame, or a complete control frame. After an error such as an
+// exceeded deadline, the next call continues with the same frame.
 func (f *frames) next() error {
 	if err := f.fill(frameHead); err != nil {
 		return err
@@ -103,7 +102,7 @@ func (f *frames) next() error {
 	return nil
 }
 
-// fill reads until n bytes of the frame have arrived.
+// fill reads until begun has n bytes.
 func (f *frames) fill(n int) error {
 	for len(f.begun) < n {
 		var more [frameHead]byte

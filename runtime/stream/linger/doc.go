@@ -1,8 +1,7 @@
-// Package linger closes a connection in such a way that the peer receives everything that was
-// written.
+// Package linger closes connections without losing data that the peer has not received yet.
 //
-//	Close: the write side is closed --> input is discarded --> the peer closes the connection --> closed
+//	Close: close the write side --> discard input until the peer closes the connection --> close
 //
-// If a connection is closed while received data is unread, the kernel resets it and discards data
-// that the peer has not received yet. So a slow reader would lose the end of the data.
+// If a connection is closed while it has unread input, the kernel resets the connection and
+// discards unsent data. A slow reader would lose the end of its data.
 package linger

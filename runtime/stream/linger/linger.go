@@ -13,17 +13,18 @@ import (
 )
 
 const (
-	// patience is how long a peer that has received everything may take to close the connection.
+	// patience is how long the peer may take to close the connection after it has received all
+	// data.
 	patience = 10 * time.Second
 	// checkInterval is the interval at which the number of unsent bytes is checked.
 	checkInterval = time.Second
 )
 
-// Close closes c when its peer has closed it, when patience has passed since the peer received
-// everything, or a second after the end of ctx. While data is unsent, it waits as long as the peer
-// responds. It does not wait for a peer that does not respond any more (see package pulse). Other
-// goroutines may still read from c, but receive only a part of the peer's data. If they end ctx
-// because of an error, data may be lost.
+// Close closes the write side of c, waits, and closes c. It waits until the peer closes the
+// connection, at most the time patience after the peer has acknowledged all data, and at most a
+// second after ctx has ended. It does not wait for a peer that no longer acknowledges data; see
+// package pulse. Close discards input. Another goroutine that still reads from c gets only a part
+// of the input. If it cancels ctx on an error, the peer may lose data.
 func Close(ctx context.Context, c net.Conn) error { return closeAfter(ctx, c, pulse.Silence) }
 
 func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {
@@ -34,27 +35,27 @@ func closeAfter(ctx context.Context, c net.Conn, silence time.Duration) error {
 }
 
 func wait(ctx context.Context, c net.Conn, silence time.Duration) {
-	gone := make(chan struct{})
-	go func() { // ends when the connection is closed
+	disconnected := make(chan struct{})
+	go func() { // ends when c is closed
 		io.Copy(io.Discard, c)
-		close(gone)
+		close(disconnected)
 	}()
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
-	for taken := time.Duration(0); taken < patience; {
+	for waited := time.Duration(0); waited < patience; {
 		select {
-		case <-gone:
+		case <-disconnected:
 			return
 		case <-ctx.Done():
 			select {
-			case <-gone:
+			case <-disconnected:
 			case <-time.After(time.Second):
 			}
 			return
 		case <-tick.C:
-			taken += checkInterval
+			waited += checkInterval
 			if unsent(c) > 0 {
-				taken = 0
+				waited = 0
 			}
 			if pulse.Lost(c, silence) {
 				return
@@ -63,12 +64,12 @@ func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 	}
 }
 
-// closeWrite closes the write direction on each layer of a connection. It returns false if no layer
-// supports this.
+// closeWrite closes the write side of each layer of a connection, for example TLS and TCP. It
+// returns false if no layer supports this.
 func closeWrite(c net.Conn) (ok bool) {
 	for c != nil {
 		if h, half := c.(interface{ CloseWrite() error }); half {
-			h.CloseWrite() // an error means that the peer has gone
+			h.CloseWrite() // fails if the peer has disconnected
 			ok = true
 		}
 		c = inner(c)

@@ -32,7 +32,8 @@ func pair(t *testing.T, network, address string) (ours, theirs net.Conn) {
 	return ours, theirs
 }
 
-// A peer that keeps sending, and begins to read only long after the end, gets all bytes.
+// TestUnread checks that a peer whose data was not read, and that reads only seconds after Close
+// was called, receives all bytes.
 func TestUnread(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		ours, theirs := pair(t, network, address)
@@ -56,7 +57,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// A peer that never reads does not block a caller whose context has ended.
+// TestGivenUp checks that a peer that does not read does not block Close after the context has
+// ended.
 func TestGivenUp(t *testing.T) {
 	ours, _ := pair(t, "tcp", "127.0.0.1:0")
 	ours.Write(make([]byte, 100<<10))

@@ -15,8 +15,8 @@ import (
 	"github.com/moby/spdystream/spdy"
 )
 
-// opening returns frames that open streams with these headers.
-func opening(t *testing.T, times int, h http.Header) []byte {
+// synStreams returns SYN_STREAM frames that open the given number of streams with the headers h.
+func synStreams(t *testing.T, times int, h http.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	f, err := spdy.NewFramer(&b, &b)
@@ -31,8 +31,9 @@ func opening(t *testing.T, times int, h http.Header) []byte {
 	return b.Bytes()
 }
 
-// Bombs sends control frames that are long, or large after decompression, in SPDY sessions. The
-// session must end before they are decompressed. session returns the path of a new session.
+// Bombs sends control frames that are too long, or too large after decompression, in SPDY sessions.
+// It reports an error if the server decompresses a frame or does not end the session. session
+// returns the path of a new session.
 func Bombs(t *testing.T, network, address, protocol string, session func() (path string)) {
 	t.Helper()
 	wide, long := http.Header{"Streamtype": {"error"}}, http.Header{"Streamtype": {strings.Repeat("x", 1<<20)}}
@@ -40,8 +41,8 @@ func Bombs(t *testing.T, network, address, protocol string, session func() (path
 		wide.Set(fmt.Sprint("x-", i), strings.Repeat("x", 2000))
 	}
 	for name, bomb := range map[string][]byte{
-		"long values":  opening(t, 16, long),
-		"many headers": opening(t, 16, wide),
+		"long values":  synStreams(t, 16, long),
+		"many headers": synStreams(t, 16, wide),
 		"a long frame": append([]byte{0x80, 3, 0, 4, 0, 0xff, 0xff, 0xff}, make([]byte, 1<<24-1)...), // SETTINGS
 		"its count": {
 			0x80, 3, 0, 1, 0, 0, 0, 22, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x78, 0xbb,
@@ -62,7 +63,7 @@ func Bombs(t *testing.T, network, address, protocol string, session func() (path
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _ = c.Write(bomb) // the server may close the connection before everything is sent
+		_, _ = c.Write(bomb) // the server may close the connection during the write
 		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
-// Package streamtest helps to test servers of exec, attach and port-forward. It has clients for
-// every protocol, and connections that are slow, pause or break.
+// Package streamtest contains clients for tests of servers of exec, attach and port-forward. There
+// is a client for each protocol, and connections that are slow, pause or break.
 //
-//	Way (a client, a version of a protocol) --> Link (slow, stops, closes, vanishes) --> server
+//	Way (client and protocol version) --> Link (slow, stops, closes, vanishes) --> server
 package streamtest

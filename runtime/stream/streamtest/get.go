@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// run runs a command with an executor of client-go.
+// run runs an exec or attach session of client-go. It returns stdout and the exit code.
 func run(ctx context.Context, x remotecommand.Executor) ([]byte, int, error) {
 	var out bytes.Buffer
 	err := x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: io.Discard})
@@ -29,7 +29,7 @@ func run(ctx context.Context, x remotecommand.Executor) ([]byte, int, error) {
 	switch {
 	case errors.As(err, &exit):
 		return out.Bytes(), exit.Code, nil
-	case err != nil && strings.Contains(err.Error(), "exit code 7"): // versions before v4 report the exit code in this way
+	case err != nil && strings.Contains(err.Error(), "exit code 7"): // protocol versions before v4
 		return out.Bytes(), 7, nil
 	}
 	return out.Bytes(), 0, err
@@ -59,8 +59,8 @@ func (c *Client) spdy(ctx context.Context, path, protocol string) ([]byte, int, 
 	return run(ctx, x)
 }
 
-// channels reads a WebSocket to its end and returns the data of each channel.
-func (c *Client) channels(path, protocol string) (said map[byte][]byte, err error) {
+// channels reads a WebSocket until it is closed and returns the data of each channel.
+func (c *Client) channels(path, protocol string) (data map[byte][]byte, err error) {
 	d := websocket.Dialer{TLSClientConfig: c.TLS.Clone()}
 	if protocol != "" {
 		d.Subprotocols = []string{protocol}
@@ -70,49 +70,49 @@ func (c *Client) channels(path, protocol string) (said map[byte][]byte, err erro
 		return nil, err
 	}
 	defer conn.Close()
-	said = map[byte][]byte{}
+	data = map[byte][]byte{}
 	for {
 		_, m, err := conn.ReadMessage()
 		if websocket.IsCloseError(err, websocket.CloseNormalClosure) {
-			return said, nil
+			return data, nil
 		}
 		if err != nil || len(m) == 0 {
-			return said, fmt.Errorf("the session ended with %w", err)
+			return data, fmt.Errorf("the session ended with %w", err)
 		}
-		number, data := m[0], m[1:]
+		number, payload := m[0], m[1:]
 		if strings.Contains(protocol, "base64") {
 			number -= '0'
-			if data, err = base64.StdEncoding.DecodeString(string(data)); err != nil {
-				return said, err
+			if payload, err = base64.StdEncoding.DecodeString(string(payload)); err != nil {
+				return data, err
 			}
 		}
-		said[number] = append(said[number], data...)
+		data[number] = append(data[number], payload...)
 	}
 }
 
 func (c *Client) commandChannels(path, protocol string) ([]byte, int, error) {
-	said, err := c.channels(path, protocol)
-	end := string(said[3])
+	data, err := c.channels(path, protocol)
+	end := string(data[3])
 	versioned := strings.HasPrefix(protocol, "v")
 	switch {
 	case err != nil:
-		return said[1], 0, err
+		return data[1], 0, err
 	case versioned && strings.Contains(end, `"reason":"ExitCode","message":"7"`),
 		!versioned && strings.Contains(end, "exit code 7"):
-		return said[1], 7, nil
+		return data[1], 7, nil
 	case versioned && strings.Contains(end, `"status":"Success"`), !versioned && end == "":
-		return said[1], 0, nil
+		return data[1], 0, nil
 	}
-	return said[1], 0, errors.New(end)
+	return data[1], 0, errors.New(end)
 }
 
 func (c *Client) portChannels(path, protocol string, port int) ([]byte, int, error) {
-	said, err := c.channels(path, protocol)
-	begin := []byte{byte(port), 0} // each channel begins with the number of the port
-	if err == nil && !bytes.Equal(said[1], begin) {
-		err = fmt.Errorf("the error channel contains %q", said[1])
+	data, err := c.channels(path, protocol)
+	begin := []byte{byte(port), 0} // each channel begins with the port number
+	if err == nil && !bytes.Equal(data[1], begin) {
+		err = fmt.Errorf("the error channel contains %q", data[1])
 	}
-	return bytes.TrimPrefix(said[0], begin), 0, err
+	return bytes.TrimPrefix(data[0], begin), 0, err
 }
 
 // A portDialer creates a port-forward client.
@@ -127,13 +127,13 @@ func tunnelDialer(u *url.URL, c *rest.Config) (httpstream.Dialer, error) {
 	return portforward.NewSPDYOverWebsocketDialer(u, c)
 }
 
-// port reads from a port through client-go's port-forward, which listens on a local port.
+// port connects to a port with client-go's port-forward and reads until the end.
 func (c *Client) port(path, port string, dialer portDialer) ([]byte, error) {
 	u, err := url.Parse(c.Config.Host + path)
 	if err != nil {
 		return nil, err
 	}
-	u.RawQuery = "" // the streams contain the port
+	u.RawQuery = "" // each stream has the port in its headers
 	d, err := dialer(u, c.Config)
 	if err != nil {
 		return nil, err

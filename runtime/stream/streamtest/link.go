@@ -12,11 +12,11 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// A Reader forwards the bytes from a server to a client, or simulates a client that fails. The
-// connection ends when the Reader returns.
+// A Reader forwards the bytes from a server to a client. It may simulate a slow or a failing
+// client. The connection is closed when the Reader returns.
 type Reader func(client, server net.Conn)
 
-// begun is the number of bytes that every Reader forwards at first.
+// begun is the number of bytes that every Reader forwards first.
 const begun = 16 << 10
 
 // Slow forwards 300 KiB per second.
@@ -29,26 +29,26 @@ func Slow(client, server net.Conn) {
 	}
 }
 
-// Stops forwards the first bytes, pauses for three seconds, and then forwards the rest.
+// Stops forwards begun bytes, pauses for three seconds, and then forwards the rest.
 func Stops(client, server net.Conn) {
 	io.CopyN(client, server, begun)
 	<-time.After(3 * time.Second)
 	io.Copy(client, server)
 }
 
-// Closes forwards the first bytes and closes the connection.
+// Closes forwards begun bytes and closes the connection.
 func Closes(client, server net.Conn) { io.CopyN(client, server, begun) }
 
-// Vanishes forwards the first bytes over TCP, and then drops every packet without closing the
-// connection.
+// Vanishes forwards begun bytes. Then it drops every packet of the TCP connection to the server
+// without closing the connection.
 func Vanishes(client, server net.Conn) {
 	io.CopyN(client, server, begun)
 	pulsetest.Cut(server.(*net.TCPConn))
 	io.Copy(client, server)
 }
 
-// CloseOnce returns a Reader that closes one connection after the first bytes: the first one with
-// more data than that. It forwards everything on later ones.
+// CloseOnce returns a Reader that closes one connection after begun bytes: the first connection on
+// which the server sends so many bytes. It forwards all bytes of the other connections.
 func CloseOnce() Reader {
 	var closed atomic.Bool
 	return func(client, server net.Conn) {
@@ -59,9 +59,9 @@ func CloseOnce() Reader {
 	}
 }
 
-// Link forwards connections to a TCP port until ctx ends. It returns the address on which it
-// listens. Its buffers are small, so data that the Reader does not read stays in the server's
-// kernel.
+// Link listens on a TCP port and forwards its connections to the address to, until ctx ends. It
+// returns the address of the port. The receive buffers are small, so unread data stays in the send
+// buffer of the server.
 func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	t.Helper()
 	ln := listen(t, "tcp", "127.0.0.1:0")
@@ -69,7 +69,7 @@ func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	return ln.Addr().String()
 }
 
-// LinkUnix is like Link, but forwards from one unix socket to another.
+// LinkUnix is like Link, but forwards from the unix socket at to the unix socket to.
 func LinkUnix(t testing.TB, at, to string, read Reader) {
 	t.Helper()
 	go pass(t.Context(), listen(t, "unix", at), read, func() (net.Conn, error) { return net.Dial("unix", to) })
@@ -105,7 +105,7 @@ func pass(ctx context.Context, ln net.Listener, read Reader, dial func() (net.Co
 			}()
 			read(client, server)
 			server.Close()
-			linger.Close(ctx, client) // the client may still be sending
+			linger.Close(ctx, client) // deliver all data, even if the client is still sending
 		}()
 	}
 }

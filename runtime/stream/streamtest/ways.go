@@ -11,29 +11,30 @@ import (
 // A Client connects to Config.Host, which begins with https:// or http://.
 type Client struct {
 	Config *rest.Config
-	TLS    *tls.Config // the same configuration, for clients other than client-go's
+	TLS    *tls.Config // for clients that do not use client-go
 }
 
 // A Way is a combination of a client and a protocol version.
 type Way struct {
 	Name string
-	// Get returns all bytes that were received from a path. It also returns the command's exit code
-	// if the server ended the session properly.
+	// Get opens a session at path and returns the received bytes and the exit code of the command.
+	// It returns an error if the session did not end properly.
 	Get func(ctx context.Context, c *Client, path string) (out []byte, code int, err error)
-	// Coded reports whether the client also waits for the output of a command that fails.
+	// Coded reports whether the client receives all output even if the command fails.
 	Coded bool
 	// Blind reports whether the client cannot distinguish a broken connection from the end of the
 	// output.
 	Blind bool
 }
 
-// Channels returns the WebSocket protocol versions that a kubelet serves.
+// Channels returns the WebSocket subprotocols that a kubelet supports.
 func Channels() []string {
 	return []string{"", "channel.k8s.io", "base64.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"}
 }
 
-// Commands returns the clients for exec and attach: SPDY in all versions, WebSockets in the
-// versions of Channels and more, and client-go's WebSocket in the given version.
+// Commands returns the clients for exec and attach: SPDY with all protocol versions, WebSocket with
+// the subprotocols of Channels and more, and client-go's WebSocket client with the subprotocol
+// version.
 func Commands(version string, more ...string) (all []Way) {
 	get := func(ctx context.Context, c *Client, path string) ([]byte, int, error) {
 		return c.webSocket(ctx, path, version)
@@ -52,7 +53,7 @@ func Commands(version string, more ...string) (all []Way) {
 	return all
 }
 
-// Ports returns the clients for port-forward to one port.
+// Ports returns the clients for port-forward to a port.
 func Ports(port int) (all []Way) {
 	for _, p := range []string{"", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"} {
 		get := func(_ context.Context, c *Client, path string) ([]byte, int, error) {

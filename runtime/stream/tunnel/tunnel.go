@@ -25,15 +25,15 @@ const (
 	closeTime     = time.Second
 )
 
-// Is reports whether a request opens a tunnel.
+// Is reports whether r requests a tunnel.
 func Is(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), portforward.WebsocketsSPDYTunnelingPortForwardV1)
 }
 
-// Serve calls next with a SPDY request. The tunnel is the connection that next can hijack from it.
-// The tunnel is opened when next hijacks the connection. If next rejects the request instead, the
-// client gets an ordinary response. Any origin is accepted, as in a kubelet, because authentication
-// does not depend on a browser's cookies.
+// Serve calls next with a SPDY request. When next hijacks the connection, Serve opens the tunnel,
+// and next gets the tunnel as the connection. If next rejects the request, the client receives a
+// normal HTTP response. Like a kubelet, Serve accepts any origin. This is safe because
+// authentication does not use cookies.
 func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	in := r.Clone(r.Context())
 	in.Method, in.Body = http.MethodPost, http.NoBody
@@ -49,13 +49,12 @@ func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 // A tunnel is a net.Conn over a WebSocket.
 type tunnel struct {
 	ws      *websocket.Conn
-	ctx     context.Context // context of the request; its end also ends the wait in Close
-	message io.Reader       // rest of the current message, or nil
+	ctx     context.Context // context of the request; see linger.Close
+	message io.Reader       // unread rest of the current message, or nil
 	writing sync.Mutex
 }
 
-// Read returns the content of the messages. After the client has closed the tunnel, it returns
-// io.EOF.
+// Read reads the content of the messages. It returns io.EOF after the client has closed the tunnel.
 func (t *tunnel) Read(b []byte) (int, error) {
 	for {
 		if t.message == nil {
@@ -81,7 +80,7 @@ func (t *tunnel) Read(b []byte) (int, error) {
 	}
 }
 
-// Write sends one message.
+// Write sends b as one message.
 func (t *tunnel) Write(b []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -91,7 +90,7 @@ func (t *tunnel) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close closes the tunnel once the client has received everything.
+// Close closes the tunnel after the client has received all data.
 func (t *tunnel) Close() error {
 	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	t.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTime))
@@ -115,17 +114,17 @@ func (t *tunnel) SetReadDeadline(at time.Time) error { return t.ws.SetReadDeadli
 // SetWriteDeadline sets the WebSocket's write deadline.
 func (t *tunnel) SetWriteDeadline(at time.Time) error { return t.ws.SetWriteDeadline(at) }
 
-// A tunnelWriter is the ResponseWriter for the request in a tunnel. Hijacking its connection opens
-// the tunnel. Any other response is sent to the original writer.
+// A tunnelWriter is the ResponseWriter of the SPDY request. Hijack opens the tunnel. Any other
+// response is written to the embedded ResponseWriter.
 type tunnelWriter struct {
 	http.ResponseWriter
-	r *http.Request // the request that opens the tunnel
-	t *tunnel       // nil if it is not open
+	r *http.Request // the WebSocket request
+	t *tunnel       // nil before Hijack
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *tunnelWriter) WriteHeader(code int) {
-	if code != http.StatusSwitchingProtocols { // otherwise Hijack sends the response
+	if code != http.StatusSwitchingProtocols { // Hijack sends the response 101
 		w.ResponseWriter.WriteHeader(code)
 	}
 }

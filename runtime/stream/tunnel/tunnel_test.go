@@ -15,7 +15,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// open opens a tunnel to a handler.
+// open opens a tunnel to the handler next.
 func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +34,8 @@ func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 	return c
 }
 
-// What comes in messages of any size is one stream of bytes, both ways.
+// TestBytes checks that a tunnel carries one stream of bytes in each direction, regardless of the
+// sizes of the messages.
 func TestBytes(t *testing.T) {
 	c := open(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(httpstream.HeaderUpgrade) == "" ||
@@ -68,11 +69,12 @@ func TestBytes(t *testing.T) {
 		t.Error(err)
 	}
 	if _, _, err := c.ReadMessage(); err == nil {
-		t.Error("it goes on after its end")
+		t.Error("the tunnel was not closed")
 	}
 }
 
-// A request that is refused gets its answer, and no tunnel: nothing is held for its client.
+// TestRefused checks that the client of a rejected request gets the HTTP response, and that the
+// connection is not hijacked.
 func TestRefused(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		Serve(w, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) }))
@@ -91,11 +93,11 @@ func TestRefused(t *testing.T) {
 		t.Fatalf("got %v, %v", resp, err)
 	}
 	if text, err := io.ReadAll(resp.Body); string(text) != "no such thing\n" || err != nil || hijacked.Load() {
-		t.Errorf("%q, %v, taken over %t", text, err, hijacked.Load())
+		t.Errorf("%q, %v, hijacked %t", text, err, hijacked.Load())
 	}
 }
 
-// A client that does not speak so gets no further.
+// TestText checks that a text message ends the tunnel.
 func TestText(t *testing.T) {
 	ended := make(chan error, 1)
 	c := open(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -113,7 +115,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Other WebSockets, and other requests, are none.
+// TestIs checks that only a WebSocket request with the tunnel's subprotocol is a request for a
+// tunnel.
 func TestIs(t *testing.T) {
 	for protocol, want := range map[string]bool{"": false, "v4.channel.k8s.io": false, "v4.channel.k8s.io, SPDY/3.1+portforward.k8s.io": true} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -125,7 +128,7 @@ func TestIs(t *testing.T) {
 		}
 		r.Header.Del("Upgrade")
 		if Is(r) {
-			t.Errorf("%q, no WebSocket: it is a tunnel", protocol)
+			t.Errorf("%q, no WebSocket: the request is for a tunnel", protocol)
 		}
 	}
 }
