@@ -25,7 +25,7 @@ import (
 type serving struct {
 	*working
 	ports  *ports.Ports
-	page   *page.Page // nil if it is not configured
+	page   *page.Page      // nil if it is not configured
 	server *server.Server
 	tools  *engine.Socket // the CRI socket; nil if it is not configured
 	socket net.Listener
@@ -83,7 +83,7 @@ func (s *serving) config() server.Config {
 		Restart: s.late.restart, Configuration: configure.Local{Keeper: s.keeper}, Updates: s.updater,
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
 		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(),
-		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log)), Metrics: metrics, ProbeMetrics: s.probes,
+		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log), s.pods.Allocated), Metrics: metrics, ProbeMetrics: s.probes,
 		Counted: slices.Concat(
 			s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(),
 			s.upkeep.Collectors(), s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.devices.Collectors(),

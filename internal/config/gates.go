@@ -70,7 +70,7 @@ func gateOn(given map[string]bool, gate string) bool {
 // offGates returns the supported gates that are off by default.
 func offGates() []string {
 	return []string{gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging,
-		gatePodSysctls}
+		gatePodSysctls, gateGRPCProbeTLS, gateH2CProbe, gateAllocatedPods}
 }
 
 // betaGates returns the supported beta gates, which are on by default.
@@ -83,10 +83,10 @@ func betaGates() []string {
 func unsupportedGates() []string {
 	return []string{
 		gatePodLevelManagers, "AtomicWriteVolumeUserFields", "CRIListStreaming", "CSIVolumeHealth", "DRAOptionalNodeOperations",
-		"DRAWorkloadResourceClaims", "EmptyDirVolumeMode", "GRPCContainerProbeTLS", "H2CContainerProbe", "ImageVolumeWithDigest",
+		"DRAWorkloadResourceClaims", "EmptyDirVolumeMode", "ImageVolumeWithDigest",
 		"InPlacePodVerticalScalingExclusiveCPUs",
 		"InPlacePodVerticalScalingExclusiveMemory",
-		"InPlacePodVerticalScalingMemoryBackedVolumes", "KubeletAllocatedPodsEndpoint", "PodAndContainerStatsFromCRI",
+		"InPlacePodVerticalScalingMemoryBackedVolumes", "PodAndContainerStatsFromCRI",
 		"ReduceDefaultCrashLoopBackOffDecay", "TaintTolerationComparisonOperators",
 	}
 }
@@ -122,4 +122,7 @@ const (
 	gateQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
 	gateLogging          = "LoggingAlphaOptions"
 	gatePodSysctls       = "DefaultPodSysctls"
+	gateGRPCProbeTLS     = "GRPCContainerProbeTLS"
+	gateH2CProbe         = "H2CContainerProbe"
+	gateAllocatedPods    = "KubeletAllocatedPodsEndpoint"
 )
