@@ -76,7 +76,7 @@ func offGates() []string {
 // betaGates returns the supported beta gates, which are on by default.
 func betaGates() []string {
 	return []string{gateMemoryQoS, gateCPUBeta, gateTopologyBeta, gateShutdown, gateShutdownPriority, gateCrashLoop,
-		gatePulledImages, gateServingCert}
+		gatePulledImages, gateServingCert, gatePodsAPI}
 }
 
 // unsupportedGates returns the gates that are off by default and whose feature islet does not have.
@@ -122,6 +122,7 @@ const (
 	gateQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
 	gateLogging          = "LoggingAlphaOptions"
 	gatePodSysctls       = "DefaultPodSysctls"
+	gatePodsAPI          = "PodsAPI"
 	gateGRPCProbeTLS     = "GRPCContainerProbeTLS"
 	gateH2CProbe         = "H2CContainerProbe"
 	gateAllocatedPods    = "KubeletAllocatedPodsEndpoint"
