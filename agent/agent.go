@@ -99,6 +99,7 @@ func (a *serving) run(ctx context.Context, g *errgroup.Group) {
 	run("eviction", a.eviction)
 	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log}))
 	run("devices", a.devices)
+	run("pods API", a.local)
 	run("configuration", a.keeper)
 	run("updates", a.updater)
 	run("events", a.events)

@@ -69,7 +69,7 @@ func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
 	if err = f.openVolumes(ctx); err != nil {
 		return nil, err
 	}
-	f.calls = call.New(call.Config{Runtime: f.rt.Runtime, Version: config.KubernetesMinor})
+	f.calls = call.New(call.Config{Runtime: f.rt.Runtime, Version: config.KubernetesMinor, Gate: f.cfg.Gate})
 	f.handlers, err = lifecycle.Open(lifecycle.Config{Caller: f.calls, Events: f.events, Dir: filepath.Join(f.cfg.Dirs.Run, process.Hooks)})
 	if err != nil {
 		return nil, err

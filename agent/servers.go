@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/kubelet/describe"
 	"github.com/islet-edge/islet/agent/kubelet/page"
+	"github.com/islet-edge/islet/agent/kubelet/podsapi"
 	"github.com/islet-edge/islet/agent/kubelet/ports"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/pod/figures"
@@ -25,7 +26,8 @@ import (
 type serving struct {
 	*working
 	ports  *ports.Ports
-	page   *page.Page // nil if it is not configured
+	page   *page.Page      // nil if it is not configured
+	local  *podsapi.Server // nil without the feature gate
 	server *server.Server
 	tools  *engine.Socket // the CRI socket; nil if it is not configured
 	socket net.Listener
@@ -44,6 +46,10 @@ func openServers(ctx context.Context, w *working) (s *serving, err error) {
 	if err := s.devices.Listen(); err != nil {
 		return nil, err
 	}
+	if s.local, err = podsapi.Open(podsapi.Config{Config: s.cfg, Sockets: s.sockets, Pods: s.pods}); err != nil {
+		return nil, err
+	}
+	s.closing(s.local.Close)
 	s.page = page.New(page.Config{ // API is called only while the page is served; s.server is set by then
 		Port: s.cfg.Edge.StatusPagePort, API: func() http.Handler { return s.server.Handler() }, Machine: page.OfMachine(s.cfg.Dirs.State),
 		Log: s.log,
@@ -83,11 +89,11 @@ func (s *serving) config() server.Config {
 		Restart: s.late.restart, Configuration: configure.Local{Keeper: s.keeper}, Updates: s.updater,
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
 		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(),
-		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log)), Metrics: metrics, ProbeMetrics: s.probes,
+		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log), s.pods.Allocated), Metrics: metrics, ProbeMetrics: s.probes,
 		Counted: slices.Concat(
 			s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(),
 			s.upkeep.Collectors(), s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.devices.Collectors(),
-			s.devices.Pinning.Collectors(),
+			s.devices.Pinning.Collectors(), s.local.Collectors(),
 		),
 		Page: s.page.Below(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}

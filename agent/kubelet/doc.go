@@ -7,4 +7,5 @@
 //	describe  collects the data for islet status and islet describe
 //	health    checks whether the node works
 //	page      the status page
+//	podsapi   the gRPC API for the pods of this node, at its own socket
 package kubelet

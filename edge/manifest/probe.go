@@ -89,6 +89,9 @@ func (r *review) handler(p *field.Path, h handler) {
 	}
 	if isFirst(h.GRPC != nil, "grpc") {
 		r.inRange(p.Child("grpc", "port"), int64(h.GRPC.Port), 1, 65535)
+		if m := h.GRPC.Mode; m != nil {
+			oneOf(r, p.Child("grpc", "mode"), *m, v1.GRPCProbeModePlaintext, v1.GRPCProbeModeTLS)
+		}
 	}
 	if isFirst(h.Sleep != nil, "sleep") {
 		grace := *r.spec.TerminationGracePeriodSeconds
@@ -106,6 +109,14 @@ func (r *review) httpGet(p *field.Path, h *v1.HTTPGetAction) {
 	oneOf(r, p.Child("scheme"), h.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
 	for i, header := range h.HTTPHeaders {
 		r.rule(p.Child("httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName)
+	}
+	if h.Protocol == nil {
+		return
+	}
+	oneOf(r, p.Child("protocol"), *h.Protocol, v1.HTTPProtocolHTTP1, v1.HTTPProtocolHTTP2)
+	if *h.Protocol == v1.HTTPProtocolHTTP2 {
+		r.failIf(h.Scheme != v1.URISchemeHTTP, p.Child("protocol"), *h.Protocol, "needs the scheme HTTP")
+		r.failIf(h.Host != "", p.Child("host"), h.Host, "must be empty with the protocol HTTP2")
 	}
 }
 

@@ -70,23 +70,23 @@ func gateOn(given map[string]bool, gate string) bool {
 // offGates returns the supported gates that are off by default.
 func offGates() []string {
 	return []string{gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging,
-		gatePodSysctls}
+		gatePodSysctls, gateGRPCProbeTLS, gateH2CProbe, gateAllocatedPods}
 }
 
 // betaGates returns the supported beta gates, which are on by default.
 func betaGates() []string {
 	return []string{gateMemoryQoS, gateCPUBeta, gateTopologyBeta, gateShutdown, gateShutdownPriority, gateCrashLoop,
-		gatePulledImages, gateServingCert}
+		gatePulledImages, gateServingCert, gatePodsAPI}
 }
 
 // unsupportedGates returns the gates that are off by default and whose feature islet does not have.
 func unsupportedGates() []string {
 	return []string{
 		gatePodLevelManagers, "AtomicWriteVolumeUserFields", "CRIListStreaming", "CSIVolumeHealth", "DRAOptionalNodeOperations",
-		"DRAWorkloadResourceClaims", "EmptyDirVolumeMode", "GRPCContainerProbeTLS", "H2CContainerProbe", "ImageVolumeWithDigest",
+		"DRAWorkloadResourceClaims", "EmptyDirVolumeMode", "ImageVolumeWithDigest",
 		"InPlacePodVerticalScalingExclusiveCPUs",
 		"InPlacePodVerticalScalingExclusiveMemory",
-		"InPlacePodVerticalScalingMemoryBackedVolumes", "KubeletAllocatedPodsEndpoint", "PodAndContainerStatsFromCRI",
+		"InPlacePodVerticalScalingMemoryBackedVolumes", "PodAndContainerStatsFromCRI",
 		"ReduceDefaultCrashLoopBackOffDecay", "TaintTolerationComparisonOperators",
 	}
 }
@@ -122,4 +122,8 @@ const (
 	gateQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
 	gateLogging          = "LoggingAlphaOptions"
 	gatePodSysctls       = "DefaultPodSysctls"
+	gatePodsAPI          = "PodsAPI"
+	gateGRPCProbeTLS     = "GRPCContainerProbeTLS"
+	gateH2CProbe         = "H2CContainerProbe"
+	gateAllocatedPods    = "KubeletAllocatedPodsEndpoint"
 )

@@ -128,6 +128,7 @@ func TestFloodBombs(t *testing.T) {
 	}{
 		{"the socket of device plugins", "/v1beta1.Registration/Register", socket(b.Disk + "/kubelet/device-plugins/kubelet.sock"), 4},
 		{"the socket of pod resources", "/v1.PodResourcesLister/List", socket(b.Disk + "/kubelet/pod-resources/kubelet.sock"), 4},
+		{"the socket of the pods API", "/v1alpha1.Pods/ListPods", socket(b.Disk + "/kubelet/pods-api/pods-api.sock"), 4},
 		{"the CRI socket", "/runtime.v1.RuntimeService/Version", socket(fmt.Sprintf("/proc/%d/root/run/islet/cri.sock", b.Pid())), 8},
 		{"port 10250", "/pods", func() (net.Conn, error) {
 			c, err := b.Dial(t.Context(), "tcp", "127.0.0.1:10250")

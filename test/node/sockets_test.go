@@ -27,7 +27,8 @@ func TestSocketsComeBack(t *testing.T) {
 
 	root := m.Disk + "/kubelet"
 	// Connecting to a socket takes its path only, whatever the network namespace.
-	sockets := []string{"/run/islet/islet.sock", "/run/islet/cri.sock", root + "/device-plugins/kubelet.sock", root + "/pod-resources/kubelet.sock"}
+	sockets := []string{"/run/islet/islet.sock", "/run/islet/cri.sock", root + "/device-plugins/kubelet.sock", root + "/pod-resources/kubelet.sock",
+		root + "/pods-api/pods-api.sock"}
 	answer := func() bool {
 		for _, path := range sockets {
 			if strings.HasPrefix(path, "/run/") {
@@ -46,7 +47,7 @@ func TestSocketsComeBack(t *testing.T) {
 	back := restored()
 	for what, remove := range map[string]string{
 		"the sockets":   "rm -f " + strings.Join(sockets, " "),
-		"directories":   fmt.Sprintf("rm -rf %[1]s/device-plugins %[1]s/pod-resources %[1]s/plugins_registry; rm -f /run/islet/*.sock", root),
+		"directories":   fmt.Sprintf("rm -rf %[1]s/device-plugins %[1]s/pod-resources %[1]s/pods-api %[1]s/plugins_registry; rm -f /run/islet/*.sock", root),
 		"run directory": "umount -l /run/islet/b/*/rootfs 2>/dev/null; rm -rf /run/* 2>/dev/null; true",
 		"a new /run":    "mount -t tmpfs run /run",
 	} {

@@ -66,7 +66,7 @@ func TestUnreadable(t *testing.T) {
 	before := pods["whole-edge"].Status.ContainerStatuses[0].ContainerID
 	uid := pods["broken-edge"].Metadata.UID
 	parts := []string{
-		"kubelet/device-plugins", "kubelet/pod-resources", "kubelet/plugins_registry", "kubelet/plugins",
+		"kubelet/device-plugins", "kubelet/pod-resources", "kubelet/pods-api", "kubelet/plugins_registry", "kubelet/plugins",
 		"state/images", below(t, m, "logs", uid),
 	}
 	whole := func(when string, others ...string) {

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
 	"github.com/islet-edge/islet/internal/podspec"
 )

@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/islet-edge/islet/agent/plugin/plugins"

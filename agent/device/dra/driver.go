@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/islet-edge/islet/agent/plugin/plugins"
@@ -41,9 +41,16 @@ const (
 	serviceV1beta1 = "v1beta1.DRAPlugin"
 )
 
+// The gRPC services with which a driver may report the health of its devices. Both have the same messages.
+const (
+	healthV1       = "v1.DRAResourceHealth"
+	healthV1alpha1 = "v1alpha1.DRAResourceHealth"
+)
+
 // A driver is a registered instance of a DRA driver.
 type driver struct {
 	name, endpoint, service string
+	healthService           string // empty if the driver does not report health
 	conn                    *grpc.ClientConn
 	stop                    context.CancelFunc
 	counter                 Counter
@@ -83,6 +90,17 @@ func service(p plugins.Plugin) (string, error) {
 		p.Name, p.Endpoint, p.Versions, []string{serviceV1, serviceV1beta1})
 }
 
+// healthService returns the newest health service that the plugin advertises. It returns an empty string if there is
+// none.
+func healthService(p plugins.Plugin) string {
+	for _, s := range []string{healthV1, healthV1alpha1} {
+		if slices.Contains(p.Versions, s) {
+			return s
+		}
+	}
+	return ""
+}
+
 // Register implements plugins.Handler. An older instance of the driver may stay registered too.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	s, err := service(p)
@@ -94,7 +112,8 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 		return err
 	}
 	d := &driver{
-		name: p.Name, endpoint: p.Endpoint, service: s, conn: conn, counter: m.c.Counted, health: map[deviceKey]condition{},
+		name: p.Name, endpoint: p.Endpoint, service: s, healthService: healthService(p), conn: conn, counter: m.c.Counted,
+		health: map[deviceKey]condition{},
 	}
 	var ctx context.Context
 	ctx, d.stop = context.WithCancel(m.ctx)
@@ -109,7 +128,9 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	delete(m.waiting, p.Name)
 	m.reportReachable(p.Name)
 	m.group.Go(func() { m.watchConnection(ctx, d) })
-	m.group.Go(func() { m.watchHealth(ctx, d) })
+	if d.healthService != "" {
+		m.group.Go(func() { m.watchHealth(ctx, d) })
+	}
 	m.mu.Unlock()
 	m.c.Log.Info("DRA driver registered", "driver", p.Name, "endpoint", p.Endpoint)
 	for uid := range waiting {
@@ -126,7 +147,7 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 		if d.endpoint != p.Endpoint {
 			return false
 		}
-		d.stop() // watchHealth closes the connection
+		d.stop() // watchConnection closes the connection
 		return true
 	})
 	m.reportReachable(p.Name)
@@ -138,8 +159,9 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 }
 
 // watchConnection reconnects to a driver whenever the connection is lost, and records whether the driver is
-// connected.
+// connected. It closes the connection when the driver is deregistered.
 func (m *Manager) watchConnection(ctx context.Context, d *driver) {
+	defer d.conn.Close()
 	for {
 		d.conn.Connect()
 		now := d.conn.GetState()
@@ -277,19 +299,14 @@ func (d *driver) call(ctx context.Context, method string, q, resp any) error {
 	return nil
 }
 
-// watchHealth receives the health of a driver's devices until the driver is deregistered. It does nothing if the
-// driver does not implement the service.
+// watchHealth receives the health of a driver's devices until the driver is deregistered, or responds that it does not
+// implement the service that it advertised.
 func (m *Manager) watchHealth(ctx context.Context, d *driver) {
-	defer d.conn.Close()
 	again := retry.Backoff{First: time.Second, Soon: 10 * time.Second, Most: time.Minute}
 	for {
 		err := m.receiveHealth(ctx, d)
 		m.updateHealth(d, nil, true)
-		if ctx.Err() != nil {
-			return
-		}
-		if status.Code(err) == codes.Unimplemented {
-			<-ctx.Done()
+		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
 			return
 		}
 		select {
@@ -301,7 +318,7 @@ func (m *Manager) watchHealth(ctx context.Context, d *driver) {
 }
 
 func (m *Manager) receiveHealth(ctx context.Context, d *driver) error {
-	stream, err := health.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx, &health.NodeWatchResourcesRequest{})
+	stream, err := d.watchResources(ctx)
 	if err != nil {
 		return err
 	}
@@ -309,4 +326,16 @@ func (m *Manager) receiveHealth(ctx context.Context, d *driver) error {
 		m.updateHealth(d, resp.GetDevices(), false)
 		return nil
 	})
+}
+
+// watchResources calls NodeWatchResources of the driver's health service.
+func (d *driver) watchResources(ctx context.Context) (grpc.ServerStreamingClient[health.NodeWatchResourcesResponse], error) {
+	s, err := d.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/"+d.healthService+"/NodeWatchResources")
+	if err == nil {
+		err = errors.Join(s.SendMsg(&health.NodeWatchResourcesRequest{}), s.CloseSend())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &grpc.GenericClientStream[health.NodeWatchResourcesRequest, health.NodeWatchResourcesResponse]{ClientStream: s}, nil
 }

@@ -281,6 +281,10 @@ func (m *Manager) release(ctx context.Context, uid types.UID, c *claim) error {
 	}
 	defer unlock()
 	m.mu.Lock()
+	if m.claims[c.uid] != c || !c.pods[uid] { // another call has released it in the meantime
+		m.mu.Unlock()
+		return nil
+	}
 	last := len(c.pods) == 1
 	if !last {
 		delete(c.pods, uid)

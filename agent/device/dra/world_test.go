@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 	old "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
@@ -106,6 +106,9 @@ type fake struct {
 	fail   string
 	claims map[string]*api.NodePrepareResourceResponse // instead of the usual answer
 	health chan []*health.DeviceHealth                 // nil: it does not say
+	serves []string                                    // its health services; empty: v1
+	hushed bool                                        // it does not advertise them
+	hold   chan struct{}                               // unprepare sends to it, and then waits for it; may be nil
 	server *grpc.Server
 	socket string
 }
@@ -138,6 +141,10 @@ func (f *fake) NodePrepareResources(_ context.Context, q *api.NodePrepareResourc
 
 func (f *fake) NodeUnprepareResources(_ context.Context, q *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse,
 	error) {
+	if f.hold != nil {
+		f.hold <- struct{}{}
+		<-f.hold
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := &api.NodeUnprepareResourcesResponse{Claims: map[string]*api.NodeUnprepareResourceResponse{}}
@@ -150,6 +157,10 @@ func (f *fake) NodeUnprepareResources(_ context.Context, q *api.NodeUnprepareRes
 
 func (f *fake) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
 	s grpc.ServerStreamingServer[health.NodeWatchResourcesResponse]) error {
+	method, _ := grpc.Method(s.Context())
+	f.mu.Lock()
+	f.said = append(f.said, "watch "+method)
+	f.mu.Unlock()
 	for {
 		select {
 		case list := <-f.health:
@@ -188,13 +199,24 @@ func (f *fake) serve(t *testing.T, beta bool) plugins.Plugin {
 	} else {
 		api.RegisterDRAPluginServer(s, f)
 	}
+	versions := []string{"v1.Other", version}
 	if f.health != nil {
-		health.RegisterDRAResourceHealthServer(s, f)
+		if f.serves == nil {
+			f.serves = []string{healthV1}
+		}
+		for _, name := range f.serves {
+			d := health.DRAResourceHealth_ServiceDesc
+			d.ServiceName = name
+			s.RegisterService(&d, f)
+		}
+		if !f.hushed {
+			versions = append(versions, f.serves...)
+		}
 	}
 	go s.Serve(l)
 	t.Cleanup(s.Stop)
 	f.server, f.socket = s, path
-	return plugins.Plugin{Name: driverName, Endpoint: path, Versions: []string{"v1.Other", version}}
+	return plugins.Plugin{Name: driverName, Endpoint: path, Versions: versions}
 }
 
 func (w *world) register(p plugins.Plugin) {

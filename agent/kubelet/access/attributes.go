@@ -36,7 +36,7 @@ func attributes(r *http.Request) (verb string, subresources []string) {
 		}
 	case "pods", "healthz", "configz":
 		return verb, []string{root, "proxy"}
-	case "runningpods":
+	case "runningpods", "allocatedPods":
 		return verb, []string{"pods", "proxy"}
 	case "stats", "metrics", "checkpoint", "statusz":
 		return verb, []string{root}

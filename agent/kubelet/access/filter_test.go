@@ -173,6 +173,7 @@ func TestWhat(t *testing.T) {
 	}{
 		{"fine", "GET", "/pods", 200, ""},
 		{"fine", "GET", "/runningpods/", 200, ""},
+		{"fine", "GET", "/allocatedPods/default/web", 200, ""},
 		{"fine", "GET", "/pods/", 200, ""},
 		{"fine", "GET", "/podsies", 403, "Forbidden (user=fine, verb=get, resource=nodes, subresource(s)=[proxy])\n"},
 		{"fine", "GET", "/healthz", 403, "Forbidden (user=fine, verb=get, resource=nodes, subresource(s)=[healthz proxy])\n"},

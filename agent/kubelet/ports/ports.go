@@ -11,6 +11,7 @@ import (
 	"net/url"
 
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	cliflag "k8s.io/component-base/cli/flag"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
@@ -181,8 +182,8 @@ var strong = []uint16{
 const hostLogs = "/var/log"
 
 // Paths returns the part of the configuration that controls the paths on the kubelet's ports. setLevel changes the log
-// level at run time. It may be nil.
-func Paths(c *config.Config, setLevel func(slog.Level)) server.Kubelet {
+// level at run time. It may be nil. allocated returns a pod with its allocated resources.
+func Paths(c *config.Config, setLevel func(slog.Level), allocated func(*v1.Pod) *v1.Pod) server.Kubelet {
 	k := &c.Kubelet
 	p := server.Kubelet{Debugging: *k.EnableDebuggingHandlers, Profiling: *k.EnableProfilingHandler, Config: k, Flags: c.Flags()}
 	if setLevel != nil && *k.EnableDebugFlagsHandler {
@@ -190,6 +191,9 @@ func Paths(c *config.Config, setLevel func(slog.Level)) server.Kubelet {
 	}
 	if *k.EnableSystemLogHandler {
 		p.SystemLogs = hostLogs
+	}
+	if c.Gate("KubeletAllocatedPodsEndpoint") {
+		p.Allocated = allocated
 	}
 	return p
 }

@@ -206,7 +206,7 @@ func pathBucket(path string) string {
 		}
 		return root
 	case "healthz", "pods", "stats", "run", "exec", "attach", "portForward", "containerLogs", "configz",
-		"runningpods", "logs", "debug", "checkpoint":
+		"runningpods", "allocatedPods", "logs", "debug", "checkpoint":
 		return root
 	}
 	return "other"

@@ -38,6 +38,11 @@ func (s *Server) routeDebugging(m mux) {
 		m.HandleFunc("POST /run/"+pod+"/{container}", s.run)
 	}
 	m.HandleFunc("GET /configz", answer(s.configz))
+	if s.Kubelet.Allocated != nil {
+		m.HandleFunc("GET /allocatedPods", answer(s.allocatedPods))
+		m.HandleFunc("GET /allocatedPods/{namespace}/{pod}", answer(s.allocatedPod))
+		m.HandleFunc("GET /allocatedPods/{namespace}/{pod}/{uid}", answer(s.allocatedPod))
+	}
 	s.routeZPages(m)
 	if s.Kubelet.SetLevel != nil {
 		m.HandleFunc("/debug/flags/v", s.setLevel)

@@ -158,6 +158,7 @@ type Kubelet struct {
 	Config     *kubelet.KubeletConfiguration // for /configz, which responds with 404 if it is nil
 	Flags      []string                      // all flags as name=value, sorted, for /flagz
 	SetLevel   func(v int)                   // sets the log level on klog's scale; nil without enableDebugFlagsHandler
+	Allocated  func(*v1.Pod) *v1.Pod         // for /allocatedPods: returns a pod with its allocated resources; nil without the feature gate
 }
 
 // A Server serves the HTTP API. Several listeners may share its handlers.

@@ -71,13 +71,7 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime}),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any,
-			error) {
-			if !limit.Allow() {
-				return nil, status.Errorf(codes.ResourceExhausted, "more than %d calls a second: try again", perSecond)
-			}
-			return handle(ctx, req)
-		}))
+		grpc.UnaryInterceptor(limitCalls(limit)), grpc.StreamInterceptor(limitStreams(limit)))
 	register(g)
 	defer g.Stop() // needed if Serve returns before ctx ends
 	defer context.AfterFunc(ctx, g.Stop)()
@@ -85,6 +79,30 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 		return fmt.Errorf("serve at %s: %w", s.path, err)
 	}
 	return nil
+}
+
+// limitCalls rejects calls that exceed the limit.
+func limitCalls(limit *rate.Limiter) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		if !limit.Allow() {
+			return nil, errTooMany()
+		}
+		return handle(ctx, req)
+	}
+}
+
+// limitStreams is limitCalls for calls that stream.
+func limitStreams(limit *rate.Limiter) grpc.StreamServerInterceptor {
+	return func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		if !limit.Allow() {
+			return errTooMany()
+		}
+		return handle(srv, s)
+	}
+}
+
+func errTooMany() error {
+	return status.Errorf(codes.ResourceExhausted, "more than %d calls a second: try again", perSecond)
 }
 
 // A listener limits the number of open connections. Its first Accept returns a connection that has already been

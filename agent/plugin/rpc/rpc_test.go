@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -73,6 +74,23 @@ func TestServer(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestRate: calls and streams share one limit.
+func TestRate(t *testing.T) {
+	limit := rate.NewLimiter(0, 2)
+	call, stream := limitCalls(limit), limitStreams(limit)
+	do := func() (codes.Code, codes.Code) {
+		_, err := call(t.Context(), nil, nil, func(context.Context, any) (any, error) { return nil, nil })
+		streamed := stream(nil, nil, nil, func(any, grpc.ServerStream) error { return nil })
+		return status.Code(err), status.Code(streamed)
+	}
+	if a, b := do(); a != codes.OK || b != codes.OK {
+		t.Errorf("within the limit: %s, %s", a, b)
+	}
+	if a, b := do(); a != codes.ResourceExhausted || b != codes.ResourceExhausted {
+		t.Errorf("beyond the limit: %s, %s", a, b)
 	}
 }
 

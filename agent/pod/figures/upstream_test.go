@@ -36,7 +36,6 @@ var absent = []struct{ names, why string }{
 	{`volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "islet has no loop that compares desired with mounted volumes; see storage_operation_duration_seconds"},
 	{`kubelet_pod_resources_.*|plugin_manager_total_plugins`, "requests to plugins are not counted yet"},
 	{`kubelet_admission_rejections_total|kubelet_restarted_pods_total|kubelet_mirror_pods|kubelet_working_pods|kubelet_managed_ephemeral_containers|kubelet_container_log_filesystem_used_bytes|kubelet_node_startup_.*`, "not counted yet"},
-	{`kubelet_pod_requests_.*|kubelet_pod_watch_events_dropped_total`, "islet does not serve the PodsAPI yet"},
 	{`kubelet_pod_deferred_resize_duration_seconds|kubelet_pod_level_resources_admission_total|kubelet_terminated_containers_total|kubelet_websocket_streaming_requests_total|kubelet_memory_qos_.*`, "not counted yet"},
 	{`kubelet_resource_manager_.*`, "not counted yet; a kubelet registers them only with the alpha feature PodLevelResourceManagers"},
 	{`csi_node_storage_health_status|dra_node_(un)?prepare_skips_total`, "they belong to the alpha features CSIVolumeHealth and DRAOptionalNodeOperations, which islet does not have"},

@@ -90,6 +90,8 @@ type Pods struct {
 	freed    uint64 // number of changes after which a refused pod may fit
 	refused  uint64 // number of refusals that another pod may have caused
 	states   map[types.UID]state
+	version  uint64                // of the latest change of a state
+	loaded   bool                  // Load has succeeded
 	noted    map[types.UID]*v1.Pod // the versions for which note recorded the ignored fields
 	news     chan struct{}         // closed at the next change
 
@@ -101,6 +103,8 @@ type Pods struct {
 type state struct {
 	status   v1.PodStatus
 	stopping time.Time // when its end was first requested; zero if it was not
+	seen     *v1.Pod   // the version of the pod for which status was computed; nil if status is from before the restart
+	version  uint64    // value of Pods.version at the last change
 }
 
 // New returns Pods without decisions or statuses.
@@ -127,8 +131,9 @@ func New(c Config) *Pods {
 		c.Resizes = uncounted{}
 	}
 	return &Pods{
-		c: c, dirty: dirty.New[types.UID](), news: make(chan struct{}), freed: 1, allocating: make(chan struct{}, 1),
-		verdicts: map[types.UID]verdict{}, states: map[types.UID]state{}, noted: map[types.UID]*v1.Pod{},
+		c: c, dirty: dirty.New[types.UID](), news: make(chan struct{}), freed: 1, version: 1,
+		allocating: make(chan struct{}, 1),
+		verdicts:   map[types.UID]verdict{}, states: map[types.UID]state{}, noted: map[types.UID]*v1.Pod{},
 	}
 }
 
@@ -162,7 +167,8 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 		p.verdicts[uid] = verdict{end: end, ending: runs, alloc: was.alloc}
 	}
 	for uid, s := range statuses {
-		p.states[uid] = state{status: *s}
+		p.version++
+		p.states[uid] = state{status: *s, version: p.version}
 		d, ok := p.c.Desired.Get(uid)
 		if ok && s.Phase != v1.PodPending { // its ignored fields were recorded before the restart
 			p.noted[uid] = d.Pod
@@ -172,6 +178,8 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 		}
 		p.send(uid, s)
 	}
+	p.loaded = true
+	p.wakeWatchers()
 	return nil
 }
 
@@ -253,7 +261,7 @@ func (p *Pods) wakeWatchers() {
 	p.news = make(chan struct{})
 }
 
-// Changed returns a channel that is closed at the next change of a decision or status.
+// Changed returns a channel that is closed at the next change of a pod, a decision or a status.
 func (p *Pods) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -267,18 +275,22 @@ func (p *Pods) List() []*v1.Pod {
 	defer p.mu.Unlock()
 	out := make([]*v1.Pod, 0, len(wanted))
 	for _, d := range wanted {
-		pod := *d.Pod
-		s := p.states[pod.UID]
-		pod.Status = s.status
-		pod.Status.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
-		if d.Deleting {
-			seconds := int64(d.Grace / time.Second)
-			pod.DeletionTimestamp = &metav1.Time{Time: s.stopping}
-			pod.DeletionGracePeriodSeconds = &seconds
-		}
-		out = append(out, &pod)
+		out = append(out, withStatus(d, p.states[d.Pod.UID]))
 	}
 	return out
+}
+
+// withStatus returns a copy of a wanted pod with its newest status.
+func withStatus(d desired.Pod, s state) *v1.Pod {
+	pod := *d.Pod
+	pod.Status = s.status
+	pod.Status.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
+	if d.Deleting {
+		seconds := int64(d.Grace / time.Second)
+		pod.DeletionTimestamp = &metav1.Time{Time: s.stopping}
+		pod.DeletionGracePeriodSeconds = &seconds
+	}
+	return &pod
 }
 
 // Look calls f with each wanted pod and its newest status, in no particular order. It makes no copies, because it is

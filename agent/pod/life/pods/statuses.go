@@ -71,7 +71,7 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	if !known && in.End != nil {
 		before.status = in.Want.Status // it may have ended before this node first saw it
 	}
-	now := state{status: status.Make(in, before.status, host)}
+	now := state{status: status.Make(in, before.status, host), seen: in.Want, version: p.version + 1}
 	if in.Deleting {
 		now.stopping = in.Stopping
 	}
@@ -80,19 +80,28 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 		freed = podResized
 	}
 	if known && now.stopping.Equal(before.stopping) && equality.Semantic.DeepEqual(before.status, now.status) {
+		if before.seen != in.Want { // only the pod's metadata or spec has changed, or the stored status was right
+			p.setState(uid, now)
+		}
 		return freed
 	}
 	p.c.Running(in, &before.status, &now.status)
-	p.states[uid] = now
+	p.setState(uid, now)
 	p.send(uid, &now.status)
 	if err := p.c.Store.PutStatus(uid, &now.status); err != nil {
 		p.c.Log.Warn("cannot store the status of a pod", "pod", nameOf(in.Want), "uid", uid, "error", err)
 	}
-	p.wakeWatchers()
 	if decided && (v.end == nil || v.ending) && terminal(now.status.Phase) && !terminal(before.status.Phase) {
 		return podTerminated
 	}
 	return freed
+}
+
+// setState replaces the state of a pod and wakes the watchers. The caller holds mu.
+func (p *Pods) setState(uid types.UID, s state) {
+	p.version = s.version
+	p.states[uid] = s
+	p.wakeWatchers()
 }
 
 // readmitted clears the mark of a pod that was admitted after a refusal, once its worker has seen the admission. The

@@ -85,13 +85,21 @@ func (t Target) named(name string) (int, error) {
 type Config struct {
 	Runtime cri.Runtime
 	Version string // the Kubernetes version for the User-Agent header, for example v1.36.3
+	// Gate reports whether a feature gate is on. If it is nil, all are off. The gates are H2CContainerProbe and
+	// GRPCContainerProbeTLS.
+	Gate func(name string) bool
 }
 
 // A Caller makes calls. It is safe for concurrent use.
 type Caller struct{ Config }
 
 // New returns a Caller. It starts no goroutine.
-func New(c Config) *Caller { return &Caller{c} }
+func New(c Config) *Caller {
+	if c.Gate == nil {
+		c.Gate = func(string) bool { return false }
+	}
+	return &Caller{c}
+}
 
 // agent returns the User-Agent of a call, such as kube-probe/1.36 or kube-lifecycle/1.36.
 func (c *Caller) agent(purpose string) string {

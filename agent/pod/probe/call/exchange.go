@@ -20,11 +20,16 @@ const handshakeTimeout = 10 * time.Second
 // An exchange is a RoundTripper that opens one connection for one HTTP/1.1 request and its response. It replaces
 // http.Transport, which starts goroutines for a connection pool and logs data that a server sends without a request.
 // With HTTP/2 it logs each frame, so that a pod could fill the log.
-type exchange struct{}
+type exchange struct {
+	http2 bool // use HTTP/2 for URLs with the scheme http
+}
 
 // RoundTrip implements http.RoundTripper.
-func (exchange) RoundTrip(req *http.Request) (*http.Response, error) {
+func (e exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
+	if e.http2 && req.URL.Scheme == "http" && req.URL.Hostname() != "" {
+		return callByHTTP2(req)
+	}
 	conn, err := connect(ctx, req.URL)
 	if err != nil && wantsHTTP2(err) {
 		return callByHTTP2(req)

@@ -2,6 +2,7 @@ package call
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -27,7 +29,7 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 		return err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(c.agent(Probe)),
+		grpc.WithTransportCredentials(c.credentials(a)), grpc.WithUserAgent(c.agent(Probe)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // without a proxy
 			return dialer().DialContext(ctx, "tcp", address)
 		}),
@@ -61,6 +63,14 @@ func (c *Caller) Check(ctx context.Context, t Target, a *v1.GRPCAction, timeout 
 	default:
 		return fmt.Errorf("error: health rpc probe failed: %w", err)
 	}
+}
+
+// credentials returns the credentials for a call in the action's mode. As for HTTPS, the certificate is not verified.
+func (c *Caller) credentials(a *v1.GRPCAction) credentials.TransportCredentials {
+	if a.Mode != nil && *a.Mode == v1.GRPCProbeModeTLS && c.Gate("GRPCContainerProbeTLS") {
+		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
+	}
+	return insecure.NewCredentials()
 }
 
 // waitReady connects until the gRPC connection is ready or ctx ends. If an attempt fails, it tries again.

@@ -49,7 +49,7 @@ func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose
 		}
 		return fmt.Errorf("%w (Client.Timeout %s)", err, when)
 	}
-	client := http.Client{Transport: exchange{}, CheckRedirect: sameHost}
+	client := http.Client{Transport: exchange{http2: c.wantsClearHTTP2(a, purpose)}, CheckRedirect: sameHost}
 	resp, err := client.Do(req.WithContext(withTimeout))
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		failed.Err = timeoutError(failed.Err, "exceeded while awaiting headers")
@@ -63,6 +63,11 @@ func (c *Caller) Get(ctx context.Context, t Target, a *v1.HTTPGetAction, purpose
 		return Response{}, &marked{timeoutError(err, "or context cancellation while reading body"), ErrBroken}
 	}
 	return Response{resp.StatusCode, string(body)}, nil
+}
+
+// wantsClearHTTP2 reports whether a call must use HTTP/2 without TLS. A kubelet ignores the protocol of lifecycle hooks.
+func (c *Caller) wantsClearHTTP2(a *v1.HTTPGetAction, purpose string) bool {
+	return purpose == Probe && a.Protocol != nil && *a.Protocol == v1.HTTPProtocolHTTP2 && c.Gate("H2CContainerProbe")
 }
 
 func (c *Caller) request(t Target, a *v1.HTTPGetAction, purpose string) (*http.Request, error) {

@@ -9,13 +9,17 @@ import (
 // wantsHTTP2 reports whether a call failed because the TLS server does not support HTTP/1.1.
 func wantsHTTP2(err error) bool { return strings.Contains(err.Error(), "tls: no application protocol") }
 
-// callByHTTP2 repeats a call for a server that supports only HTTP/2. Such servers are rare. The connection pool is
-// closed together with the response. A kubelet offers both protocols in one handshake.
+// callByHTTP2 makes a call by HTTP/2, either without TLS or for a TLS server that supports only HTTP/2. Both are rare. The
+// connection pool is closed together with the response. A kubelet offers both protocols in one TLS handshake.
 func callByHTTP2(req *http.Request) (*http.Response, error) {
 	pool := &http.Transport{
 		DialContext: dialer().DialContext, TLSHandshakeTimeout: handshakeTimeout,
 		TLSClientConfig:   &tls.Config{ServerName: req.URL.Hostname(), InsecureSkipVerify: true},
 		ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+	}
+	if req.URL.Scheme == "http" {
+		pool.Protocols = new(http.Protocols)
+		pool.Protocols.SetUnencryptedHTTP2(true)
 	}
 	resp, err := pool.RoundTrip(req)
 	if err != nil {

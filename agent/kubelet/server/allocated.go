@@ -1,0 +1,45 @@
+package server
+
+import (
+	"net/http"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// allocatedPods serves /allocatedPods. It returns the pods that have not ended, with the resources that the node has
+// allocated to them and without their statuses.
+func (s *Server) allocatedPods(*http.Request) (*v1.PodList, error) {
+	var pods []*v1.Pod
+	for _, p := range s.sorted() {
+		if !hasEnded(p) {
+			pods = append(pods, s.allocated(p))
+		}
+	}
+	return podList(pods), nil
+}
+
+// allocatedPod is allocatedPods for one pod.
+func (s *Server) allocatedPod(r *http.Request) (*v1.Pod, error) {
+	p, err := s.find(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	if err != nil {
+		return nil, err
+	}
+	if hasEnded(p) {
+		return nil, refuse(http.StatusNotFound, "pod %q has ended", p.Name)
+	}
+	out := s.allocated(p)
+	out.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+	return out, nil
+}
+
+func (s *Server) allocated(p *v1.Pod) *v1.Pod {
+	out := *s.Kubelet.Allocated(p)
+	out.Status = v1.PodStatus{}
+	return &out
+}
+
+func hasEnded(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}

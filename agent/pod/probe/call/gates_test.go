@@ -1,0 +1,165 @@
+package call
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+	v1 "k8s.io/api/core/v1"
+)
+
+// with returns a Caller with feature gates.
+func with(gates ...string) *Caller {
+	return New(Config{Version: "1.37", Gate: func(name string) bool { return slices.Contains(gates, name) }})
+}
+
+// TestClearHTTP2: with the feature gate, a probe uses HTTP/2 without TLS if it says so, within the same limits as other
+// calls. A hook and a probe without the gate use HTTP/1.1.
+func TestClearHTTP2(t *testing.T) {
+	open := make(chan http.ConnState, 100)
+	var s *httptest.Server
+	s = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/hang":
+			<-r.Context().Done()
+		case "/headers":
+			for i := range 200 {
+				w.Header().Set(fmt.Sprint("X-", i), strings.Repeat("x", 1<<10))
+			}
+		case "/endless":
+			for r.Context().Err() == nil {
+				if _, err := io.WriteString(w, strings.Repeat("y", 1<<12)); err != nil {
+					return
+				}
+			}
+		case "/moved":
+			http.Redirect(w, r, "/", http.StatusFound)
+		default:
+			fmt.Fprint(w, r.Proto, " ", r.UserAgent())
+		}
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) { open <- state }
+	s.Start()
+	defer s.Close()
+	const gate = "H2CContainerProbe"
+	get := func(c *Caller, path string, protocol *v1.HTTPProtocol, purpose string, timeout time.Duration) (Response, error) {
+		a := &v1.HTTPGetAction{Scheme: v1.URISchemeHTTP, Path: path, Port: portOf(t, s.URL), Protocol: protocol}
+		return c.Get(t.Context(), target(), a, purpose, timeout)
+	}
+	http2 := new(v1.HTTPProtocolHTTP2)
+	for _, tt := range []struct {
+		name     string
+		c        *Caller
+		path     string
+		protocol *v1.HTTPProtocol
+		purpose  string
+		want     string
+	}{
+		{"HTTP/2", with(gate), "/", http2, Probe, "HTTP/2.0 kube-probe/1.37"},
+		{"redirect", with(gate), "/moved", http2, Probe, "HTTP/2.0 kube-probe/1.37"},
+		{"HTTP/1", with(gate), "/", new(v1.HTTPProtocolHTTP1), Probe, "HTTP/1.1 kube-probe/1.37"},
+		{"no protocol", with(gate), "/", nil, Probe, "HTTP/1.1 kube-probe/1.37"},
+		{"hook", with(gate), "/", http2, Lifecycle, "HTTP/1.1 kube-lifecycle/1.37"},
+		{"no gate", with(), "/", http2, Probe, "HTTP/1.1 kube-probe/1.37"},
+	} {
+		if r, err := get(tt.c, tt.path, tt.protocol, tt.purpose, long); err != nil || r.Body != tt.want {
+			t.Errorf("%s: %+v, %v", tt.name, r, err)
+		}
+	}
+	if r, err := get(with(gate), "/endless", http2, Probe, long); err != nil || len(r.Body) != MaxOutput {
+		t.Error(len(r.Body), err)
+	}
+	if _, err := get(with(gate), "/headers", http2, Probe, long); err == nil {
+		t.Error("headers without end")
+	}
+	if _, err := get(with(gate), "/hang", http2, Probe, soon); err == nil || !strings.Contains(err.Error(), "Client.Timeout") {
+		t.Error(err)
+	}
+	for n := 0; n < 9; { // each connection ends
+		if state := <-open; state == http.StateClosed {
+			n++
+		}
+	}
+}
+
+// TestHostileClearHTTP2: a server that does not speak HTTP/2, or does not stop speaking, costs no more than the timeout.
+func TestHostileClearHTTP2(t *testing.T) {
+	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	for name, serve := range map[string]func(net.Conn){
+		"silent":   silence,
+		"HTTP/1":   func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"); silence(c) },
+		"garbage":  func(c net.Conn) { io.WriteString(c, strings.Repeat("\xff", 64<<10)); silence(c) },
+		"hangs up": func(net.Conn) {},
+		"endless settings": func(c net.Conn) {
+			for {
+				if _, err := io.WriteString(c, settings); err != nil {
+					return
+				}
+			}
+		},
+		"endless pings": func(c net.Conn) {
+			io.WriteString(c, settings)
+			for {
+				if _, err := io.WriteString(c, "\x00\x00\x08\x06\x00\x00\x00\x00\x00abcdefgh"); err != nil {
+					return
+				}
+			}
+		},
+	} {
+		a := &v1.HTTPGetAction{Scheme: v1.URISchemeHTTP, Port: raw(t, serve), Protocol: new(v1.HTTPProtocolHTTP2)}
+		if r, err := with("H2CContainerProbe").Get(t.Context(), target(), a, Probe, soon); err == nil || errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
+
+// TestGRPCByTLS: with the feature gate, a gRPC probe uses TLS if its mode says so, with any certificate.
+func TestGRPCByTLS(t *testing.T) {
+	clear := &clinic{agents: make(chan string, 10)}
+	plain := serveGRPC(t, func(s *grpc.Server) { health.RegisterHealthServer(s, clear) })
+	cert := httptest.NewTLSServer(http.NotFoundHandler())
+	defer cert.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: cert.TLS.Certificates})))
+	health.RegisterHealthServer(s, clear)
+	go s.Serve(l)
+	defer s.Stop()
+	secure := portOf(t, l.Addr().String()).IntVal
+	const gate = "GRPCContainerProbeTLS"
+	for _, tt := range []struct {
+		name    string
+		c       *Caller
+		port    int32
+		mode    *v1.GRPCProbeMode
+		works   bool
+		timeout time.Duration
+	}{
+		{"TLS", with(gate), secure, new(v1.GRPCProbeModeTLS), true, long},
+		{"plaintext", with(gate), plain, new(v1.GRPCProbeModePlaintext), true, long},
+		{"no mode", with(gate), plain, nil, true, long},
+		{"no gate", with(), plain, new(v1.GRPCProbeModeTLS), true, long},
+		{"TLS to a server without", with(gate), plain, new(v1.GRPCProbeModeTLS), false, soon},
+		{"plaintext to TLS", with(gate), secure, nil, false, soon},
+	} {
+		if err := tt.c.Check(t.Context(), target(), &v1.GRPCAction{Port: tt.port, Mode: tt.mode}, tt.timeout); (err == nil) != tt.works {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
