@@ -38,7 +38,7 @@ func TestMemoryCgroups(t *testing.T) {
 	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/")
 	v.Write("/etc/islet/kubelet.yaml",
 		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodPath: /etc/kubernetes/manifests\nfeatureGates: {MemoryQoS: true}\n"+
-			"memoryReservationPolicy: TieredReservation\nfailSwapOn: false\nmemorySwap: {swapBehavior: LimitedSwap}\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
+			"memoryThrottlingFactor: 0.9\nmemoryReservationPolicy: TieredReservation\nfailSwapOn: false\nmemorySwap: {swapBehavior: LimitedSwap}\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
 	v.Run("echo ISLET_ARGS=--config=/etc/islet/kubelet.yaml >/etc/default/islet && /root/islet/install.sh")
 	place := func(name, resources string, args ...string) {
 		t.Helper()
@@ -71,6 +71,27 @@ func TestMemoryCgroups(t *testing.T) {
 	v.Await(`islet pods group-edge -o json | grep '"reason": "OOMKilled"'`)
 	throttled(v)
 	swaps(v)
+	hugePages(v)
+}
+
+// hugePages demands that memory that is reserved for huge pages is not reported as available, and is subtracted once.
+func hugePages(v *VM) {
+	v.t.Helper()
+	const reserved = 64 << 20
+	available := func() (n int64) {
+		v.t.Helper()
+		text := v.Run("islet top node -o json | tr -d ' ' | sed -n 's/^\"availableBytes\":\\([0-9]*\\).*/\\1/p' | head -1")
+		if _, err := fmt.Sscan(text, &n); err != nil {
+			v.t.Fatalf("available memory %q: %v", text, err)
+		}
+		return n
+	}
+	before := available()
+	v.Run("echo 32 >/proc/sys/vm/nr_hugepages && grep -qx 32 /proc/sys/vm/nr_hugepages && sleep 2") // a measurement is at most a second old
+	if taken := before - available(); taken < reserved*3/4 || taken > reserved*7/4 {
+		v.t.Errorf("%d bytes are reserved for huge pages, and %d fewer are available", reserved, taken)
+	}
+	v.Run("echo 0 >/proc/sys/vm/nr_hugepages")
 }
 
 // throttled demands that a container that comes to what memoryThrottlingFactor leaves is
