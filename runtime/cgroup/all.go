@@ -77,6 +77,7 @@ func (p *Pods) Start() error {
 		return err
 	}
 	p.limitAll()
+	p.resetMemory()
 	p.keepClasses()
 	return nil
 }

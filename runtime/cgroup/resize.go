@@ -66,7 +66,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 		return err
 	}
 	want := podLimits(pod, 0, p.period(pod))
-	p.c.Memory.keepPod(pod, want)
+	want.Unified = changed(m.Path(""), p.c.Memory.forPod(pod))
 	wantShares := want.CpuShares
 	if err := change(want, now); err != nil {
 		return err
@@ -81,10 +81,11 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	return p.addRequest(n, milli(demand.Requests(pod)))
 }
 
-// keepMore removes from want the limits whose current value is higher or unlimited.
+// keepMore removes from want the limits whose current value is higher or unlimited. The protection and throttling of
+// memory change together with its limit.
 func keepMore(want *cgroups.Resources, now bounds) {
 	if lessMemory(want, now) {
-		want.Memory = 0
+		want.Memory, want.Unified = 0, nil
 	}
 	if want.CpuQuota > 0 && (now.quota <= 0 || now.quota*int64(want.CpuPeriod) > want.CpuQuota*now.period) {
 		want.CpuQuota, want.CpuPeriod = 0, 0

@@ -72,6 +72,25 @@ func TestMemoryCgroups(t *testing.T) {
 	throttled(v)
 	swaps(v)
 	hugePages(v)
+	unprotected(v)
+}
+
+// unprotected demands that kubepods protects the requests of burstable pods, and that an agent with another configuration
+// removes the protection of kubepods and pods, and keeps the other limits.
+func unprotected(v *VM) {
+	v.t.Helper()
+	const kubepods = "/sys/fs/cgroup/kubepods/"
+	pod := strings.TrimSpace(v.Run("dirname /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool count 1002ms')/cgroup)"))
+	if out := v.Run("cat " + kubepods + "memory.low " + kubepods + "burstable/memory.low " + pod + "/memory.low"); strings.Contains("\n"+out, "\n0\n") {
+		v.t.Errorf("memory.low of kubepods, the class and a burstable pod: %q", out)
+	}
+	limits := "cat " + pod + "/cpu.weight " + pod + "/memory.max " + kubepods + "memory.max"
+	before := v.Run(limits)
+	v.Run("sed -i 's/^memoryReservationPolicy:.*/featureGates: {MemoryQoS: false}/; s/^featureGates: {MemoryQoS: true}$//' /etc/islet/kubelet.yaml && systemctl restart islet")
+	v.Await("! grep -vx 0 " + kubepods + "memory.min " + kubepods + "memory.low " + kubepods + "burstable/memory.low " + pod + "/memory.low")
+	if after := v.Run(limits); after != before {
+		v.t.Errorf("other limits of a pod changed from %q to %q", before, after)
+	}
 }
 
 // hugePages demands that memory that is reserved for huge pages is not reported as available, and is subtracted once.
