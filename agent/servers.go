@@ -68,6 +68,7 @@ func (s *serving) config() server.Config {
 	var metrics func() []exposition.Sample
 	if c := s.cluster; c != nil {
 		s.link.Client().Observe(s.figures.Asked(s.link.Client().Host))
+		s.link.ObserveRotation(s.figures.Rotated)
 		d.Cluster = &describe.Cluster{Link: s.link, Outbox: c.Outbox, Objects: s.objects, Brake: c.Brake, Twin: s.twin}
 		metrics = func() []exposition.Sample {
 			return figures.Link(s.link, s.cfg.Kubelet.ServerTLSBootstrap, s.events.Dropped())

@@ -78,7 +78,8 @@ func (c *Config) Concerns(host fs.FS) (out []string) {
 	}
 	if _, err := fs.Stat(host, unifiedControllers); err == nil && c.Kubelet.MemoryThrottlingFactor != nil && c.Gate(gateMemoryQoS) {
 		if release := oldThrottling(host); release != "" {
-			out = append(out, "memoryThrottlingFactor is set, but processes that are throttled may hang on a kernel before 5.9: this is "+release)
+			out = append(out,
+				"memoryThrottlingFactor is set, but processes that are throttled may hang on a kernel before 5.9: this is "+release)
 		}
 	}
 	if drivers := flexDrivers(host, c.Kubelet.VolumePluginDir); len(drivers) > 0 {

@@ -32,6 +32,9 @@ func PodMemoryHigh(pod *v1.Pod, factor float64) int64 {
 	return MemoryHigh(requests.Memory().Value(), limits.Memory().Value(), factor)
 }
 
+// AsWhole reports whether a pod requests or limits resources as a whole, in spec.resources.
+func AsWhole(spec *v1.PodSpec) bool { return resource.IsPodLevelResourcesSet(&v1.Pod{Spec: *spec}) }
+
 // ThrottledAsPod reports whether the memory of a container is throttled by the cgroup of its pod only. That is so if the
 // container has no memory limit and spec.resources has one.
 func ThrottledAsPod(pod *v1.Pod, ctr *v1.Container) bool {

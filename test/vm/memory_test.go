@@ -106,7 +106,8 @@ func hugePages(v *VM) {
 		return n
 	}
 	before := available()
-	v.Run("echo 32 >/proc/sys/vm/nr_hugepages && grep -qx 32 /proc/sys/vm/nr_hugepages && sleep 2") // a measurement is at most a second old
+	// It waits, because a measurement may be a second old.
+	v.Run("echo 32 >/proc/sys/vm/nr_hugepages && grep -qx 32 /proc/sys/vm/nr_hugepages && sleep 2")
 	if taken := before - available(); taken < reserved*3/4 || taken > reserved*7/4 {
 		v.t.Errorf("%d bytes are reserved for huge pages, and %d fewer are available", reserved, taken)
 	}

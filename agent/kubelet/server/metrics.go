@@ -176,7 +176,8 @@ func newRequests() *requests {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_http_requests_duration_seconds",
 			Help: "duration of requests in seconds", Buckets: prometheus.DefBuckets}, labels),
 		sockets: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_websocket_streaming_requests_total",
-			Help: "number of exec, attach and port-forward requests over a WebSocket that the node serves itself"}, []string{"subresource"}),
+			Help: "number of exec, attach and port-forward requests over a WebSocket that the node serves itself"},
+			[]string{"subresource"}),
 	}
 }
 

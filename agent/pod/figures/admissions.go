@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/resource"
 
 	"github.com/islet-edge/islet/internal/demand"
 )
@@ -55,7 +54,7 @@ func levelOf(spec *v1.PodSpec) string {
 		}
 		return false
 	}
-	whole, containers := resource.IsPodLevelResourcesSet(&v1.Pod{Spec: *spec}), has(spec.Containers) || has(spec.InitContainers)
+	whole, containers := demand.AsWhole(spec), has(spec.Containers) || has(spec.InitContainers)
 	switch {
 	case whole && containers:
 		return "pod_and_container_level"

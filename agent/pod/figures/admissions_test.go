@@ -118,6 +118,15 @@ func TestProtected(t *testing.T) {
 	equal(t, values(t, w.least, w.low), map[string]float64{"memory_qos_node_memory_min_bytes": 0, "memory_qos_node_memory_low_bytes": 7})
 }
 
+// TestRotated: the metric of replaced serving certificates has no series before the first one.
+func TestRotated(t *testing.T) {
+	w := newWatches()
+	equal(t, values(t, w.rotated), map[string]float64{})
+	w.Rotated(1)
+	w.Rotated(2)
+	equal(t, values(t, w.rotated), map[string]float64{"certificate_manager_server_rotation_seconds": 2})
+}
+
 // TestDeferredResizes: resizes that are no longer deferred are counted by how that ended.
 func TestDeferredResizes(t *testing.T) {
 	r := newResizes()

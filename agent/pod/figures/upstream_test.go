@@ -40,7 +40,6 @@ var absent = []struct{ names, why string }{
 	{`kubelet_resource_manager_.*`, "they belong to the alpha feature PodLevelResourceManagers, which islet does not have"},
 	{`csi_node_storage_health_status|dra_node_(un)?prepare_skips_total`, "they belong to the alpha features CSIVolumeHealth and DRAOptionalNodeOperations, which islet does not have"},
 	{`kubelet_run_podsandbox_.*`, "see kubelet_runtime_operations_* with operation_type run_podsandbox"},
-	{`kubelet_certificate_manager_server_rotation_seconds`, "not counted yet"},
 
 	{`kubelet_imagemanager_.*|kubelet_image_manager_.*`, "records of pulls are rows of the database, not files with a cache"},
 	{`kubelet_pleg_discard_events|kubelet_evented_pleg_.*|kubelet_pleg_pod_relist_duration_seconds`, "islet receives events of the runtime without a connection, and without a channel that could drop them"},
