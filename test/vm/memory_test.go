@@ -81,7 +81,8 @@ func unprotected(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
 	pod := strings.TrimSpace(v.Run("dirname /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool count 1002ms')/cgroup)"))
-	if out := v.Run("cat " + kubepods + "memory.low " + kubepods + "burstable/memory.low " + pod + "/memory.low"); strings.Contains("\n"+out, "\n0\n") {
+	out := v.Run("cat " + kubepods + "memory.low " + kubepods + "burstable/memory.low " + pod + "/memory.low")
+	if strings.Contains("\n"+out, "\n0\n") {
 		v.t.Errorf("memory.low of kubepods, the class and a burstable pod: %q", out)
 	}
 	limits := "cat " + pod + "/cpu.weight " + pod + "/memory.max " + kubepods + "memory.max"
