@@ -53,6 +53,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 		return 2
 	}
 	log := process.Logger(cfg, stdout, stderr)
+	process.LogConfig(context.Background(), cfg, log)
 	if stays != nil {
 		log.Warn("containers may inherit state from the program that started islet", "error", stays)
 	}

@@ -59,7 +59,7 @@ func newFeatures(ctx context.Context, c *joined) (f *featured, err error) {
 	}
 	if f.cgroups, err = f.rt.OpenCgroups(engine.Share{
 		Config: f.cfg, Share: f.machine.Share(), Active: f.pods.List, Exclusive: f.devices.Pinning.Pod, Took: f.figures.Cgroup,
-		Tell: f.heldChanged, Log: f.log,
+		Protected: f.figures.Protected, Tell: f.heldChanged, Log: f.log,
 	}); err != nil {
 		return nil, err
 	}

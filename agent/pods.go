@@ -55,7 +55,7 @@ func openPods(ctx context.Context, r *containers) (p *podset, err error) {
 	}
 	p.pods = pods.New(pods.Config{
 		Desired: p.desired, Store: p.store, Workers: &p.late, Spoken: p.sources.Spoken, Sources: sources.Names,
-		Node: p.machine.Admit, Host: p.host, Running: p.figures.Running, Preempted: p.figures.Preempted, Barred: p.late.barred,
+		Node: p.machine.Admit, Host: p.host, Running: p.figures.Running, Admissions: p.figures, Barred: p.late.barred,
 		Off: p.shutdown.Going, Made: recovery.Made{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod, Resizes: p.figures,
 		Devices: p.devices, Events: p.events, Log: p.log,
 	})

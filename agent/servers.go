@@ -74,6 +74,7 @@ func (s *serving) config() server.Config {
 	var metrics func() []exposition.Sample
 	if c := s.cluster; c != nil {
 		s.link.Client().Observe(s.figures.Asked(s.link.Client().Host))
+		s.link.ObserveRotation(s.figures.Rotated)
 		d.Cluster = &describe.Cluster{Link: s.link, Outbox: c.Outbox, Objects: s.objects, Brake: c.Brake, Twin: s.twin}
 		metrics = func() []exposition.Sample {
 			return figures.Link(s.link, s.cfg.Kubelet.ServerTLSBootstrap, s.events.Dropped())
@@ -93,7 +94,7 @@ func (s *serving) config() server.Config {
 		Counted: slices.Concat(
 			s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(),
 			s.upkeep.Collectors(), s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.devices.Collectors(),
-			s.devices.Pinning.Collectors(), s.local.Collectors(),
+			s.devices.Pinning.Collectors(), s.local.Collectors(), s.plugins.Collectors(),
 		),
 		Page: s.page.Below(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}

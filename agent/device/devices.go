@@ -138,6 +138,7 @@ func (d *Devices) Listen() (err error) {
 	d.listening = true
 	d.podResources, err = podresources.Open(podresources.Config{
 		Root: d.c.Root, Sockets: d.c.Sockets, Pods: d.c.Pods, Devices: d.Manager, Claims: d.claimedDevices, Own: d.Pinning,
+		Counted: d.counts.PodResources,
 	})
 	return err
 }

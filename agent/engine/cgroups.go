@@ -23,6 +23,7 @@ type Share struct {
 	Exclusive func(*v1.Pod) bool                         // whether a container of the pod has exclusive CPUs
 	Active    func() []*v1.Pod                           // the admitted pods that have not ended
 	Took      func(operation string, took time.Duration) // observes durations: see cgroup.Config
+	Protected func(min, low int64)                       // observes protected bytes: see cgroup.Memory
 	Tell      func(warning bool, reason, message string) // records an event of the Node
 	Log       *slog.Logger
 }
@@ -73,9 +74,13 @@ func memoryConfig(s Share) cgroup.Memory {
 	k := &s.Config.Kubelet
 	// The text must have been validated. percent is 0 if the text is empty.
 	percent, _ := strconv.ParseInt(strings.TrimSuffix(k.QOSReserved["memory"], "%"), 10, 64)
-	return cgroup.Memory{
-		QoS:     cgroup.Unified() && s.Config.Gate("MemoryQoS"),
+	out := cgroup.Memory{
+		Unified: cgroup.Unified(), QoS: cgroup.Unified() && s.Config.Gate("MemoryQoS"),
 		Tiered:  k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,
-		Percent: percent, Active: s.Active,
+		Percent: percent, Active: s.Active, Protected: s.Protected,
 	}
+	if f := k.MemoryThrottlingFactor; f != nil {
+		out.Throttle = *f
+	}
+	return out
 }

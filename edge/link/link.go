@@ -211,6 +211,9 @@ func (l *Link) Expiry() (client, serving time.Time) {
 	return l.identity.expiry(), l.serving.expiry()
 }
 
+// ObserveRotation makes the link call f whenever it has replaced the serving certificate, with the age of the former one.
+func (l *Link) ObserveRotation(f func(age time.Duration)) { l.serving.rotated.Store(&f) }
+
 // Failures returns the number of failed requests for client and serving certificates.
 func (l *Link) Failures() (client, serving uint64) {
 	return l.identity.failures.Load(), l.serving.failures.Load()

@@ -37,6 +37,7 @@ type serving struct {
 	moved chan struct{} // capacity 1: signals changed names
 
 	failures atomic.Uint64
+	rotated  atomic.Pointer[func(age time.Duration)] // nil if nobody observes rotations
 
 	mu    sync.Mutex
 	cert  *tls.Certificate // nil if it is not needed yet, or missing
@@ -77,10 +78,12 @@ func (s *serving) filesChanged() {
 	s.set(&cert)
 }
 
-func (s *serving) set(cert *tls.Certificate) {
+// set replaces the certificate and returns the former one, which may be nil.
+func (s *serving) set(cert *tls.Certificate) (former *tls.Certificate) {
 	s.mu.Lock()
-	s.cert = cert
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	former, s.cert = s.cert, cert
+	return former
 }
 
 func (s *serving) expiry() time.Time {
@@ -202,7 +205,10 @@ func (s *serving) run(ctx context.Context) error {
 		p, err := s.obtain(ctx, wanted)
 		switch {
 		case err == nil:
-			s.set(p.cert)
+			former := s.set(p.cert)
+			if f := s.rotated.Load(); f != nil && former != nil {
+				(*f)(s.link.clock.Now().Sub(former.Leaf.NotBefore))
+			}
 			s.log.Info("the node has a serving certificate")
 		case ctx.Err() == nil && !errors.Is(err, errMoved):
 			s.failures.Add(1)

@@ -80,6 +80,18 @@ func TestServerTLSBootstrap(t *testing.T) {
 	if _, err := shown(t, l).Verify(x509.VerifyOptions{Roots: w.server.CA.Pool()}); err != nil {
 		t.Error(err)
 	}
+	ages := make(chan time.Duration, 2)
+	l.ObserveRotation(func(age time.Duration) { ages <- age })
+	before := time.Since(shown(t, l).NotBefore)
+	l.SetAddresses([]string{"n"}, []netip.Addr{netip.MustParseAddr("192.0.2.3")})
+	next = <-w.asked
+	w.set(func() { w.approve(next) })
+	if age := <-ages; age < before || age > before+time.Hour {
+		t.Errorf("a certificate that is %s old was replaced, and its age is reported as %s", before, age)
+	}
+	if err := shown(t, l).VerifyHostname("192.0.2.3"); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestServingFiles: replaced files are served without a restart, and incomplete files do not replace

@@ -76,12 +76,32 @@ func (c *Config) Concerns(host fs.FS) (out []string) {
 	if _, err := fs.Stat(host, unifiedControllers); err != nil && c.Kubelet.FeatureGates[gateMemoryQoS] {
 		out = append(out, "the feature MemoryQoS has no effect on cgroup v1: boot with systemd.unified_cgroup_hierarchy=1")
 	}
+	if _, err := fs.Stat(host, unifiedControllers); err == nil && c.Kubelet.MemoryThrottlingFactor != nil && c.Gate(gateMemoryQoS) {
+		if release := oldThrottling(host); release != "" {
+			out = append(out,
+				"memoryThrottlingFactor is set, but processes that are throttled may hang on a kernel before 5.9: this is "+release)
+		}
+	}
 	if drivers := flexDrivers(host, c.Kubelet.VolumePluginDir); len(drivers) > 0 {
 		out = append(out,
 			fmt.Sprintf("volumePluginDir %s has FlexVolume drivers (%s), which islet does not support: pods that need one do not start; "+
 				"use a CSI driver", c.Kubelet.VolumePluginDir, strings.Join(drivers, ", ")))
 	}
 	return out
+}
+
+// oldThrottling returns the release of the host's kernel if it is older than 5.9. Such a kernel may reclaim memory of a
+// throttled process without end. https://github.com/torvalds/linux/commit/b3ff92916af3156df27716bb080a407e4caf9085
+func oldThrottling(host fs.FS) string {
+	var major, minor int
+	text, err := fs.ReadFile(host, "proc/sys/kernel/osrelease")
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "%d.%d", &major, &minor)
+	}
+	if err != nil || major > 5 || major == 5 && minor >= 9 {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // flexDrivers returns the first FlexVolume drivers in a directory, as vendor/driver.

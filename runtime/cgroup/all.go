@@ -78,6 +78,7 @@ func (p *Pods) Start() error {
 		return err
 	}
 	p.limitKubepods()
+	p.resetMemory()
 	p.updateClasses()
 	return nil
 }

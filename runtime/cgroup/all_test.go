@@ -196,25 +196,41 @@ func TestTiered(t *testing.T) {
 	burst := pod("b", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
 	over := pod("o", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
 	over.Status.Phase = v1.PodFailed
-	k := Memory{QoS: true, Tiered: true, Active: func() []*v1.Pod { return []*v1.Pod{sure, burst, over} }}
-	for pod, want := range map[*v1.Pod]string{sure: "map[memory.min:104857600]", burst: "map[memory.low:209715200]"} {
-		r := podLimits(pod, 0, 0)
-		if k.protectPod(pod, r); fmt.Sprint(r.Unified) != want {
-			t.Errorf("%s: %v, want %v", pod.UID, r.Unified, want)
+	level := pod("l", v1.ResourceRequirements{})
+	level.Spec.Resources = &v1.ResourceRequirements{Requests: list("memory", "100Mi"), Limits: list("memory", "200Mi")}
+	told := ""
+	k := Memory{
+		Unified: true, QoS: true, Tiered: true, Throttle: 0.9, Active: func() []*v1.Pod { return []*v1.Pod{sure, burst, over} },
+		Protected: func(min, low int64) { told = fmt.Sprint(min, low) },
+	}
+	for pod, want := range map[*v1.Pod]string{
+		sure:  "map[memory.high:max memory.low:0 memory.min:104857600]",
+		burst: "map[memory.high:max memory.low:209715200 memory.min:0]",
+		level: "map[memory.high:199229440 memory.low:104857600 memory.min:0]",
+	} {
+		if got := fmt.Sprint(k.forPod(pod)); got != want {
+			t.Errorf("%s has %v, not %v", pod.UID, got, want)
+		}
+		none := k
+		none.QoS = false
+		if got := fmt.Sprint(none.forPod(pod)); got != "map[memory.high:max memory.low:0 memory.min:0]" {
+			t.Errorf("%s has %v without the feature", pod.UID, got)
+		}
+		if got := (Memory{}).forPod(pod); got != nil {
+			t.Errorf("%s has %v on cgroup v1", pod.UID, got)
 		}
 	}
 	got := k.classes(1 << 30)
-	if all, b := got[v1.PodQOSGuaranteed].Unified, got[v1.PodQOSBurstable].Unified; all["memory.min"] != "314572800" ||
-		b["memory.low"] != "209715200" || len(got) != 2 {
-		t.Errorf("protection of the classes: %v, %v", all, b)
+	if all, b := got[v1.PodQOSGuaranteed].Unified, got[v1.PodQOSBurstable].Unified; len(got) != 2 ||
+		fmt.Sprint(all) != "map[memory.low:209715200 memory.min:314572800]" || fmt.Sprint(b) != "map[memory.low:209715200]" {
+		t.Errorf("classes keep %v, %v", all, b)
+	}
+	if told != "104857600 209715200" {
+		t.Errorf("protected: %s", told)
 	}
 	k.Tiered = false
-	if got := k.classes(1 << 30); got[v1.PodQOSGuaranteed].Unified["memory.min"] != "0" ||
-		got[v1.PodQOSBurstable].Unified["memory.low"] != "0" {
-		t.Error("the earlier protection is not removed")
-	}
-	if got := (Memory{}).classes(1 << 30); len(got) > 0 {
-		t.Errorf("without MemoryQoS: %v", got)
+	if got := k.classes(1 << 30); len(got) > 0 {
+		t.Errorf("without the policy %v", got)
 	}
 }
 

@@ -1,10 +1,8 @@
 package cgroup
 
 import (
-	"os"
 	"path/filepath"
 	"sort"
-	"strings"
 
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
@@ -53,24 +51,16 @@ func (p *Pods) restoreBurstable(classDirs map[string]string) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		dir, file = classDirs[""], "cpu.weight"
 	}
-	if dir == "" {
-		return
-	}
-	entries, _ := os.ReadDir(dir)
-	prefix := strings.TrimSuffix(p.leaf(podName(p.root, v1.PodQOSBurstable, "")), ".slice")
-	for _, e := range entries {
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
-			continue
-		}
+	for _, pod := range p.podsIn(v1.PodQOSBurstable, dir) {
 		var err error
-		n := parseLimit(&err, readLine(&err, filepath.Join(dir, e.Name()), file))
+		n := parseLimit(&err, readLine(&err, filepath.Join(dir, p.leaf(pod)), file))
 		if cgroups.IsCgroup2UnifiedMode() {
 			n = sharesOf(n)
 		}
 		if err == nil && n > minShares {
-			p.burstable[e.Name()] = (n*1000 + 1023) / 1024
+			p.burstable[p.leaf(pod)] = (n*1000 + 1023) / 1024
 		} else if err == nil && n > 0 {
-			p.burstable[e.Name()] = 0
+			p.burstable[p.leaf(pod)] = 0
 		}
 	}
 }

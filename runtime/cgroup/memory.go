@@ -9,37 +9,56 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// Files of cgroup v2 for memory that is never reclaimed, and for memory that is reclaimed only if
-// there is no other.
+// The kernel's files for memory that is never reclaimed, for memory that is reclaimed last, and for the usage from which
+// processes are throttled.
 const (
-	memoryMin = "memory.min"
-	memoryLow = "memory.low"
+	memoryMin  = "memory.min"
+	memoryLow  = "memory.low"
+	memoryHigh = "memory.high"
 )
 
 // Memory configures the protection of the memory of pods.
 type Memory struct {
-	QoS    bool // whether MemoryQoS (KEP-2570) is enabled; needs cgroup v2
-	Tiered bool // whether requests set memory.min of Guaranteed and memory.low of Burstable pods
-	// Percent is the percentage of the memory requests of a QoS class that lower classes cannot
-	// use. Zero disables this.
+	Unified bool // whether the host uses cgroup v2
+	QoS     bool // whether the feature MemoryQoS is on (KEP-2570) and the host uses cgroup v2
+	Tiered  bool // whether requests of guaranteed pods set memory.min, and those of burstable pods memory.low
+	// Throttle is the fraction of the memory between request and limit that a pod may use before it is throttled. If it
+	// is zero, pods are not throttled.
+	Throttle float64
+	// Percent is the part of the memory requests of better QoS classes that lower classes cannot
+	// use. Zero disables the protection.
 	Percent int64
 	// Active returns the pods that may be running. It must be set if Tiered or Percent is set.
 	Active func() []*v1.Pod
+	// Protected, if not nil, is called with the bytes that memory.min protects for guaranteed pods and memory.low for
+	// burstable pods, when they are set with Tiered.
+	Protected func(min, low int64)
 }
 
-// protectPod sets memory.min or memory.low of a pod's cgroup to its memory request.
-func (k Memory) protectPod(pod *v1.Pod, r *cgroups.Resources) {
-	if !k.QoS || !k.Tiered {
-		return
+func (k Memory) tiered() bool { return k.QoS && k.Tiered }
+
+// forPod returns the protection and throttling of a pod's own cgroup, also the values that turn them off. It returns nil
+// on cgroup v1.
+func (k Memory) forPod(pod *v1.Pod) map[string]string {
+	if !k.Unified {
+		return nil
 	}
+	out := map[string]string{memoryMin: "0", memoryLow: "0", memoryHigh: "max"}
 	requests := demand.Requests(pod)
-	if n := requests.Memory().Value(); n > 0 {
+	if n := requests.Memory().Value(); n > 0 && k.tiered() {
 		key := memoryLow
 		if demand.Class(pod) == v1.PodQOSGuaranteed {
 			key = memoryMin
 		}
-		r.Unified = map[string]string{key: strconv.FormatInt(n, 10)}
+		out[key] = strconv.FormatInt(n, 10)
 	}
+	if !k.QoS {
+		return out
+	}
+	if n := demand.PodMemoryHigh(pod, k.Throttle); n > 0 {
+		out[memoryHigh] = strconv.FormatInt(n, 10)
+	}
+	return out
 }
 
 // memoryRequests contains the sums of the memory requests of each QoS class.
@@ -73,7 +92,7 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 		return out[c]
 	}
 	var n memoryRequests
-	if k.Active != nil && (k.Percent > 0 || k.QoS && k.Tiered) {
+	if k.Active != nil && (k.Percent > 0 || k.tiered()) {
 		n = k.requested()
 	}
 	if k.Percent > 0 && all > 0 {
@@ -81,29 +100,35 @@ func (k Memory) classes(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 		effort := burstable - n.burstable*k.Percent/100
 		class(v1.PodQOSBurstable).Memory, class(v1.PodQOSBestEffort).Memory = max(burstable, 1), max(effort, 1)
 	}
-	if k.QoS { // write zero values, too, to revert an earlier configuration
-		if !k.Tiered {
-			n = memoryRequests{}
+	if k.tiered() {
+		// A cgroup is protected only as far as all cgroups above it are.
+		class(v1.PodQOSGuaranteed).Unified = map[string]string{
+			memoryMin: strconv.FormatInt(n.guaranteed+n.burstable, 10), memoryLow: strconv.FormatInt(n.burstable, 10),
 		}
-		class(v1.PodQOSGuaranteed).Unified = map[string]string{memoryMin: strconv.FormatInt(n.guaranteed+n.burstable, 10)}
 		class(v1.PodQOSBurstable).Unified = map[string]string{memoryLow: strconv.FormatInt(n.burstable, 10)}
+		if k.Protected != nil {
+			k.Protected(n.guaranteed, n.burstable)
+		}
 	}
 	return out
 }
 
-// updateClasses sets the memory limits and protections of the QoS classes, if configured. If a
-// class uses more memory than its new limit, the usage becomes the limit. The caller holds mu.
+// updateClasses sets the memory limits and protections of the QoS classes, if any are configured. If
+// a class uses more memory than its limit, its usage becomes the limit. The caller holds mu.
 func (p *Pods) updateClasses() {
-	if p.c.Memory.Percent == 0 && !p.c.Memory.QoS {
+	if p.c.Memory.Percent == 0 && !p.c.Memory.tiered() {
 		return
 	}
 	for c, r := range p.c.Memory.classes(p.c.Kubepods.Memory) {
 		n := qosName(p.root, c)
-		err := p.set(n, r)
+		if r.Unified = changed(p.base[c][""], r.Unified); r.Unified == nil && r.Memory == 0 {
+			continue
+		}
+		err := p.write(n, r)
 		if err != nil && r.Memory > 0 {
 			if used := p.used(c); used > r.Memory {
 				r.Memory = used
-				err = p.set(n, r)
+				err = p.write(n, r)
 			}
 		}
 		if err != nil {

@@ -55,6 +55,8 @@ type Pods struct {
 	c       Config
 	root    name
 	systemd bool
+	// write changes the limits of an existing cgroup. It is set, except in tests.
+	write func(name, *cgroups.Resources) error
 
 	mu sync.Mutex
 	// pids is set when base is set.
@@ -86,7 +88,7 @@ func New(c Config) (*Pods, error) {
 		c: c, systemd: c.Driver == Systemd, prepared: map[types.UID]preparedCgroup{}, burstable: map[string]int64{},
 		classDirs: map[v1.PodQOSClass]map[string]string{},
 	}
-	p.root = rootName(c.Root)
+	p.root, p.write = rootName(c.Root), p.set
 	return p, nil
 }
 
@@ -134,8 +136,8 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
-	limits = podLimits(pod, p.pids.pod, p.period(pod)) // again, because createBase has set p.pids
-	p.c.Memory.protectPod(pod, limits)
+	limits = podLimits(pod, p.pids.pod, p.period(pod)) // a second time, because createBase sets p.pids
+	limits.Unified = changed(filepath.Join(p.base[c][""], p.leaf(n)), p.c.Memory.forPod(pod))
 	above := p.base[c]["hugetlb"]
 	if cgroups.IsCgroup2UnifiedMode() {
 		above = p.base[c][""]

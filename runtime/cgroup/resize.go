@@ -65,7 +65,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 		return err
 	}
 	want := podLimits(pod, 0, p.period(pod))
-	p.c.Memory.protectPod(pod, want)
+	want.Unified = changed(m.Path(""), p.c.Memory.forPod(pod))
 	wantShares := want.CpuShares
 	if err := change(want, now); err != nil {
 		return err
@@ -80,11 +80,11 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now boun
 	return p.addRequest(n, milli(demand.Requests(pod)))
 }
 
-// dropDecreases removes the limits from want that are lower than the current ones. A current value
-// without a limit counts as higher.
+// dropDecreases removes from want the limits whose current value is higher or unlimited. The protection and throttling of
+// memory change together with its limit.
 func dropDecreases(want *cgroups.Resources, now bounds) {
 	if lowersMemory(want, now) {
-		want.Memory = 0
+		want.Memory, want.Unified = 0, nil
 	}
 	if want.CpuQuota > 0 && (now.quota <= 0 || now.quota*int64(want.CpuPeriod) > want.CpuQuota*now.period) {
 		want.CpuQuota, want.CpuPeriod = 0, 0

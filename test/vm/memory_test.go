@@ -38,7 +38,7 @@ func TestMemoryCgroups(t *testing.T) {
 	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/")
 	v.Write("/etc/islet/kubelet.yaml",
 		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodPath: /etc/kubernetes/manifests\nfeatureGates: {MemoryQoS: true}\n"+
-			"memoryReservationPolicy: TieredReservation\nfailSwapOn: false\nmemorySwap: {swapBehavior: LimitedSwap}\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
+			"memoryThrottlingFactor: 0.9\nmemoryReservationPolicy: TieredReservation\nfailSwapOn: false\nmemorySwap: {swapBehavior: LimitedSwap}\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
 	v.Run("echo ISLET_ARGS=--config=/etc/islet/kubelet.yaml >/etc/default/islet && /root/islet/install.sh")
 	place := func(name, resources string, args ...string) {
 		t.Helper()
@@ -71,6 +71,48 @@ func TestMemoryCgroups(t *testing.T) {
 	v.Await(`islet pods group-edge -o json | grep '"reason": "OOMKilled"'`)
 	throttled(v)
 	swaps(v)
+	hugePages(v)
+	unprotected(v)
+}
+
+// unprotected demands that kubepods protects the requests of burstable pods, and that an agent with another configuration
+// removes the protection of kubepods and pods, and keeps the other limits.
+func unprotected(v *VM) {
+	v.t.Helper()
+	const kubepods = "/sys/fs/cgroup/kubepods/"
+	pod := strings.TrimSpace(v.Run("dirname /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool count 1002ms')/cgroup)"))
+	out := v.Run("cat " + kubepods + "memory.low " + kubepods + "burstable/memory.low " + pod + "/memory.low")
+	if strings.Contains("\n"+out, "\n0\n") {
+		v.t.Errorf("memory.low of kubepods, the class and a burstable pod: %q", out)
+	}
+	limits := "cat " + pod + "/cpu.weight " + pod + "/memory.max " + kubepods + "memory.max"
+	before := v.Run(limits)
+	v.Run("sed -i 's/^memoryReservationPolicy:.*/featureGates: {MemoryQoS: false}/; s/^featureGates: {MemoryQoS: true}$//' /etc/islet/kubelet.yaml && systemctl restart islet")
+	v.Await("! grep -vx 0 " + kubepods + "memory.min " + kubepods + "memory.low " + kubepods + "burstable/memory.low " + pod + "/memory.low")
+	if after := v.Run(limits); after != before {
+		v.t.Errorf("other limits of a pod changed from %q to %q", before, after)
+	}
+}
+
+// hugePages demands that memory that is reserved for huge pages is not reported as available, and is subtracted once.
+func hugePages(v *VM) {
+	v.t.Helper()
+	const reserved = 64 << 20
+	available := func() (n int64) {
+		v.t.Helper()
+		text := v.Run("islet top node -o json | tr -d ' ' | sed -n 's/^\"availableBytes\":\\([0-9]*\\).*/\\1/p' | head -1")
+		if _, err := fmt.Sscan(text, &n); err != nil {
+			v.t.Fatalf("available memory %q: %v", text, err)
+		}
+		return n
+	}
+	before := available()
+	// It waits, because a measurement may be a second old.
+	v.Run("echo 32 >/proc/sys/vm/nr_hugepages && grep -qx 32 /proc/sys/vm/nr_hugepages && sleep 2")
+	if taken := before - available(); taken < reserved*3/4 || taken > reserved*7/4 {
+		v.t.Errorf("%d bytes are reserved for huge pages, and %d fewer are available", reserved, taken)
+	}
+	v.Run("echo 0 >/proc/sys/vm/nr_hugepages")
 }
 
 // throttled demands that a container that comes to what memoryThrottlingFactor leaves is

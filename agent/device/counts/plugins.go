@@ -12,6 +12,7 @@ type Plugins struct {
 	registered         *prometheus.CounterVec
 	allocated          *prometheus.HistogramVec
 	operations, called *prometheus.HistogramVec
+	PodResources       *PodResources
 }
 
 // NewPlugins returns new metrics.
@@ -22,6 +23,7 @@ func NewPlugins() *Plugins {
 
 	driver := prometheus.ExponentialBucketsRange(.1, 40, 15) // a call may take 45 s
 	return &Plugins{
+		PodResources: newPodResources(),
 		registered: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_device_plugin_registration_total",
 			Help: "registrations of device plugins, by resource"}, []string{"resource_name"}),
 		allocated: histogram("kubelet_device_plugin_alloc_duration_seconds", "duration of Allocate calls to device plugins",
@@ -35,7 +37,7 @@ func NewPlugins() *Plugins {
 
 // Collectors returns all metrics. claims is the gauge of the claims in use.
 func (p *Plugins) Collectors(claims Claims) []prometheus.Collector {
-	return []prometheus.Collector{p.registered, p.allocated, p.operations, p.called, claims}
+	return append(p.PodResources.collectors(), p.registered, p.allocated, p.operations, p.called, claims)
 }
 
 // Registered implements deviceplugin.Counter.

@@ -26,6 +26,13 @@ type Config struct {
 	Devices Devices           // the devices that are allocated to containers
 	Claims  func() []*Claimed // may be nil
 	Own     *pinning.Manager  // exclusive CPUs and memory of containers; may be nil
+	Counted Counter
+}
+
+// Counter counts requests. *counts.PodResources implements it.
+type Counter interface {
+	// Asked counts a request. method is list, get or get_allocatable.
+	Asked(method string, err error)
 }
 
 // Devices lists the devices of this node. *devicemanager.Manager implements it.
@@ -67,6 +74,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // List reports the resources of all pods that have not ended.
 func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
+	s.c.Counted.Asked("list", nil)
 	out := &api.ListPodResourcesResponse{}
 	snap := s.takeSnapshot()
 	for _, pod := range s.c.Pods() {
@@ -81,15 +89,19 @@ func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListP
 func (s *Server) Get(_ context.Context, q *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	for _, pod := range s.c.Pods() {
 		if pod.Name == q.PodName && pod.Namespace == q.PodNamespace {
+			s.c.Counted.Asked("get", nil)
 			return &api.GetPodResourcesResponse{PodResources: s.takeSnapshot().podResources(pod)}, nil
 		}
 	}
-	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", q.PodName, q.PodNamespace) // a kubelet's code
+	err := status.Errorf(codes.Unknown, "pod %s in namespace %s not found", q.PodName, q.PodNamespace) // a kubelet's code
+	s.c.Counted.Asked("get", err)
+	return nil, err
 }
 
 // GetAllocatableResources reports the allocatable resources, whether or not they are allocated now.
 func (s *Server) GetAllocatableResources(context.Context,
 	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+	s.c.Counted.Asked("get_allocatable", nil)
 	out := &api.AllocatableResourcesResponse{}
 	for _, r := range s.c.Devices.List() {
 		for _, d := range r.Devices {

@@ -3,15 +3,19 @@ package podresources
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/islet-edge/islet/agent/device/counts"
 	"github.com/islet-edge/islet/agent/device/devicemanager"
 	"github.com/islet-edge/islet/internal/socket"
 )
@@ -35,7 +39,9 @@ func TestAPI(t *testing.T) {
 		p.Spec.Containers = []v1.Container{{Name: "c"}}
 		return p
 	}
-	s, err := Open(Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}), Devices: shelf{}, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
+	metrics := counts.NewPlugins()
+	counted := metrics.PodResources
+	s, err := Open(Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}), Devices: shelf{}, Counted: counted, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
 		Claims: func() []*Claimed { return []*Claimed{{"web", "c", &api.DynamicResource{ClaimName: "gpu"}}} }})
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +76,22 @@ func TestAPI(t *testing.T) {
 	}
 	if there, err := client.GetAllocatableResources(t.Context(), &api.AllocatableResourcesRequest{}); err != nil || len(there.Devices) != 3 {
 		t.Error(there, err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.Collectors(func() (map[string]int, int) { return map[string]int{}, 0 })...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		if name, ok := strings.CutPrefix(f.GetName(), "kubelet_pod_resources_endpoint_"); ok && f.Metric[0].Label[0].GetValue() == "v1" {
+			got[name] = f.Metric[0].GetCounter().GetValue()
+		}
+	}
+	want := map[string]float64{"requests_total": 4, "requests_list": 1, "requests_get": 2, "requests_get_allocatable": 1, "errors_get": 1}
+	if !maps.Equal(got, want) {
+		t.Errorf("counted %v, not %v", got, want)
 	}
 	conn.Close()
 	stop()

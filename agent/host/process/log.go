@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/islet-edge/islet/internal/config"
 )
 
@@ -37,6 +39,20 @@ func Logger(cfg *config.Config, out, errors io.Writer) *slog.Logger {
 		h.files.patterns = append(h.files.patterns, pattern{m.FilePattern, slog.Level(-int(m.Verbosity))})
 	}
 	return slog.New(h)
+}
+
+// LogConfig logs the effective configuration of the kubelet at the level debug, as YAML. A kubelet logs it at every start;
+// on an edge device these kilobytes would be written to the flash storage each time.
+func LogConfig(ctx context.Context, cfg *config.Config, log *slog.Logger) {
+	if !log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	text, err := yaml.Marshal(config.Shown(&cfg.Kubelet))
+	if err != nil {
+		log.Error("cannot log the configuration", "error", err)
+		return
+	}
+	log.Debug("Effective KubeletConfiguration", "config", string(text)) // a kubelet's words
 }
 
 // A leveled handler has a level that can be changed at run time.

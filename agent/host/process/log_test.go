@@ -2,11 +2,14 @@ package process
 
 import (
 	"bytes"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
 
 	logsapi "k8s.io/component-base/logs/api/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/islet-edge/islet/internal/config"
 )
@@ -101,5 +104,34 @@ func TestFilesOfTheirOwn(t *testing.T) {
 	})
 	if n := strings.Count(got, "msg=one"); n != 1 {
 		t.Errorf("a line is there %d times, of a level that was set later", n)
+	}
+}
+
+// TestLogConfig: the configuration is logged for debugging only, without the credentials in headers.
+func TestLogConfig(t *testing.T) {
+	cfg := &config.Config{}
+	cfg.Kubelet.EventBurst = 101
+	cfg.Kubelet.StaticPodURLHeader = map[string][]string{"Authorization": {"secret"}}
+	var out strings.Builder
+	LogConfig(t.Context(), cfg, Logger(cfg, &out, &out))
+	if out.Len() > 0 {
+		t.Errorf("by default: %s", out.String())
+	}
+	cfg.LogLevel = slog.LevelDebug
+	cfg.Kubelet.Logging.Format = "json"
+	LogConfig(t.Context(), cfg, Logger(cfg, &out, &out))
+	var line struct{ Config string }
+	if err := json.Unmarshal([]byte(out.String()), &line); err != nil {
+		t.Fatal(err)
+	}
+	var got kubelet.KubeletConfiguration
+	if err := yaml.UnmarshalStrict([]byte(line.Config), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Kind != "KubeletConfiguration" || got.EventBurst != 101 || got.StaticPodURLHeader["Authorization"][0] == "secret" {
+		t.Errorf("logged %s", line.Config)
+	}
+	if cfg.Kubelet.StaticPodURLHeader["Authorization"][0] != "secret" {
+		t.Error("the configuration itself is masked")
 	}
 }

@@ -1,12 +1,13 @@
 package server
 
 import (
-	"maps"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/internal/config"
 )
 
 // configz returns the effective configuration of the kubelet.
@@ -14,12 +15,7 @@ func (s *Server) configz(*http.Request) (map[string]*kubelet.KubeletConfiguratio
 	if s.Kubelet.Config == nil {
 		return nil, refuse(http.StatusNotFound, "the configuration is not available")
 	}
-	c := *s.Kubelet.Config
-	c.APIVersion, c.Kind = kubelet.SchemeGroupVersion.String(), "KubeletConfiguration"
-	c.StaticPodURLHeader = maps.Clone(c.StaticPodURLHeader)
-	for name := range c.StaticPodURLHeader { // the headers may contain credentials
-		c.StaticPodURLHeader[name] = []string{"<masked>"}
-	}
+	c := config.Shown(s.Kubelet.Config)
 	return map[string]*kubelet.KubeletConfiguration{"kubeletconfig": &c}, nil
 }
 

@@ -63,8 +63,9 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 		{Name: "kubelet_node_name", Help: "name of the node as a label, the value is always 1", Value: 1,
 			Labels: []string{"node", s.NodeName}},
 	}
-	desired, active := map[bool]int{}, map[bool]int{}
+	desired, active, debugged := map[bool]int{}, map[bool]int{}, 0
 	s.phases(func(p *v1.Pod, phase v1.PodPhase) {
+		debugged += len(p.Spec.EphemeralContainers)
 		static := p.Annotations[keys.ConfigSource] != keys.SourceAPI
 		desired[static]++
 		if phase != v1.PodSucceeded && phase != v1.PodFailed {
@@ -83,8 +84,16 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 				Value: float64(active[static]),
 			})
 	}
+	out = append(out, exposition.Sample{
+		Name: "kubelet_managed_ephemeral_containers", Help: "number of ephemeral containers in the pods of the node",
+		Value: float64(debugged),
+	})
 	out = append(out, s.runningMetrics(ctx)...)
-	if s.Metrics != nil {
+	if s.Metrics != nil { // with a control plane
+		out = append(out, exposition.Sample{
+			Name: "kubelet_mirror_pods", Help: "number of mirror pods of the node: one for each pod that is not from the API server",
+			Value: float64(desired[true]),
+		})
 		out = append(out, s.Metrics()...)
 	}
 	return out
@@ -152,6 +161,7 @@ type requests struct {
 	total   *prometheus.CounterVec
 	going   *prometheus.GaugeVec
 	seconds *prometheus.HistogramVec
+	sockets *prometheus.CounterVec // sessions over a WebSocket
 }
 
 func newRequests() *requests {
@@ -165,11 +175,14 @@ func newRequests() *requests {
 		}, labels),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_http_requests_duration_seconds",
 			Help: "duration of requests in seconds", Buckets: prometheus.DefBuckets}, labels),
+		sockets: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_websocket_streaming_requests_total",
+			Help: "number of exec, attach and port-forward requests over a WebSocket that the node serves itself"},
+			[]string{"subresource"}),
 	}
 }
 
 func (q *requests) collectors() []prometheus.Collector {
-	return []prometheus.Collector{q.total, q.going, q.seconds}
+	return []prometheus.Collector{q.total, q.going, q.seconds, q.sockets}
 }
 
 // count returns a handler that counts the requests and calls h.

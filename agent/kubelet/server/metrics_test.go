@@ -9,9 +9,12 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/metrics/exposition"
 )
 
 // TestMetrics: what a Prometheus makes of the pages.
@@ -71,6 +74,26 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestPodCounts: ephemeral containers and mirror pods are counted. A node without a control plane has no mirror pods.
+func TestPodCounts(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	pod := n.Pod("debugged", time.Now(), "nginx")
+	pod.Annotations[keys.ConfigSource] = keys.SourceAPI
+	pod.Spec.EphemeralContainers = make([]v1.EphemeralContainer, 2)
+	n.Put(pod)
+	alone := scraped(t, n.Server, "/metrics")
+	joined := scraped(t, variant(t, n, func(c *server.Config) { c.Metrics = func() []exposition.Sample { return nil } }), "/metrics")
+	for name, want := range map[string]float64{"kubelet_managed_ephemeral_containers": 2, "kubelet_mirror_pods": 1} {
+		if m := joined[name].GetMetric(); len(m) != 1 || m[0].GetGauge().GetValue() != want {
+			t.Errorf("%s is %v, not %v", name, m, want)
+		}
+	}
+	if m := alone["kubelet_mirror_pods"].GetMetric(); len(m) > 0 {
+		t.Errorf("mirror pods without a control plane: %v", m)
+	}
+}
+
 // BenchmarkScrape shows what a scrape costs.
 func BenchmarkScrape(b *testing.B) {
 	n, _ := servertest.Start(b)
@@ -81,4 +104,17 @@ func BenchmarkScrape(b *testing.B) {
 	for b.Loop() {
 		fetch(b, client, "GET", "https://"+a.addr+"/metrics")
 	}
+}
+
+// scraped returns the metrics on a page of a server.
+func scraped(t *testing.T, s *server.Server, path string) map[string]*dto.MetricFamily {
+	t.Helper()
+	a := openAPI(t, s)
+	_, text := fetch(t, a.client(), "GET", "https://"+a.addr+path)
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%s: %v in\n%s", path, err, text)
+	}
+	return families
 }

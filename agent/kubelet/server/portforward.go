@@ -32,6 +32,9 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
+	if tunnel.Is(r) {
+		s.asked.sockets.WithLabelValues("portforward").Inc()
+	}
 	streamer, ok := s.Runtime.(cri.Streamer)
 	if !ok {
 		if o == nil {

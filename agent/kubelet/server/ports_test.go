@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -243,6 +244,38 @@ func TestPorts(t *testing.T) {
 		code, body := fetch(t, client, c.method, at.(string)+c.path)
 		if code != c.code || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s%s: %d %.600s, want %d %q", c.method, at, c.path, code, body, c.code, c.want)
+		}
+	}
+}
+
+// TestAllowedMethods: a path that only reads answers another method with 405 and with the methods that it allows.
+func TestAllowedMethods(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	a := openAPI(t, n.Server)
+	client := a.client()
+	for path, post := range map[string]bool{
+		"/pods": false, "/runningpods": false, "/containerLogs/default/web/nginx": false, "/configz": false, "/logs/syslog": false,
+		"/metrics": false, "/metrics/cadvisor": false, "/metrics/resource": false, "/metrics/probes": false, "/metrics/slis": false,
+		"/healthz": false, "/debug/pprof/heap": false, "/stats/summary": true,
+	} {
+		for _, method := range []string{"PUT", "DELETE", "PATCH", "POST"} {
+			if method == "POST" && post {
+				continue
+			}
+			request, err := http.NewRequestWithContext(t.Context(), method, "https://"+a.addr+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := client.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			allow := strings.Split(response.Header.Get("Allow"), ", ")
+			if response.StatusCode != http.StatusMethodNotAllowed || !slices.Contains(allow, "GET") || slices.Contains(allow, "POST") != post {
+				t.Errorf("%s %s: %d, allowed: %q", method, path, response.StatusCode, allow)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,6 +55,14 @@ func (s *Server) remote(w http.ResponseWriter, r *http.Request, command []string
 	if err != nil {
 		fail(w, refuse(http.StatusBadRequest, "%v", err))
 		return
+	}
+	// A kubelet counts only this protocol. It forwards the others to the runtime.
+	if websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), remotecommand.StreamProtocolV5Name) {
+		what := "exec"
+		if command == nil {
+			what = "attach"
+		}
+		s.asked.sockets.WithLabelValues(what).Inc()
 	}
 	streamer, ok := s.Runtime.(cri.Streamer)
 	if !ok {

@@ -225,6 +225,17 @@ func dialOld(t *testing.T, n *servertest.Node, path string, protocols ...string)
 	return c
 }
 
+// webSockets returns the number of counted sessions over a WebSocket.
+func webSockets(t *testing.T, n *servertest.Node, subresource string) (count float64) {
+	t.Helper()
+	for _, m := range scraped(t, n.Server, "/metrics")["kubelet_websocket_streaming_requests_total"].GetMetric() {
+		if m.Label[0].GetValue() == subresource {
+			count = m.GetCounter().GetValue()
+		}
+	}
+	return count
+}
+
 // TestWebSocketProtocols: clients of every age are greeted, get their output, and
 // learn how the command ended, as each version of the protocol has it.
 func TestWebSocketProtocols(t *testing.T) {
@@ -249,6 +260,11 @@ func TestWebSocketProtocols(t *testing.T) {
 		}
 		if want := append([]frame{{2, ""}}, failure...); len(got) != 2 || got[0] != want[0] || got[1].channel != 3 || !strings.Contains(got[1].text, failure[0].text) {
 			t.Errorf("%q: exit 3: %q, want %q", protocols, got, want)
+		}
+	}
+	for subresource, want := range map[string]float64{"exec": 2, "attach": 0, "portforward": 0} { // as a kubelet, only with v5
+		if got := webSockets(t, n, subresource); got != want {
+			t.Errorf("%v sessions of %s over a WebSocket were counted", got, subresource)
 		}
 	}
 	d := websocket.Dialer{NetDialContext: n.Dial, Subprotocols: []string{"v9.channel.k8s.io"}}
@@ -323,11 +339,17 @@ func TestPortForward(t *testing.T) {
 			return portforward.NewSPDYOverWebsocketDialer(u, &rest.Config{Host: "http://" + u.Host})
 		},
 	} {
-		t.Run(name, func(t *testing.T) { testPortForward(t, dial) })
+		t.Run(name, func(t *testing.T) {
+			n := testPortForward(t, dial)
+			if got, want := webSockets(t, n, "portforward"), map[string]float64{"tunnel": 1}[name]; got != want {
+				t.Errorf("%v sessions over a WebSocket were counted, not %v", got, want)
+			}
+		})
 	}
 }
 
-func testPortForward(t *testing.T, dial func(*url.URL) (httpstream.Dialer, error)) {
+func testPortForward(t *testing.T, dial func(*url.URL) (httpstream.Dialer, error)) *servertest.Node {
+	t.Helper()
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
 	u := &url.URL{Scheme: "http", Host: bridge(t, n), Path: "/portForward/default/web"}
@@ -369,4 +391,5 @@ func testPortForward(t *testing.T, dial func(*url.URL) (httpstream.Dialer, error
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+	return n
 }

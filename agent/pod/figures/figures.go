@@ -20,11 +20,11 @@ type Figures struct {
 	operations         Operations
 	worked             *prometheus.HistogramVec
 	pods, podsFailed   prometheus.Counter
-	mapped, unmapped   prometheus.Counter     // pods with a user namespace: all, and those that failed
-	started, failed    *prometheus.CounterVec // containers
-	preempted          *prometheus.CounterVec // pods
-	seen, created, sli prometheus.Histogram   // durations of pod starts
-	since              time.Time              // pods that started earlier are not counted
+	mapped, unmapped   prometheus.Counter // pods with a user namespace: all, and those that failed
+	containers         containers
+	seen, created, sli prometheus.Histogram // durations of pod starts
+	since              time.Time            // pods that started earlier are not counted
+	*Admissions
 	*Resizes
 	*Watches
 	*Evictions
@@ -48,7 +48,7 @@ func New(o Operations, unified bool) *Figures {
 	}
 	f := &Figures{
 		operations: o, since: time.Now(), Resizes: newResizes(), Watches: newWatches(), Evictions: newEvictions(),
-		ImageVolumes: newImageVolumes(),
+		ImageVolumes: newImageVolumes(), Admissions: newAdmissions(), containers: newContainers(),
 		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_worker_duration_seconds",
 			Help: "duration in seconds of an action of a pod's worker", Buckets: prometheus.DefBuckets}, []string{"operation_type"}),
 		pods: prometheus.NewCounter(counter("kubelet_started_pods_total", "number of pod sandboxes that were started")),
@@ -58,13 +58,6 @@ func New(o Operations, unified bool) *Figures {
 			"number of started sandboxes of pods with a user namespace")),
 		unmapped: prometheus.NewCounter(counter("kubelet_started_user_namespaced_pods_errors_total",
 			"number of failed starts of sandboxes of pods with a user namespace")),
-		started: prometheus.NewCounterVec(counter("kubelet_started_containers_total", "number of containers that were started"),
-			[]string{"container_type"}),
-		failed: prometheus.NewCounterVec(counter("kubelet_started_containers_errors_total",
-			"number of containers that could not be started"), []string{"container_type", "code"}),
-		preempted: prometheus.NewCounterVec(counter("kubelet_preemptions",
-			"number of pods that were preempted for a critical pod, by the resource that the critical pod lacked"),
-			[]string{"preemption_signal"}),
 		seen: start("kubelet_pod_start_duration_seconds",
 			"duration in seconds from when the node first saw a pod until all its containers ran"),
 		created: start("kubelet_pod_start_total_duration_seconds",
@@ -81,8 +74,8 @@ func New(o Operations, unified bool) *Figures {
 
 // Collectors returns all metrics. resizing is called at each scrape.
 func (f *Figures) Collectors(resizing Resizing) []prometheus.Collector {
-	all := append(f.operations.Collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.started, f.failed, f.preempted,
-		f.seen, f.created, f.sli)
+	all := append(f.operations.Collectors(), f.worked, f.pods, f.podsFailed, f.mapped, f.unmapped, f.seen, f.created, f.sli)
+	all = append(append(all, f.containers.collectors()...), f.Admissions.collectors()...)
 	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
 	all = append(all, f.ImageVolumes.collectors()...)
 	return append(all, f.Resizes.collectors(resizing)...)
@@ -107,14 +100,14 @@ func (m Actor) Do(ctx context.Context, in plan.Input, a plan.Action) error {
 	case plan.StartContainer:
 		m.Figures.worked.WithLabelValues("sync").Observe(took)
 		kind := containerType(in.Want, a.Container)
-		m.Figures.started.WithLabelValues(kind).Inc()
+		m.Figures.containers.started.WithLabelValues(kind).Inc()
 		if err != nil {
-			m.Figures.failed.WithLabelValues(kind, reason(err)).Inc()
+			m.Figures.containers.failed.WithLabelValues(kind, reason(err)).Inc()
 		}
 		m.Figures.image(in.Want, a.Container, err)
 	case plan.PostStart:
 		if err != nil {
-			m.Figures.failed.WithLabelValues(containerType(in.Want, a.Container), reason(err)).Inc()
+			m.Figures.containers.failed.WithLabelValues(containerType(in.Want, a.Container), reason(err)).Inc()
 		}
 	case plan.Resize:
 		m.Figures.resized(time.Since(begin), err)
@@ -160,8 +153,10 @@ func reason(err error) string {
 	return "Unknown"
 }
 
-// Running records the start times of a pod when all its containers run for the first time.
+// Running is called with each new status of a pod. It counts the containers that have ended, and records the start times
+// of a pod when all its containers run for the first time.
 func (f *Figures) Running(in plan.Input, before, now *v1.PodStatus) {
+	f.containers.compare(before, now)
 	old := func(c v1.ContainerStatus) bool { return c.State.Running.StartedAt.Time.Before(f.since) }
 	if allRun(before) || !allRun(now) || slices.ContainsFunc(now.ContainerStatuses, old) {
 		return
@@ -177,9 +172,6 @@ func (f *Figures) Running(in plan.Input, before, now *v1.PodStatus) {
 	f.created.Observe(at.Sub(created).Seconds())
 	f.sli.Observe((at.Sub(created) - f.operations.Pulling(in.Want, created) - initTime(now)).Seconds())
 }
-
-// Preempted counts a pod that was preempted by a critical pod.
-func (f *Figures) Preempted(signal string) { f.preempted.WithLabelValues(signal).Inc() }
 
 // allRun reports whether all containers run and none has restarted.
 func allRun(s *v1.PodStatus) bool {

@@ -14,6 +14,8 @@ type Watches struct {
 	cgroups, requests  *prometheus.HistogramVec
 	version            prometheus.Gauge
 	inPod              prometheus.Histogram
+	least, low         *prometheus.GaugeVec     // no series until the memory of pods is protected
+	rotated            *prometheus.HistogramVec // no series until a certificate was replaced
 }
 
 func newWatches() *Watches {
@@ -35,11 +37,18 @@ func newWatches() *Watches {
 		version: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_cgroup_version", Help: "version of the cgroups, 1 or 2"}),
 		inPod: prometheus.NewHistogram(histogram("kubelet_containers_per_pod_count",
 			"number of containers in the pods that were started", []float64{1, 2, 4, 8, 16})),
+		rotated: prometheus.NewHistogramVec(histogram("kubelet_certificate_manager_server_rotation_seconds",
+			"age in seconds of serving certificates that were replaced",
+			[]float64{60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000}), nil),
+		least: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_memory_qos_node_memory_min_bytes",
+			Help: "memory in bytes that the kernel never reclaims from guaranteed pods (memory.min)"}, nil),
+		low: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_memory_qos_node_memory_low_bytes",
+			Help: "memory in bytes that the kernel reclaims from burstable pods last (memory.low)"}, nil),
 	}
 }
 
 func (w *Watches) collectors() []prometheus.Collector {
-	return []prometheus.Collector{w.relists, w.intervals, w.seen, w.cgroups, w.requests, w.version, w.inPod}
+	return []prometheus.Collector{w.relists, w.intervals, w.seen, w.cgroups, w.requests, w.version, w.inPod, w.least, w.low, w.rotated}
 }
 
 // Relisted records a list of the runtime's state. before is the time of the previous one.
@@ -56,6 +65,15 @@ func (w *Watches) Relisted(took time.Duration, before time.Time) {
 func (w *Watches) Cgroup(operation string, took time.Duration) {
 	w.cgroups.WithLabelValues(operation).Observe(took.Seconds())
 }
+
+// Protected records the memory in bytes that is protected for guaranteed and for burstable pods.
+func (w *Watches) Protected(guaranteed, burstable int64) {
+	w.least.WithLabelValues().Set(float64(guaranteed))
+	w.low.WithLabelValues().Set(float64(burstable))
+}
+
+// Rotated records that a serving certificate was replaced, and the age of the former one.
+func (w *Watches) Rotated(age time.Duration) { w.rotated.WithLabelValues().Observe(age.Seconds()) }
 
 // Asked returns a function that records a request to the API server. host returns the server's name.
 func (w *Watches) Asked(host func() string) func(method string, took time.Duration) {

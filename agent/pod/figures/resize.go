@@ -11,7 +11,7 @@ import (
 // Resizes counts resizes of running pods and their results (KEP-1287).
 type Resizes struct {
 	requested, infeasible, accepted *prometheus.CounterVec
-	took                            *prometheus.HistogramVec
+	took, deferred                  *prometheus.HistogramVec
 }
 
 // Resizing returns the number of pods with a pending resize, by reason and priority bucket, and with a resize in progress.
@@ -31,6 +31,10 @@ func newResizes() *Resizes {
 			Help:    "duration in milliseconds of the resize of a pod",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}},
 			[]string{"success"}),
+		deferred: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_deferred_resize_duration_seconds",
+			Help:    "time in seconds for which resizes were deferred, by how that ended and by the priority of the pod",
+			Buckets: []float64{5, 10, 15, 20, 30, 45, 60, 90, 120, 150, 180, 300, 600, 1200, 1800, 3600}},
+			[]string{"resolution", "priority_bucket"}),
 	}
 }
 
@@ -45,12 +49,17 @@ func (r *Resizes) Infeasible(detail string) { r.infeasible.WithLabelValues(detai
 // Accepted counts a deferred resize that was then accepted.
 func (r *Resizes) Accepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
 
+// Resolved records for how long a resize was deferred. resolution is how that ended: accepted, reverted or terminated.
+func (r *Resizes) Resolved(resolution, priority string, after time.Duration) {
+	r.deferred.WithLabelValues(resolution, priority).Observe(after.Seconds())
+}
+
 func (r *Resizes) resized(d time.Duration, err error) {
 	r.took.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(d.Milliseconds()))
 }
 
 func (r *Resizes) collectors(now Resizing) []prometheus.Collector {
-	return []prometheus.Collector{r.requested, r.infeasible, r.accepted, r.took, now}
+	return []prometheus.Collector{r.requested, r.infeasible, r.accepted, r.took, r.deferred, now}
 }
 
 var (

@@ -34,13 +34,11 @@ var absent = []struct{ names, why string }{
 	{`kubelet_volume_metric_collection_duration_seconds`, "csi_operations_seconds with method_name /csi.v1.Node/NodeGetVolumeStats has the time of CSI drivers; other volumes are not counted"},
 	{`volume_manager_selinux_.*`, "volumes are mounted with an SELinux label if Kubernetes requires it, but labels that do not match are errors and are not counted"},
 	{`volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "islet has no loop that compares desired with mounted volumes; see storage_operation_duration_seconds"},
-	{`kubelet_pod_resources_.*|plugin_manager_total_plugins`, "requests to plugins are not counted yet"},
-	{`kubelet_admission_rejections_total|kubelet_restarted_pods_total|kubelet_mirror_pods|kubelet_working_pods|kubelet_managed_ephemeral_containers|kubelet_container_log_filesystem_used_bytes|kubelet_node_startup_.*`, "not counted yet"},
-	{`kubelet_pod_deferred_resize_duration_seconds|kubelet_pod_level_resources_admission_total|kubelet_terminated_containers_total|kubelet_websocket_streaming_requests_total|kubelet_memory_qos_.*`, "not counted yet"},
-	{`kubelet_resource_manager_.*`, "not counted yet; a kubelet registers them only with the alpha feature PodLevelResourceManagers"},
+	{`kubelet_container_log_filesystem_used_bytes`, "the Summary API has the sizes of logs; each scrape of /metrics would measure all disks again"},
+	{`kubelet_restarted_pods_total|kubelet_working_pods|kubelet_node_startup_.*`, "not counted yet"},
+	{`kubelet_resource_manager_.*`, "they belong to the alpha feature PodLevelResourceManagers, which islet does not have"},
 	{`csi_node_storage_health_status|dra_node_(un)?prepare_skips_total`, "they belong to the alpha features CSIVolumeHealth and DRAOptionalNodeOperations, which islet does not have"},
 	{`kubelet_run_podsandbox_.*`, "see kubelet_runtime_operations_* with operation_type run_podsandbox"},
-	{`kubelet_certificate_manager_server_rotation_seconds`, "not counted yet"},
 
 	{`kubelet_imagemanager_.*|kubelet_image_manager_.*`, "records of pulls are rows of the database, not files with a cache"},
 	{`kubelet_pleg_discard_events|kubelet_evented_pleg_.*|kubelet_pleg_pod_relist_duration_seconds`, "islet receives events of the runtime without a connection, and without a channel that could drop them"},
@@ -61,6 +59,7 @@ var own = map[string]string{
 	"container_memory_failcnt":   "with v2 a failure is also counted in all cgroups above. With v1 it is counted only in the cgroup that reached its limit, which is the pod's if the pod has one container. With v1 failures at the limit of memory plus swap are not counted",
 	"container_fs_*":             "only the machine (id=\"/\") has sectors, times and merges",
 	"help":                       "the help texts differ",
+	"kubelet_memory_qos_*":       "exist only on cgroup v2 and with memoryReservationPolicy: TieredReservation. A kubelet serves zeros without it",
 	"node memory":                "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
 }
 

@@ -106,8 +106,10 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 		OOMGroup: cfg.KillsWholeContainers(os.DirFS("/")), SwapCgroup: config.SwapCgroup(os.DirFS("/")),
 		MemoryBytes: n.share.Capacity.Memory().Value(), Allocatable: n.share.Allocatable(), Throttles: throttlePaths("/"),
 	}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && cfg.Gate("MemoryQoS") {
-		n.last.MemoryQoS = &translate.QoS{Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		n.last.MemoryQoS = &translate.QoS{
+			On: cfg.Gate("MemoryQoS"), Tiered: k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy,
+		}
 		if f := k.MemoryThrottlingFactor; f != nil {
 			n.last.MemoryQoS.Throttle = *f
 		}

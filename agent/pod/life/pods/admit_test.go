@@ -3,6 +3,7 @@ package pods
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -72,5 +73,20 @@ func BenchmarkAdmit(b *testing.B) {
 				w.admitLast(b, size)
 			}
 		})
+	}
+}
+
+// TestDecisionsAreCounted: each admission and each rejection is counted once.
+func TestDecisionsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, desired.API, generation(1, "a", "3"), generation(1, "b", "2"))
+	for range 2 {
+		w.admit(t, "a", "admitted")
+		w.admit(t, "b", "OutOfcpu")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if want := []string{"admitted a", "rejected OutOfcpu"}; !slices.Equal(w.decided, want) {
+		t.Errorf("counted %q, not %q", w.decided, want)
 	}
 }

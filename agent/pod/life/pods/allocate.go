@@ -33,6 +33,9 @@ type Resizes interface {
 	Requested(resource, requirement, operation string)
 	Infeasible(detail string)
 	Accepted(trigger string) // the resize was deferred before
+	// Resolved is called when a resize is no longer deferred: it was accepted, reverted, or terminated by the end of the
+	// pod.
+	Resolved(resolution, priorityBucket string, after time.Duration)
 }
 
 // An allocation is the resources that the node has allocated to an admitted pod. Pods.mu guards it.
@@ -116,9 +119,13 @@ type grant struct {
 
 type uncounted struct{}
 
-func (uncounted) Requested(string, string, string) {}
-func (uncounted) Infeasible(string)                {}
-func (uncounted) Accepted(string)                  {}
+func (uncounted) Requested(string, string, string)       {}
+func (uncounted) Infeasible(string)                      {}
+func (uncounted) Accepted(string)                        {}
+func (uncounted) Admitted(*v1.Pod)                       {}
+func (uncounted) Rejected(string)                        {}
+func (uncounted) Preempted(string)                       {}
+func (uncounted) Resolved(string, string, time.Duration) {}
 
 // Allocate decides about the resizes of all pods that wait for a decision, in the order of allocate.Sort. The UID is
 // therefore not used. A grant is stored before it takes effect. Other pods are preempted for a critical pod, as at its
@@ -295,6 +302,28 @@ func (p *Pods) moved(in plan.Input, v verdict, before, now *v1.PodStatus) (freed
 	}
 	p.c.Events.Pod(in.Want, "", v1.EventTypeNormal, allocate.Completed, allocate.Message("Pod resize completed", in.Want, a.generation, ""))
 	return true
+}
+
+// resolved counts for how long a resize was deferred, given the status of the pod before and now. now is nil if the pod was
+// removed.
+func (p *Pods) resolved(in plan.Input, before, now *v1.PodStatus) {
+	was, pending := resizeCondition(before, v1.PodResizePending)
+	if !pending || was.Reason != v1.PodReasonDeferred || terminal(before.Phase) {
+		return
+	}
+	how := "reverted"
+	if now == nil || terminal(now.Phase) {
+		how = "terminated"
+	} else if _, pending := resizeCondition(now, v1.PodResizePending); pending {
+		return
+	} else if in.Pending.Allocated == in.Pending.Generation {
+		how = "accepted"
+	}
+	var spec *v1.PodSpec
+	if in.Want != nil {
+		spec = &in.Want.Spec
+	}
+	p.c.Resizes.Resolved(how, priorityBucket(spec), time.Since(was.LastTransitionTime.Time))
 }
 
 // load returns the allocation of a pod that ran before the agent restarted. If none is stored, the pod has the resources

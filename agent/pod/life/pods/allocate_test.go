@@ -26,6 +26,14 @@ func (w *world) Requested(resource, requirement, operation string) {
 }
 func (w *world) Infeasible(detail string) { w.count("infeasible %s", detail) }
 func (w *world) Accepted(trigger string)  { w.count("accepted %s", trigger) }
+func (w *world) Resolved(how, priority string, after time.Duration) {
+	if after < 0 || after > time.Hour {
+		priority = after.String()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resolutions = append(w.resolutions, how+" "+priority)
+}
 
 func (w *world) counted(t *testing.T, want ...string) {
 	t.Helper()
@@ -295,4 +303,51 @@ func TestResizePreempts(t *testing.T) {
 	w.sync(t, false, "system")
 	w.give(t, "system", "2500m Deferred")
 	w.expect(t, "small", "admitted") // whose end would not do
+}
+
+// TestDeferredResizeResolved: a resize that was deferred is counted once, with how it ended.
+func TestDeferredResizeResolved(t *testing.T) {
+	w := newWorld(t)
+	resolved := func(want ...string) {
+		t.Helper()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !slices.Equal(w.resolutions, want) {
+			t.Errorf("resolved %q, not %q", w.resolutions, want)
+		}
+		w.resolutions = nil
+	}
+	w.want(t, desired.API, generation(1, "a", "1"), generation(1, "b", "2"))
+	w.admit(t, "a", "admitted")
+	w.admit(t, "b", "admitted")
+	w.sync(t, false, "a", "b")
+	resolved()
+
+	w.want(t, desired.API, generation(2, "a", "3"), generation(1, "b", "2"))
+	w.sync(t, false, "a")
+	w.give(t, "a", "1 Deferred")
+	w.sync(t, false, "a")
+	resolved()
+	w.want(t, desired.API, generation(3, "a", "1"), generation(1, "b", "2"))
+	w.sync(t, false, "a")
+	w.give(t, "a", "1")
+	resolved("reverted normal")
+
+	w.want(t, desired.API, generation(4, "a", "3"), generation(1, "b", "2"))
+	w.sync(t, false, "a")
+	w.give(t, "a", "1 Deferred")
+	w.want(t, desired.API, generation(4, "a", "3"), generation(2, "b", "1"))
+	w.sync(t, false, "b")
+	w.sync(t, false, "a")
+	w.give(t, "a", "3")
+	resolved("accepted normal")
+
+	w.want(t, desired.API, generation(4, "a", "3"), generation(3, "b", "2"))
+	w.sync(t, false, "b")
+	w.give(t, "b", "1 Deferred")
+	resolved()
+	if err := w.Drop(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	resolved("terminated unknown")
 }

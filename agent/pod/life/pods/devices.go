@@ -58,6 +58,7 @@ func (p *Pods) allocateDevices(ctx context.Context, d desired.Pod, made uint64, 
 		v.held = now.held
 		p.verdicts[uid] = v
 		p.wakeWatchers()
+		p.c.Admissions.Admitted(d.Pod)
 	}
 	return nil
 }

@@ -55,7 +55,14 @@ type Outbox interface {
 	Finish(context.Context, *v1.Pod) error
 }
 
-// Config configures Pods. Running, Made, Devices, Resizes, Off, Preempted and Barred may be nil.
+// Admissions records decisions about pods for metrics. *figures.Figures implements it.
+type Admissions interface {
+	Admitted(*v1.Pod)
+	Rejected(reason string)
+	Preempted(signal string) // the pod was ended for a critical pod, which lacked this resource
+}
+
+// Config configures Pods. Running, Made, Devices, Resizes, Admissions, Off and Barred may be nil.
 type Config struct {
 	Desired Desired
 	Store   Store
@@ -67,13 +74,12 @@ type Config struct {
 	Running func(in plan.Input, before, now *v1.PodStatus) // called with each new status
 	// Made returns the version of a wanted pod for which its sandbox was created. It returns nil if the spec was the
 	// same, or if the version is unknown.
-	Made    func(wanted *v1.Pod) *v1.Pod
-	Devices Devices
-	Resizes Resizes
-	Events  event.Sink
-	Off     func() bool // reports whether the machine is about to shut down
-	// Preempted is called for each preempted pod, with the resource that the critical pod lacked.
-	Preempted func(signal string)
+	Made       func(wanted *v1.Pod) *v1.Pod
+	Devices    Devices
+	Resizes    Resizes
+	Events     event.Sink
+	Off        func() bool // reports whether the machine is about to shut down
+	Admissions Admissions
 	// Barred reports whether an evicted pod must not run again yet.
 	Barred func(types.UID) bool
 	Log    *slog.Logger
@@ -112,8 +118,8 @@ func New(c Config) *Pods {
 	if c.Running == nil {
 		c.Running = func(plan.Input, *v1.PodStatus, *v1.PodStatus) {}
 	}
-	if c.Preempted == nil {
-		c.Preempted = func(string) {}
+	if c.Admissions == nil {
+		c.Admissions = uncounted{}
 	}
 	if c.Off == nil {
 		c.Off = func() bool { return false }
@@ -244,6 +250,9 @@ func (p *Pods) Drop(ctx context.Context, uid types.UID) error {
 	if again && v.end != nil {
 		v.made, v.alloc = 0, nil
 		p.verdicts[uid] = v // its refusal is still stored
+	}
+	if s, known := p.states[uid]; known {
+		p.resolved(plan.Input{}, &s.status, nil)
 	}
 	delete(p.states, uid)
 	delete(p.noted, uid)

@@ -61,7 +61,7 @@ func (p *Pods) preempt(ctx context.Context, pod, critical *v1.Pod, signal string
 	p.c.Events.Pod(pod, "", v1.EventTypeWarning, plan.Preempting, preempted)
 	p.c.Log.Warn("preempting a pod for a critical pod",
 		"pod", nameOf(pod), "uid", pod.UID, "critical", nameOf(critical), "for", signal)
-	p.c.Preempted(signal)
+	p.c.Admissions.Preempted(signal)
 	p.c.Workers.Poke(pod.UID)
 	return nil
 }

@@ -56,6 +56,7 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 	d, wanted := p.c.Desired.Get(uid)
 	if !wanted {
 		if known {
+			p.resolved(in, &before.status, nil)
 			delete(p.states, uid)
 			p.wakeWatchers()
 		}
@@ -86,6 +87,7 @@ func (p *Pods) show(uid types.UID, in plan.Input) (freed string) {
 		return freed
 	}
 	p.c.Running(in, &before.status, &now.status)
+	p.resolved(in, &before.status, &now.status)
 	p.setState(uid, now)
 	p.send(uid, &now.status)
 	if err := p.c.Store.PutStatus(uid, &now.status); err != nil {

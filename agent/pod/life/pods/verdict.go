@@ -74,6 +74,7 @@ func (p *Pods) decide(ctx context.Context, uid types.UID) (first <-chan struct{}
 	if refusal == nil && !known && !p.c.Devices.Wants(d.Pod) {
 		p.verdicts[uid] = admitted(d, made) // after a restart of the agent, the running pod shows this decision
 		p.mu.Unlock()
+		p.c.Admissions.Admitted(d.Pod)
 		return nil, nil
 	}
 	if refusal.OfResources() {
@@ -118,6 +119,7 @@ func (p *Pods) refuse(ctx context.Context, d desired.Pod, before *plan.End, v ve
 	p.wakeWatchers()
 	p.mu.Unlock()
 	if news {
+		p.c.Admissions.Rejected(v.end.Reason)
 		p.c.Events.Pod(d.Pod, "", v1.EventTypeWarning, v.end.Reason, message)
 		p.c.Log.Warn("refused a pod", "pod", nameOf(d.Pod), "uid", d.Pod.UID, "reason", v.end.Reason, "message", message)
 	}
@@ -137,6 +139,7 @@ func (p *Pods) readmit(ctx context.Context, d desired.Pod, made uint64, before v
 	p.verdicts[d.Pod.UID] = v
 	p.wakeWatchers()
 	p.mu.Unlock()
+	p.c.Admissions.Admitted(d.Pod)
 	p.c.Log.Info("admitted a pod that was refused before", "pod", nameOf(d.Pod), "uid", d.Pod.UID)
 	return nil
 }

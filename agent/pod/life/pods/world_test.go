@@ -39,7 +39,10 @@ type world struct {
 	made   map[types.UID]*v1.Pod // what sandboxes were made for
 	counts []string
 
+	resolutions []string // how deferred resizes ended
+
 	preempted []string // the resources that were lacking
+	decided   []string // admissions and rejections
 	barred    bool     // evicted pods may not come back
 
 	unlabelled error // why the host cannot enforce SELinux labels
@@ -69,17 +72,26 @@ func (w *world) open(t testing.TB, running ...types.UID) {
 			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled}
 		},
 		Host: func() status.Host { return status.Host{} }, Made: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: eventtest.Sink(w.record), Log: log,
-		Barred: func(types.UID) bool { return w.barred },
-		Preempted: func(signal string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.preempted = append(w.preempted, signal)
-		},
+		Barred:     func(types.UID) bool { return w.barred },
+		Admissions: admissions{w},
 	})
 	if err := w.Load(t.Context(), running); err != nil {
 		t.Fatal(err)
 	}
 }
+
+// admissions records the decisions about pods.
+type admissions struct{ w *world }
+
+func (a admissions) note(to *[]string, text string) {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	*to = append(*to, text)
+}
+
+func (a admissions) Admitted(pod *v1.Pod)    { a.note(&a.w.decided, "admitted "+pod.Name) }
+func (a admissions) Rejected(reason string)  { a.note(&a.w.decided, "rejected "+reason) }
+func (a admissions) Preempted(signal string) { a.note(&a.w.preempted, signal) }
 
 func (w *world) restart(t *testing.T, running ...types.UID) {
 	t.Helper()

@@ -83,6 +83,13 @@ func (unreadable) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.Im
 	return nil, errors.New("database is closed")
 }
 
+// denied are images that no registry gives.
+type denied struct{ *machine }
+
+func (denied) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
+	return nil, errors.New("denied: authentication required")
+}
+
 // lacking has a pod whose pull secrets could not be had.
 type lacking struct{}
 
@@ -103,9 +110,17 @@ func TestEventsOfImages(t *testing.T) {
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err != nil {
 		t.Error(err)
 	}
+	const missing = "Warning FailedToRetrieveImagePullSecret a: Unable to retrieve some image pull secrets (one, two); attempting to pull the image may not succeed."
+	if told.times(missing) != 0 {
+		t.Error("a pull that succeeded warns of pull secrets")
+	}
+	images = newImages(ExecutorConfig{Images: denied{m}, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
+	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
+		t.Error("an image of a registry that denies it")
+	}
 	for _, want := range []string{
 		`c Warning InspectFailed a: Failed to inspect image "app:1": look for image "app:1": database is closed`,
-		"Warning FailedToRetrieveImagePullSecret a: Unable to retrieve some image pull secrets (one, two); attempting to pull the image may not succeed.",
+		missing,
 	} {
 		if told.times(want) != 1 {
 			t.Error(told.count)

@@ -165,14 +165,10 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	w := pullKey{name, digest(creds.Has), creds.Scope}
 	p, err := m.join(ctx, w, creds)
 	if err == nil {
-		if len(creds.Missing) > 0 {
-			teller{m.events, pod, ""}.warning(eventNoPullSecret,
-				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
-				strings.Join(creds.Missing, ", "))
-		}
 		tell.normal(eventPulling, "Pulling image %q", ctr.Image)
 		if err = m.await(ctx, w, p); err != nil && ctx.Err() == nil {
 			tell.warning(eventFailed, "Failed to pull image %q: %v", ctr.Image, err)
+			m.warnOfSecrets(pod, creds.Missing)
 		}
 	}
 	if err != nil {
@@ -192,6 +188,14 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 	tell.normal(eventPulled, "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		ctr.Image, p.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), image.Size)
 	return image, p.ref, nil
+}
+
+// warnOfSecrets records that a pull failed which may have needed pull secrets that the node could not get.
+func (m *images) warnOfSecrets(pod *v1.Pod, missing []string) {
+	if len(missing) > 0 {
+		teller{m.events, pod, ""}.warning(eventNoPullSecret,
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
+	}
 }
 
 // fallback returns an image that is on the node or is being imported, if the pull failed because the registry could not

@@ -1,7 +1,7 @@
 package translate
 
 import (
-	"os"
+	"cmp"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,15 +13,21 @@ import (
 // A QoS configures memory protection and throttling of containers on cgroup v2 (KEP-2570).
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2570-memory-qos
 type QoS struct {
+	On bool // the feature gate MemoryQoS
 	// Throttle is the memoryThrottlingFactor: the fraction of the memory between request and limit (or the node's
-	// memory) that a container may use before it is throttled. If it is 0, memory.high is not set.
+	// memory) that a container may use before it is throttled. If it is 0, containers are not throttled.
 	Throttle float64
 	Tiered   bool // memoryReservationPolicy: TieredReservation
 }
 
-// keep sets the memory protection of a container. node is the node's allocatable memory in bytes.
+// keep sets the memory protection of a container. node is the node's allocatable memory in bytes. Without throttling,
+// memory.high is max and not missing, so that a resize removes the value of another configuration.
 func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, node int64) {
 	if q == nil {
+		return
+	}
+	unified["memory.high"] = "max"
+	if !q.On {
 		return
 	}
 	request, limit := ctr.Resources.Requests.Memory().Value(), ctr.Resources.Limits.Memory().Value()
@@ -33,15 +39,10 @@ func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, no
 	default:
 		unified["memory.low"] = strconv.FormatInt(request, 10)
 	}
-	if q.Throttle == 0 || limit == request && limit != 0 {
+	if demand.ThrottledAsPod(pod, ctr) {
 		return
 	}
-	most := limit
-	if most == 0 {
-		most = node
-	}
-	page := int64(os.Getpagesize())
-	if high := int64(float64(request)+float64(most-request)*q.Throttle) / page * page; most > 0 && high > request {
+	if high := demand.MemoryHigh(request, cmp.Or(limit, node), q.Throttle); high > 0 {
 		unified["memory.high"] = strconv.FormatInt(high, 10)
 	}
 }

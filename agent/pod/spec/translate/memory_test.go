@@ -23,6 +23,8 @@ func memoryPod(request, limit string, cpu bool) *v1.Pod {
 // TestMemoryQoS: the figures are those of KEP-2570's formula.
 func TestMemoryQoS(t *testing.T) {
 	node := Node{SwapCgroup: 0, Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1000Mi")}}
+	leveled := memoryPod("100Mi", "", false) // its own cgroup throttles it
+	leveled.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("300Mi")}}
 	for name, tt := range map[string]struct {
 		pod    *v1.Pod
 		tiered bool
@@ -31,24 +33,29 @@ func TestMemoryQoS(t *testing.T) {
 		"burstable":           {memoryPod("100Mi", "200Mi", false), false, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "199229440"}},
 		"burstable tiered":    {memoryPod("100Mi", "200Mi", false), true, map[string]string{"memory.low": "104857600", "memory.high": "199229440"}},
 		"no limit":            {memoryPod("100Mi", "", false), true, map[string]string{"memory.low": "104857600", "memory.high": "954204160"}},
-		"guaranteed":          {memoryPod("100Mi", "100Mi", true), false, map[string]string{"memory.min": "0", "memory.low": "0"}},
-		"guaranteed tiered":   {memoryPod("100Mi", "100Mi", true), true, map[string]string{"memory.min": "104857600"}},
+		"guaranteed":          {memoryPod("100Mi", "100Mi", true), false, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"}},
+		"guaranteed tiered":   {memoryPod("100Mi", "100Mi", true), true, map[string]string{"memory.min": "104857600", "memory.high": "max"}},
 		"best effort":         {memoryPod("", "", false), true, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "943718400"}},
-		"more than there is":  {memoryPod("2000Mi", "", false), true, map[string]string{"memory.low": "2097152000"}},
+		"more than there is":  {memoryPod("2000Mi", "", false), true, map[string]string{"memory.low": "2097152000", "memory.high": "max"}},
 		"a page is not split": {memoryPod("0", "10000", false), true, map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "8192"}},
+		"limit of the pod":    {leveled, true, map[string]string{"memory.low": "104857600", "memory.high": "max"}},
 	} {
 		n := node
-		n.MemoryQoS = &QoS{Throttle: 0.9, Tiered: tt.tiered}
+		n.MemoryQoS = &QoS{On: true, Throttle: 0.9, Tiered: tt.tiered}
 		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, tt.want) {
 			t.Errorf("%s: %v, not %v", name, got, tt.want)
 		}
 		n.MemoryQoS.Throttle = 0
-		if high, has := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; has {
+		if high := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified["memory.high"]; high != "max" {
 			t.Errorf("%s: without memoryThrottlingFactor memory.high is %s", name, high)
+		}
+		n.MemoryQoS = &QoS{Throttle: 0.9, Tiered: tt.tiered}
+		if got := Resized(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; !maps.Equal(got, map[string]string{"memory.high": "max"}) {
+			t.Errorf("%s: without the feature a resize sets %v", name, got)
 		}
 		n.MemoryQoS = nil
 		if got := resources(tt.pod, &tt.pod.Spec.Containers[0], n).Unified; len(got) > 0 {
-			t.Errorf("%s: without the feature %v", name, got)
+			t.Errorf("%s: on cgroup v1 %v", name, got)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Node struct {
 	SwapCgroup     int      // cgroup version for the swap limits; 0 if swap is not limited
 	MemoryBytes    int64    // memory capacity, for oom_score_adj and swap
 	SwapBytes      int64    // the host's swap that burstable containers share; 0 if they get none
-	MemoryQoS      *QoS     // if nil, there is no memory protection or throttling
+	MemoryQoS      *QoS     // nil on cgroup v1, which has no memory protection and throttling
 	Allocatable    v1.ResourceList
 	Sysctls        map[string]string // defaultPodSysctls; they apply to a pod that does not set them and that has the namespace for itself
 	// Exclusive reports whether a container has exclusive CPUs. Such a container has no CPU quota. Exclusive may be

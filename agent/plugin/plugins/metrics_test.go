@@ -1,0 +1,32 @@
+package plugins
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestMetrics: sockets and registered plugins are counted, also a plugin whose socket is gone and that is not deregistered yet.
+func TestMetrics(t *testing.T) {
+	r := &Registry{sockets: map[string]*socket{
+		"/a.sock": {there: true, has: &registered{}}, "/b.sock": {there: true}, "/c.sock": {has: &registered{}}, "/d.sock": {},
+	}}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(r.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "plugin_manager_total_plugins" {
+		t.Fatalf("%v: %v", families, err)
+	}
+	got := map[string]float64{}
+	for _, m := range families[0].Metric {
+		got[m.Label[0].GetValue()+" "+m.Label[1].GetValue()] = m.GetGauge().GetValue()
+	}
+	want := map[string]float64{
+		"/a.sock desired_state_of_world": 1, "/a.sock actual_state_of_world": 1, "/b.sock desired_state_of_world": 1,
+		"/c.sock actual_state_of_world": 1,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("counted %v, not %v", got, want)
+	}
+}

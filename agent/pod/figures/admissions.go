@@ -1,0 +1,84 @@
+package figures
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/demand"
+)
+
+// Admissions counts the decisions whether pods may run on the node.
+type Admissions struct {
+	rejected  *prometheus.CounterVec
+	leveled   *prometheus.CounterVec // admitted pods
+	preempted *prometheus.CounterVec // pods
+}
+
+func newAdmissions() *Admissions {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	return &Admissions{
+		rejected: counter("kubelet_admission_rejections_total", "number of pods that the node refused, by reason", "reason"),
+		leveled: counter("kubelet_pod_level_resources_admission_total",
+			"number of admitted pods, by where their resources are specified and by QoS class", "config_mode", "qos_class"),
+		preempted: counter("kubelet_preemptions",
+			"number of pods that were preempted for a critical pod, by the resource that the critical pod lacked", "preemption_signal"),
+	}
+}
+
+func (a *Admissions) collectors() []prometheus.Collector {
+	return []prometheus.Collector{a.rejected, a.leveled, a.preempted}
+}
+
+// Admitted counts an admitted pod.
+func (a *Admissions) Admitted(pod *v1.Pod) {
+	a.leveled.WithLabelValues(levelOf(&pod.Spec), strings.ToLower(string(demand.Class(pod)))).Inc()
+}
+
+// Rejected counts a refused pod.
+func (a *Admissions) Rejected(reason string) { a.rejected.WithLabelValues(rejection(reason)).Inc() }
+
+// Preempted counts a pod that was preempted by a critical pod.
+func (a *Admissions) Preempted(signal string) { a.preempted.WithLabelValues(signal).Inc() }
+
+// levelOf returns where the resources of a pod are specified. It is empty if nowhere.
+func levelOf(spec *v1.PodSpec) string {
+	has := func(list []v1.Container) bool {
+		for i := range list {
+			if r := &list[i].Resources; len(r.Requests) > 0 || len(r.Limits) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	whole, containers := demand.AsWhole(spec), has(spec.Containers) || has(spec.InitContainers)
+	switch {
+	case whole && containers:
+		return "pod_and_container_level"
+	case whole:
+		return "pod_level"
+	case containers:
+		return "container_level"
+	}
+	return ""
+}
+
+// rejection returns the value of the label for a reason. It is a kubelet's, which has one value for all extended
+// resources and one for all reasons that it does not know, so that a pod cannot create any number of metrics.
+func rejection(reason string) string {
+	switch reason {
+	case "AppArmor", "Evicted", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeShutdown", "OutOfcpu",
+		"OutOfephemeral-storage", "OutOfmemory", "OutOfpods", "PodFeatureUnsupported", "PodLevelResourcesNotSupported",
+		"PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch", "SupplementalGroupsPolicyNotSupported", "SysctlForbidden",
+		"TopologyAffinityError", "UnexpectedAdmissionError", "UnexpectedPredicateFailureType", "UnknownReason",
+		"VolumeAttachmentLimitExceeded", "node(s) had taints that the pod didn't tolerate":
+		return reason
+	}
+	if strings.HasPrefix(reason, "OutOf") {
+		return "OutOfExtendedResources"
+	}
+	return "Other"
+}

@@ -1,0 +1,42 @@
+package demand
+
+import (
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+)
+
+// MemoryHigh returns the usage in bytes from which the kernel throttles a cgroup (memory.high): the request, plus factor
+// of the difference between the limit and the request, in whole pages. It returns 0 if the cgroup is not throttled.
+// https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2570-memory-qos
+func MemoryHigh(request, limit int64, factor float64) int64 {
+	if factor <= 0 || limit <= 0 {
+		return 0
+	}
+	page := int64(os.Getpagesize())
+	high := int64(float64(request)+float64(limit-request)*factor) / page * page
+	if high <= request {
+		return 0
+	}
+	return high
+}
+
+// PodMemoryHigh returns memory.high of a pod's own cgroup, computed like MemoryHigh. It is 0 unless spec.resources has a
+// request or limit and the pod's memory is limited, because the containers of other pods are throttled one by one.
+func PodMemoryHigh(pod *v1.Pod, factor float64) int64 {
+	if !resource.IsPodLevelResourcesSet(pod) || !Limited(pod, v1.ResourceMemory) {
+		return 0
+	}
+	requests, limits := Requests(pod), Limits(pod)
+	return MemoryHigh(requests.Memory().Value(), limits.Memory().Value(), factor)
+}
+
+// AsWhole reports whether a pod requests or limits resources as a whole, in spec.resources.
+func AsWhole(spec *v1.PodSpec) bool { return resource.IsPodLevelResourcesSet(&v1.Pod{Spec: *spec}) }
+
+// ThrottledAsPod reports whether the memory of a container is throttled by the cgroup of its pod only. That is so if the
+// container has no memory limit and spec.resources has one.
+func ThrottledAsPod(pod *v1.Pod, ctr *v1.Container) bool {
+	return ctr.Resources.Limits.Memory().IsZero() && podLevel(pod, v1.ResourceMemory)
+}

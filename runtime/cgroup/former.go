@@ -1,0 +1,87 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// resetMemory removes the memory protection and throttling that an agent with another configuration has set for
+// kubepods, the QoS classes and the pods. Containers keep theirs until they are resized, as with a kubelet; the
+// protection of a container has no effect when the cgroups above it are not protected. memory.high of kubepods is not
+// changed, because the eviction uses it. The caller holds mu.
+func (p *Pods) resetMemory() {
+	k := p.c.Memory
+	if !k.Unified {
+		return
+	}
+	classes, pods := map[string]string{}, map[string]string{}
+	if !k.tiered() {
+		classes[memoryMin], classes[memoryLow] = "0", "0"
+		pods[memoryMin], pods[memoryLow] = "0", "0"
+	}
+	if !k.QoS || k.Throttle == 0 {
+		pods[memoryHigh] = "max"
+	}
+	for c, above := range p.base {
+		p.correct(qosName(p.root, c), above[""], classes)
+		for _, n := range p.podsIn(c, above[""]) {
+			p.correct(n, filepath.Join(above[""], p.leaf(n)), pods)
+		}
+	}
+}
+
+// correct writes the files of a cgroup whose values differ. An error is logged: the cgroup may be gone, and the pods run
+// with the former values.
+func (p *Pods) correct(n name, dir string, want map[string]string) {
+	different := changed(dir, want)
+	if different == nil {
+		return
+	}
+	if err := p.write(n, &cgroups.Resources{SkipDevices: true, Unified: different}); err != nil && cgroups.PathExists(dir) {
+		p.c.Log.Warn("the memory protection of a former configuration could not be removed", "cgroup", n.cgroupfs(), "error", err)
+	}
+}
+
+// changed returns the entries of want that differ from the files of a cgroup, or nil. A file that does not exist has the
+// kernel's default, which nobody needs to write into a cgroup that is created later.
+func changed(dir string, want map[string]string) (out map[string]string) {
+	for file, value := range want {
+		var err error
+		now := readLine(&err, dir, file)
+		if now == "" {
+			now = "0"
+			if file == memoryHigh {
+				now = "max"
+			}
+		}
+		if now == value {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[file] = value
+	}
+	return out
+}
+
+// podsIn returns the names of the pods' cgroups in the directory of a QoS class. With systemd, underscores replace the
+// dashes of their UIDs.
+func (p *Pods) podsIn(c v1.PodQOSClass, dir string) (out []name) {
+	if dir == "" {
+		return nil
+	}
+	entries, _ := os.ReadDir(dir)
+	prefix := strings.TrimSuffix(p.leaf(podName(p.root, c, "")), ".slice")
+	for _, e := range entries {
+		if uid, ok := strings.CutPrefix(e.Name(), prefix); ok && e.IsDir() {
+			out = append(out, podName(p.root, c, types.UID(strings.TrimSuffix(uid, ".slice"))))
+		}
+	}
+	return out
+}
