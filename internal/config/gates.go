@@ -92,7 +92,9 @@ func unsupportedGates() []string {
 }
 
 // gates returns all gates with an effect in islet.
-func gates() []string { return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod}) }
+func gates() []string {
+	return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod, gateSELinuxMount})
+}
 
 // Features calls f for each feature gate with an effect in islet: its name, its stage in Kubernetes
 // 1.37 as in the metric kubernetes_feature_enabled, and whether it is on.
@@ -120,6 +122,7 @@ const (
 	gatePulledImages     = "KubeletEnsureSecretPulledImages"
 	gateServingCert      = "RotateKubeletServerCertificate"
 	gateQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
+	gateSELinuxMount     = "SELinuxMount"
 	gateLogging          = "LoggingAlphaOptions"
 	gatePodSysctls       = "DefaultPodSysctls"
 )

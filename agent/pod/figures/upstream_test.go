@@ -32,7 +32,7 @@ var absent = []struct{ names, why string }{
 	{`machine_cpu_books|machine_cpu_drawers|machine_dimm_.*|machine_nvm_.*`, "figures of mainframes and of servers' memory modules; a kubelet on other machines serves zeros"},
 
 	{`kubelet_volume_metric_collection_duration_seconds`, "csi_operations_seconds with method_name /csi.v1.Node/NodeGetVolumeStats has the time of CSI drivers; other volumes are not counted"},
-	{`volume_manager_selinux_.*`, "volumes are mounted with an SELinux label if Kubernetes requires it, but labels that do not match are errors and are not counted"},
+	{`volume_manager_selinux_.*_warnings_total`, "a kubelet counts them only for volumes that it does not mount with an SELinux label, because their pods' labels would conflict"},
 	{`volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "islet has no loop that compares desired with mounted volumes; see storage_operation_duration_seconds"},
 	{`kubelet_pod_resources_.*|plugin_manager_total_plugins`, "requests to plugins are not counted yet"},
 	{`kubelet_admission_rejections_total|kubelet_restarted_pods_total|kubelet_mirror_pods|kubelet_working_pods|kubelet_managed_ephemeral_containers|kubelet_container_log_filesystem_used_bytes|kubelet_node_startup_.*`, "not counted yet"},

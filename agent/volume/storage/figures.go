@@ -74,7 +74,7 @@ func volumeDesc(name, help string) *prometheus.Desc {
 
 // Collectors returns the metrics of volumes. Each scrape calls Stats to measure the usage.
 func (k *Mounter) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
-	return []prometheus.Collector{k.operations, meter{k, pods}}
+	return append(k.labels.collectors(), k.operations, meter{k, pods})
 }
 
 // idle reports whether no volume is mounted or being mounted.

@@ -84,7 +84,7 @@ var fieldTypes = []fieldtest.Table{
 		{"fsGroupChangePolicy", works, "of PersistentVolumes; see [volumes](volumes.md)"},
 		{"seccompProfile", works, ""},
 		{"appArmorProfile", works, "if AppArmor is on; otherwise refused"},
-		{"seLinuxChangePolicy", partly, "MountOption has an effect for ReadWriteOncePod volumes of CSI drivers with seLinuxMount; the files of all other volumes are relabelled"},
+		{"seLinuxChangePolicy", works, "MountOption has an effect for PersistentVolumes of iSCSI and of CSI drivers with seLinuxMount; the files of all other volumes are relabelled"},
 	}},
 	{Of: reflect.TypeFor[v1.Container](), Title: "spec.containers[], initContainers[], ephemeralContainers[]", Rows: []fieldtest.Row{
 		{"name", works, ""},
