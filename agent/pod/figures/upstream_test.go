@@ -33,7 +33,7 @@ var absent = []struct{ names, why string }{
 
 	{`kubelet_volume_metric_collection_duration_seconds`, "csi_operations_seconds with method_name /csi.v1.Node/NodeGetVolumeStats has the time of CSI drivers; other volumes are not counted"},
 	{`volume_manager_selinux_.*_warnings_total`, "a kubelet counts them only for volumes that it does not mount with an SELinux label, because their pods' labels would conflict"},
-	{`volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "islet has no loop that compares desired with mounted volumes; see storage_operation_duration_seconds"},
+	{`volume_operation_total_seconds|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "islet has no loop that compares desired with mounted volumes; see storage_operation_duration_seconds"},
 	{`kubelet_pod_resources_.*|plugin_manager_total_plugins`, "requests to plugins are not counted yet"},
 	{`kubelet_admission_rejections_total|kubelet_restarted_pods_total|kubelet_mirror_pods|kubelet_working_pods|kubelet_managed_ephemeral_containers|kubelet_container_log_filesystem_used_bytes|kubelet_node_startup_.*`, "not counted yet"},
 	{`kubelet_pod_requests_.*|kubelet_pod_watch_events_dropped_total`, "islet does not serve the PodsAPI yet"},
@@ -57,12 +57,13 @@ var absent = []struct{ names, why string }{
 // own are names that differ from upstream's in something, and why.
 var own = map[string]string{
 	"container_memory_events_*, container_memory_pg*, container_memory_workingset_refault_*, container_memory_file_*": "only with cgroup v2. With v1 a kubelet serves zeros",
-	"container_network_*":        "belongs to the pod's cgroup, because pods have no sandbox container: the label name is the sandbox's ID, and image is empty. Pods on the host's network have no such metrics. The machine's figures (id=\"/\") do not include the host's ends of pods' veths (isl* with 12 digits) and, as in cAdvisor, veth*, docker* and nerdctl*",
-	"container_oom_events_total": "counts processes that the kernel killed because memory ran out, at any limit. With v1 the kernel counts them in the process's cgroup only, with v2 also in all cgroups above it except the root. When the container's cgroup is removed, its figure ends. With v2 the pod's cgroup still has it; with v1 use kube_pod_container_status_last_terminated_reason of kube-state-metrics. A kubelet counts from the kernel's log, in the cgroup that reached its limit",
-	"container_memory_failcnt":   "with v2 a failure is also counted in all cgroups above. With v1 it is counted only in the cgroup that reached its limit, which is the pod's if the pod has one container. With v1 failures at the limit of memory plus swap are not counted",
-	"container_fs_*":             "only the machine (id=\"/\") has sectors, times and merges",
-	"help":                       "the help texts differ",
-	"node memory":                "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
+	"container_network_*":          "belongs to the pod's cgroup, because pods have no sandbox container: the label name is the sandbox's ID, and image is empty. Pods on the host's network have no such metrics. The machine's figures (id=\"/\") do not include the host's ends of pods' veths (isl* with 12 digits) and, as in cAdvisor, veth*, docker* and nerdctl*",
+	"container_oom_events_total":   "counts processes that the kernel killed because memory ran out, at any limit. With v1 the kernel counts them in the process's cgroup only, with v2 also in all cgroups above it except the root. When the container's cgroup is removed, its figure ends. With v2 the pod's cgroup still has it; with v1 use kube_pod_container_status_last_terminated_reason of kube-state-metrics. A kubelet counts from the kernel's log, in the cgroup that reached its limit",
+	"container_memory_failcnt":     "with v2 a failure is also counted in all cgroups above. With v1 it is counted only in the cgroup that reached its limit, which is the pod's if the pod has one container. With v1 failures at the limit of memory plus swap are not counted",
+	"container_fs_*":               "only the machine (id=\"/\") has sectors, times and merges",
+	"help":                         "the help texts differ",
+	"volume_manager_total_volumes": "islet has no two lists of volumes: the metric counts the volumes of pods and what is set up of them. A volume whose claim is not bound is in neither state, as with a kubelet",
+	"node memory":                  "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
 }
 
 // beyond are names that a kubelet does not have, or has no more, with what they tell.
@@ -257,7 +258,6 @@ the token of a service account that may get ` + "`" + `nodes/metrics` + "`" + ` 
 
 | Without data | On which node | Why |
 |---|---|---|
-| the dashboards' numbers of volumes (volume_manager_total_volumes) | all | see [left out](#left-out) |
 | kubelet_node_config_error | all, unless the node was sent a configuration | a kubelet since 1.24 has none |
 | storage_operation_errors_total | all | a kubelet no longer has it; ` + "`" +
 		`storage_operation_duration_seconds_count{status!="success"}` + "`" + ` counts them |
