@@ -70,7 +70,7 @@ func gateOn(given map[string]bool, gate string) bool {
 // offGates returns the supported gates that are off by default.
 func offGates() []string {
 	return []string{gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging,
-		gatePodSysctls}
+		gatePodSysctls, GateEmptyDirMode, GateFileOwners}
 }
 
 // betaGates returns the supported beta gates, which are on by default.
@@ -82,8 +82,8 @@ func betaGates() []string {
 // unsupportedGates returns the gates that are off by default and whose feature islet does not have.
 func unsupportedGates() []string {
 	return []string{
-		gatePodLevelManagers, "AtomicWriteVolumeUserFields", "CRIListStreaming", "CSIVolumeHealth", "DRAOptionalNodeOperations",
-		"DRAWorkloadResourceClaims", "EmptyDirVolumeMode", "GRPCContainerProbeTLS", "H2CContainerProbe", "ImageVolumeWithDigest",
+		gatePodLevelManagers, "CRIListStreaming", "CSIVolumeHealth", "DRAOptionalNodeOperations",
+		"DRAWorkloadResourceClaims", "GRPCContainerProbeTLS", "H2CContainerProbe", "ImageVolumeWithDigest",
 		"InPlacePodVerticalScalingExclusiveCPUs",
 		"InPlacePodVerticalScalingExclusiveMemory",
 		"InPlacePodVerticalScalingMemoryBackedVolumes", "KubeletAllocatedPodsEndpoint", "PodAndContainerStatsFromCRI",
@@ -125,4 +125,7 @@ const (
 	gateSELinuxMount     = "SELinuxMount"
 	gateLogging          = "LoggingAlphaOptions"
 	gatePodSysctls       = "DefaultPodSysctls"
+
+	GateEmptyDirMode = "EmptyDirVolumeMode"          // emptyDir.mode
+	GateFileOwners   = "AtomicWriteVolumeUserFields" // defaultUser and user of files in volumes
 )

@@ -243,7 +243,17 @@ func (n *Machine) Admit() admit.Node {
 	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room,
 		Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static",
 		StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux,
-		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures()}
+		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures(), Alpha: n.alpha()}
+}
+
+// alpha returns the feature gates of alpha fields of pods that have an effect on this node.
+func (n *Machine) alpha() (on []string) {
+	for _, gate := range []string{config.GateEmptyDirMode, config.GateFileOwners} {
+		if n.cfg.Gate(gate) {
+			on = append(on, gate)
+		}
+	}
+	return on
 }
 
 // resources returns the capacity and allocatable resources of the Node, including devices.

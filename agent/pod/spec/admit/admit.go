@@ -36,6 +36,7 @@ type Node struct {
 	StaticCPU, StaticMemory bool
 
 	Pressures []v1.NodeConditionType // pressure conditions of the node
+	Alpha     []string               // feature gates of the alpha fields that have an effect on this node
 }
 
 // A Rejection is a kubelet's reason and message why a pod may not run.
