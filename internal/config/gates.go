@@ -70,7 +70,7 @@ func gateOn(given map[string]bool, gate string) bool {
 // offGates returns the supported gates that are off by default.
 func offGates() []string {
 	return []string{gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging,
-		gatePodSysctls, GateEmptyDirMode, GateFileOwners}
+		gatePodSysctls, GateEmptyDirMode, GateFileOwners, GateBindOptions}
 }
 
 // betaGates returns the supported beta gates, which are on by default.
@@ -128,4 +128,5 @@ const (
 
 	GateEmptyDirMode = "EmptyDirVolumeMode"          // emptyDir.mode
 	GateFileOwners   = "AtomicWriteVolumeUserFields" // defaultUser and user of files in volumes
+	GateBindOptions  = "VolumeBindMountOptions"      // volumeMounts[].bindMountOptions
 )

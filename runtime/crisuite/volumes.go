@@ -45,6 +45,7 @@ func testImageMounts(t *testing.T, b *bench) {
 		"neither":            {ContainerPath: "/vol"},
 		"sub path only":      {ContainerPath: "/vol", HostPath: "/tmp", ImageSubPath: "etc"},
 		"no name":            {ContainerPath: "/vol", Image: &api.ImageSpec{}},
+		"unknown option":     {ContainerPath: "/vol", HostPath: "/tmp", MountOptions: []string{"noexec", "exec"}},
 		"rro, not read-only": {ContainerPath: "/vol", HostPath: "/tmp", RecursiveReadOnly: true},
 		"rro with propagation": {ContainerPath: "/vol", HostPath: "/tmp", Readonly: true, RecursiveReadOnly: true,
 			Propagation: api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER},

@@ -134,6 +134,8 @@ func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	}
 	if m.GetImage() != nil { // an image volume contains data, so no file in it is executable
 		opts = append(opts, "nosuid", "nodev", "noexec")
+	} else {
+		opts = append(opts, m.GetMountOptions()...)
 	}
 	return specs.Mount{Destination: filepath.Clean(m.GetContainerPath()), Type: "bind", Source: m.GetHostPath(), Options: opts}
 }

@@ -48,6 +48,7 @@ type Machine struct {
 	taints     []v1.Taint
 	advertised v1.ResourceList // extended resources of the Node that other components advertise
 	engine     string          // name of the container runtime
+	plainBinds bool            // the runtime does not support mount options; false if unknown
 	read       time.Time
 	found      []netip.Addr // the last addresses that were found
 	last       translate.Node
@@ -253,7 +254,19 @@ func (n *Machine) alpha() (on []string) {
 			on = append(on, gate)
 		}
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cfg.Gate(config.GateBindOptions) && !n.plainBinds {
+		on = append(on, config.GateBindOptions)
+	}
 	return on
+}
+
+// setPlainBinds records whether the runtime does not support mount options.
+func (n *Machine) setPlainBinds(plain bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.plainBinds = plain
 }
 
 // resources returns the capacity and allocatable resources of the Node, including devices.

@@ -256,7 +256,7 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	}
 	out := &api.Mount{
 		ContainerPath: filepath.Join("/", m.MountPath), HostPath: path, Readonly: m.ReadOnly || readOnly,
-		SelinuxRelabel: relabel,
+		SelinuxRelabel: relabel, MountOptions: m.BindMountOptions,
 	}
 	switch p := m.MountPropagation; {
 	case p == nil:

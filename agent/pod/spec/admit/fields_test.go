@@ -138,7 +138,7 @@ var fieldTypes = []fieldtest.Table{
 		{"subPath", works, ""},
 		{"mountPropagation", works, "`Bidirectional` requires that the path is in a shared mount of the host, and `HostToContainer` that it is in a shared or slave mount; otherwise the pod is refused"},
 		{"subPathExpr", works, ""},
-		{"bindMountOptions", refused, "alpha in Kubernetes 1.37: an API server drops it by default"},
+		{"bindMountOptions", works, "with the feature gate VolumeBindMountOptions and a runtime that supports it; otherwise refused"},
 	}},
 	{Of: reflect.TypeFor[v1.EnvVarSource](), Title: "env[].valueFrom", Rows: []fieldtest.Row{
 		{"fieldRef", works, ""},
