@@ -112,7 +112,8 @@ func testMountOptions(t *testing.T, b *bench) {
 	dir := t.TempDir()
 	c := b.container("options", "read", "/proc/self/mountinfo")
 	c.Mounts = []*api.Mount{
-		{ContainerPath: "/hard", HostPath: dir, MountOptions: []string{"noexec", "nodev", "nosuid"}}, {ContainerPath: "/soft", HostPath: dir},
+		{ContainerPath: "/hard", HostPath: dir, MountOptions: []string{"noexec", "nodev", "nosuid"}},
+		{ContainerPath: "/soft", HostPath: dir},
 	}
 	out, _ := b.output(pod, cfg, c)
 	options := map[string][]string{}

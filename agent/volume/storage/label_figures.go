@@ -19,8 +19,10 @@ func newLabelFigures() *labelFigures {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	return &labelFigures{
-		vec("volume_manager_selinux_volumes_admitted_total", "volumes that were mounted with an SELinux label", "volume_plugin", "access_mode"),
-		vec("volume_manager_selinux_container_errors_total", "attempts to mount a volume for a container without a valid SELinux label", "access_mode"),
+		vec("volume_manager_selinux_volumes_admitted_total",
+			"volumes that were mounted with an SELinux label", "volume_plugin", "access_mode"),
+		vec("volume_manager_selinux_container_errors_total",
+			"attempts to mount a volume for a container without a valid SELinux label", "access_mode"),
 		vec("volume_manager_selinux_pod_context_mismatch_errors_total",
 			"attempts to mount a volume for containers of a pod with different SELinux labels", "access_mode"),
 		vec("volume_manager_selinux_volume_context_mismatch_errors_total",
