@@ -66,7 +66,8 @@ func TestVolume(t *testing.T) {
 		t.Errorf("vol_data.json: %s", text)
 	}
 	for _, dir := range []string{filepath.Dir(a.Path), filepath.Dir(staged)} { // a kubelet reads the label there
-		if text, err := os.ReadFile(filepath.Join(dir, "vol_data.json")); err != nil || !strings.Contains(string(text), `"seLinuxMountContext":"`+v.Label+`"`) {
+		text, err := os.ReadFile(filepath.Join(dir, "vol_data.json"))
+		if err != nil || !strings.Contains(string(text), `"seLinuxMountContext":"`+v.Label+`"`) {
 			t.Errorf("vol_data.json: %s, %v", text, err)
 		}
 	}

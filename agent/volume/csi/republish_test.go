@@ -96,7 +96,8 @@ func (w *world) republishNow(t *testing.T) {
 // keeps checks that a pod still has its volume, the file that it has written, and the record for the unmount.
 func (w *world) keeps(v storage.Volume, u storage.Use) {
 	w.Helper()
-	if text, err := os.ReadFile(filepath.Join(u.Path, "file")); err != nil || string(text) != "x" || !mounted(u.Path) || !mounted(w.StagePath(v)) {
+	text, err := os.ReadFile(filepath.Join(u.Path, "file"))
+	if err != nil || string(text) != "x" || !mounted(u.Path) || !mounted(w.StagePath(v)) {
 		w.Errorf("the pod's file: %q, %v; mounted: %v, staged: %v", text, err, mounted(u.Path), mounted(w.StagePath(v)))
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(u.Path), dataFile)); err != nil {
