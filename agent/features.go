@@ -139,6 +139,7 @@ func (f *featured) openVolumes(ctx context.Context) (err error) {
 		Root: f.cfg.Dirs.Root, Quota: &f.quotas, Memory: f.machine.AllocatableMemory, Hostname: f.machine.Hostname,
 		Fields: translate.Fields{Node: f.machine.Now}, Objects: f.objects, ReadOnlyTrees: f.can.ReadOnlyTrees,
 		Kinds: []podvolumes.Kind{f.claims.Mounter}, Log: f.log,
+		Modes: f.cfg.Gate(config.GateEmptyDirMode), Owners: f.cfg.Gate(config.GateFileOwners),
 	}); err != nil {
 		return err
 	}

@@ -95,6 +95,7 @@ func (s *serving) config() server.Config {
 			s.figures.Collectors(s.pods.Resizing), s.keys.Collectors(), s.handlers.Collectors(), s.shutdown.Collectors(),
 			s.upkeep.Collectors(), s.keeper.Collectors(), s.objects.Collectors(), s.claims.Collectors(s.pods.List), s.devices.Collectors(),
 			s.devices.Pinning.Collectors(), s.local.Collectors(), s.plugins.Collectors(),
+			s.volumes.Collectors(s.pods.List),
 		),
 		Page: s.page.Below(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}

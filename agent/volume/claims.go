@@ -47,7 +47,7 @@ type Config struct {
 	Retry   func(types.UID)          // makes the pod's worker try again
 	// Reject ends a pod that cannot run here. It returns false if the pod is already ending.
 	Reject func(pod *v1.Pod, reason, message string) bool
-	Label  func(user, role, kind, level string) (string, error) // see storage.Config
+	Label  func(user, role, kind, level string) (string, error) // see storage.Config.Label
 	Events event.Sink
 	Log    *slog.Logger
 }
@@ -71,7 +71,8 @@ type Claims struct {
 func Open(ctx context.Context, c Config) (*Claims, error) {
 	out, cfg := &Claims{}, storage.Config{
 		Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Ledger: c.Store, Objects: c.Objects, Labels: c.Labels, Label: c.Label,
-		Claim: object.EphemeralClaim, Period: c.Config.Kubelet.VolumeStatsAggPeriod.Duration, Log: c.Log,
+		LabelAll: c.Config.Gate("SELinuxMount"),
+		Claim:    object.EphemeralClaim, Period: c.Config.Kubelet.VolumeStatsAggPeriod.Duration, Log: c.Log,
 		Event: func(p *v1.Pod, eventType, reason, message string) { c.Events.Pod(p, "", eventType, reason, message) },
 	}
 	var err error

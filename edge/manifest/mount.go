@@ -33,6 +33,20 @@ func (r *review) mounts(p *field.Path, c *v1.Container) {
 			r.checkDescending(at.Child("subPathExpr"), m.SubPathExpr)
 		}
 		r.propagation(at, m, c)
+		r.bindOptions(at.Child("bindMountOptions"), m)
+	}
+}
+
+// bindOptions checks the options of a bind mount. Each may be there once.
+func (r *review) bindOptions(p *field.Path, m v1.VolumeMount) {
+	for i, o := range m.BindMountOptions {
+		oneOfIf(r, p.Index(i), &o, string(v1.BindMountOptionNoDev), string(v1.BindMountOptionNoExec), string(v1.BindMountOptionNoSUID))
+		if slices.Contains(m.BindMountOptions[:i], o) {
+			r.errs = append(r.errs, field.Duplicate(p.Index(i), o))
+		}
+	}
+	if v := r.volumes[m.Name]; v != nil && v.Image != nil && len(m.BindMountOptions) > 0 {
+		r.invalid(p, m.BindMountOptions, "must not be used with image volumes")
 	}
 }
 

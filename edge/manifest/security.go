@@ -60,7 +60,8 @@ func (r *review) podSecurity(p *field.Path) {
 	oneOfIf(r, p.Child("fsGroupChangePolicy"), sc.FSGroupChangePolicy, v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
 	oneOfIf(r, p.Child("supplementalGroupsPolicy"), sc.SupplementalGroupsPolicy,
 		v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
-	oneOfIf(r, p.Child("seLinuxChangePolicy"), sc.SELinuxChangePolicy, v1.SELinuxChangePolicyRecursive)
+	oneOfIf(r, p.Child("seLinuxChangePolicy"), sc.SELinuxChangePolicy, v1.SELinuxChangePolicyRecursive,
+		v1.SELinuxChangePolicyMountOption)
 	r.seccomp(p.Child("seccompProfile"), sc.SeccompProfile)
 	r.appArmor(p.Child("appArmorProfile"), sc.AppArmorProfile)
 	r.windowsOptions(p.Child("windowsOptions"), sc.WindowsOptions)

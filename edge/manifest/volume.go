@@ -50,6 +50,9 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 		if limit := v.EmptyDir.SizeLimit; limit != nil {
 			r.notNegativeQuantity(p.Child("sizeLimit"), *limit)
 		}
+		if m := v.EmptyDir.Mode; m != nil {
+			r.failIf(*m < 0 || *m > 0o1777, p.Child("mode"), *m, "must be between 0 and 01777 (octal), 1023 (decimal)")
+		}
 	case "hostPath":
 		if r.require(p.Child("path"), v.HostPath.Path) {
 			r.rejectBacksteps(p.Child("path"), v.HostPath.Path)
@@ -62,18 +65,22 @@ func (r *review) volumeSource(p *field.Path, v *v1.Volume, source string) {
 	case "secret":
 		r.require(p.Child("secretName"), v.Secret.SecretName)
 		r.mode(p.Child("defaultMode"), v.Secret.DefaultMode)
+		r.user(p.Child("defaultUser"), v.Secret.DefaultUser)
 		r.keyPaths(p.Child("items"), v.Secret.Items)
 	case "configMap":
 		r.require(p.Child("name"), v.ConfigMap.Name)
 		r.mode(p.Child("defaultMode"), v.ConfigMap.DefaultMode)
+		r.user(p.Child("defaultUser"), v.ConfigMap.DefaultUser)
 		r.keyPaths(p.Child("items"), v.ConfigMap.Items)
 	case "downwardAPI":
 		r.mode(p.Child("defaultMode"), v.DownwardAPI.DefaultMode)
+		r.user(p.Child("defaultUser"), v.DownwardAPI.DefaultUser)
 		for i := range v.DownwardAPI.Items {
 			r.downwardFile(p.Child("items").Index(i), &v.DownwardAPI.Items[i])
 		}
 	case "projected":
 		r.mode(p.Child("defaultMode"), v.Projected.DefaultMode)
+		r.user(p.Child("defaultUser"), v.Projected.DefaultUser)
 		r.projected(p, v.Projected)
 	case "persistentVolumeClaim":
 		r.require(p.Child("claimName"), v.PersistentVolumeClaim.ClaimName)
@@ -100,6 +107,7 @@ func (r *review) keyPaths(p *field.Path, items []v1.KeyToPath) {
 		r.require(at.Child("path"), item.Path)
 		r.checkVisible(at.Child("path"), item.Path)
 		r.mode(at.Child("mode"), item.Mode)
+		r.user(at.Child("user"), item.User)
 	}
 }
 
@@ -107,6 +115,7 @@ func (r *review) downwardFile(p *field.Path, f *v1.DownwardAPIVolumeFile) {
 	r.require(p.Child("path"), f.Path)
 	r.checkVisible(p.Child("path"), f.Path)
 	r.mode(p.Child("mode"), f.Mode)
+	r.user(p.Child("user"), f.User)
 	switch {
 	case (f.FieldRef == nil) == (f.ResourceFieldRef == nil):
 		r.invalid(p, f.Path, "must have exactly one of fieldRef and resourceFieldRef")

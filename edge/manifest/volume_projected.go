@@ -37,14 +37,17 @@ func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
 		if s.ServiceAccountToken != nil {
 			sources++
 			r.token(at.Child("serviceAccountToken"), s.ServiceAccountToken)
+			r.user(at.Child("serviceAccountToken", "user"), s.ServiceAccountToken.User)
 		}
 		if s.ClusterTrustBundle != nil {
 			sources++
 			r.trustBundle(at.Child("clusterTrustBundle"), s.ClusterTrustBundle, files)
+			r.user(at.Child("clusterTrustBundle", "user"), s.ClusterTrustBundle.User)
 		}
 		if s.PodCertificate != nil {
 			sources++
 			r.certificate(at.Child("podCertificate"), s.PodCertificate, files)
+			r.user(at.Child("podCertificate", "user"), s.PodCertificate.User)
 		}
 		if sources > 1 {
 			r.forbidden(at, "may not have more than one source")

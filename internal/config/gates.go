@@ -70,7 +70,7 @@ func gateOn(given map[string]bool, gate string) bool {
 // offGates returns the supported gates that are off by default.
 func offGates() []string {
 	return []string{gateQoSReserved, gateCPUAlpha, gateTopologyAlpha, gatePodLevelManagers, gateLogging,
-		gatePodSysctls, gateGRPCProbeTLS, gateH2CProbe, gateAllocatedPods}
+		gatePodSysctls, gateGRPCProbeTLS, gateH2CProbe, gateAllocatedPods, GateEmptyDirMode, GateFileOwners, GateBindOptions}
 }
 
 // betaGates returns the supported beta gates, which are on by default.
@@ -82,8 +82,8 @@ func betaGates() []string {
 // unsupportedGates returns the gates that are off by default and whose feature islet does not have.
 func unsupportedGates() []string {
 	return []string{
-		gatePodLevelManagers, "AtomicWriteVolumeUserFields", "CRIListStreaming", "CSIVolumeHealth", "DRAOptionalNodeOperations",
-		"DRAWorkloadResourceClaims", "EmptyDirVolumeMode", "ImageVolumeWithDigest",
+		gatePodLevelManagers, "CRIListStreaming", "CSIVolumeHealth", "DRAOptionalNodeOperations",
+		"DRAWorkloadResourceClaims", "ImageVolumeWithDigest",
 		"InPlacePodVerticalScalingExclusiveCPUs",
 		"InPlacePodVerticalScalingExclusiveMemory",
 		"InPlacePodVerticalScalingMemoryBackedVolumes", "PodAndContainerStatsFromCRI",
@@ -92,7 +92,9 @@ func unsupportedGates() []string {
 }
 
 // gates returns all gates with an effect in islet.
-func gates() []string { return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod}) }
+func gates() []string {
+	return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod, gateSELinuxMount})
+}
 
 // Features calls f for each feature gate with an effect in islet: its name, its stage in Kubernetes
 // 1.37 as in the metric kubernetes_feature_enabled, and whether it is on.
@@ -120,10 +122,15 @@ const (
 	gatePulledImages     = "KubeletEnsureSecretPulledImages"
 	gateServingCert      = "RotateKubeletServerCertificate"
 	gateQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
+	gateSELinuxMount     = "SELinuxMount"
 	gateLogging          = "LoggingAlphaOptions"
 	gatePodSysctls       = "DefaultPodSysctls"
 	gatePodsAPI          = "PodsAPI"
 	gateGRPCProbeTLS     = "GRPCContainerProbeTLS"
 	gateH2CProbe         = "H2CContainerProbe"
 	gateAllocatedPods    = "KubeletAllocatedPodsEndpoint"
+
+	GateEmptyDirMode = "EmptyDirVolumeMode"          // emptyDir.mode
+	GateFileOwners   = "AtomicWriteVolumeUserFields" // defaultUser and user of files in volumes
+	GateBindOptions  = "VolumeBindMountOptions"      // volumeMounts[].bindMountOptions
 )

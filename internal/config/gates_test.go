@@ -9,7 +9,7 @@ func TestGatesOfTheKubelet(t *testing.T) {
 		names []string
 		on    bool
 		stage string // empty: ALPHA, or BETA and off
-	}{{append(offGates(), unsupportedGates()...), false, ""}, {betaGates(), true, "BETA"}, {[]string{gateQuotaPeriod}, true, "GA"}} {
+	}{{append(offGates(), unsupportedGates()...), false, ""}, {betaGates(), true, "BETA"}, {[]string{gateQuotaPeriod, gateSELinuxMount}, true, "GA"}} {
 		for _, name := range c.names {
 			if got, ok := known[name]; !ok || c.stage != "" && got.stage != c.stage || got.on != c.on || got.locked {
 				t.Errorf("%s is %+v, not %s and %v", name, got, c.stage, c.on)

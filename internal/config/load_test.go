@@ -153,13 +153,13 @@ nodeStatusReportFrequency: 0s
 
 // TestGatesTold: a gate without effect is reported by name, and one with an effect is not.
 func TestGatesTold(t *testing.T) {
-	dir := put(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, SELinuxMount: false, AllBeta: true}"})
+	dir := put(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, ClusterTrustBundle: false, SELinuxMount: false, AllBeta: true}"})
 	_, notices := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
 	var told []string
 	for _, n := range notices {
 		told = append(told, strings.TrimPrefix(n.Subject, filepath.Join(dir, "c.yaml")+": "))
 	}
-	if want := []string{"featureGates.ContainerStopSignals", "featureGates.SELinuxMount"}; !slices.Equal(told, want) {
+	if want := []string{"featureGates.ClusterTrustBundle", "featureGates.ContainerStopSignals"}; !slices.Equal(told, want) {
 		t.Errorf("%q, not %q", told, want)
 	}
 }

@@ -80,6 +80,7 @@ func Run(t *testing.T, s Subject) {
 		{"UserNamespaces", true, testUserNamespaces},
 		{"NoUserNamespaces", true, testNoUserNamespaces},
 		{"ReadonlyTrees", true, testReadonlyTrees},
+		{"MountOptions", true, testMountOptions},
 		{"ReadonlyRoot", true, testReadonlyRoot},
 		{"Security", true, testSecurity},
 		{"Privileged", true, testPrivileged},

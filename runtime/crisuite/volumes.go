@@ -1,6 +1,7 @@
 package crisuite
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,5 +99,41 @@ func testReadonlyTrees(t *testing.T, b *bench) {
 		if out, _ := b.output(pod, cfg, c); strings.Count(out, "read-only") != want {
 			t.Errorf("%s: %q", name, out)
 		}
+	}
+}
+
+// testMountOptions checks that a mount has the options that its container requests, and no other mount has them, if
+// the runtime reports this feature (KEP-5855).
+func testMountOptions(t *testing.T, b *bench) {
+	if !must(b.Runtime.Status(b.ctx, &api.StatusRequest{}))(b).GetFeatures().GetMountOptions() {
+		t.Skip("the runtime does not report mount options")
+	}
+	cfg := b.pod()
+	pod := b.runPod(cfg)
+	dir := t.TempDir()
+	c := b.container("options", "read", "/proc/self/mountinfo")
+	c.Mounts = []*api.Mount{
+		{ContainerPath: "/hard", HostPath: dir, MountOptions: []string{"noexec", "nodev", "nosuid"}},
+		{ContainerPath: "/soft", HostPath: dir},
+	}
+	out, _ := b.output(pod, cfg, c)
+	options := map[string][]string{}
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) > 5 {
+			options[f[4]] = strings.Split(f[5], ",")
+		}
+	}
+	for _, o := range c.Mounts[0].MountOptions {
+		if !slices.Contains(options["/hard"], o) || len(options["/soft"]) == 0 {
+			t.Errorf("no option %s: %q", o, out)
+		}
+	}
+	if slices.Contains(options["/soft"], "noexec") {
+		t.Errorf("another mount has options: %q", options["/soft"])
+	}
+	c = b.container("unknown")
+	c.Mounts = []*api.Mount{{ContainerPath: "/vol", HostPath: dir, MountOptions: []string{"noexec", "exec"}}}
+	if err := b.tryCreate(pod, cfg, c); err == nil {
+		t.Error("an option that undoes another one: accepted")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/containerd/containerd/v2/core/mount"
@@ -23,6 +24,10 @@ import (
 // started.
 const volumes = "images"
 
+// mountOptions are the options that a container may add to a mount (KEP-5855). Others could undo
+// restrictions of the host's mount.
+var mountOptions = []string{"noexec", "nodev", "nosuid"}
+
 // checkMounts rejects mounts that the CRI forbids or that this host cannot mount.
 func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 	for _, m := range all {
@@ -38,6 +43,8 @@ func (r *Runtime) checkMounts(s *sandbox, all []*api.Mount) error {
 			reason = "has neither a host path nor an image"
 		case mappingFault(s, m) != "":
 			reason = mappingFault(s, m)
+		case slices.ContainsFunc(m.GetMountOptions(), func(o string) bool { return !slices.Contains(mountOptions, o) }):
+			reason = fmt.Sprintf("has a mount option other than %q", mountOptions)
 		case m.GetRecursiveReadOnly() && !m.GetReadonly():
 			reason = "is recursively read-only, but not read-only"
 		case m.GetRecursiveReadOnly() && m.GetPropagation() != api.MountPropagation_PROPAGATION_PRIVATE:

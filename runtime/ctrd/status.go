@@ -31,7 +31,7 @@ func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.Status
 	}
 	out := &api.StatusResponse{
 		Status:   &api.RuntimeStatus{Conditions: []*api.RuntimeCondition{{Type: "RuntimeReady", Status: true}, network}},
-		Features: &api.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		Features: &api.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
 
 		RuntimeHandlers: r.handlers(),
 	}

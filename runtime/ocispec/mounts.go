@@ -136,6 +136,8 @@ func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	}
 	if m.GetImage() != nil { // an image volume contains only data
 		opts = append(opts, "nosuid", "nodev", "noexec")
+	} else {
+		opts = append(opts, m.GetMountOptions()...)
 	}
 	return specs.Mount{Destination: filepath.Clean(m.GetContainerPath()), Type: "bind", Source: m.GetHostPath(), Options: opts}
 }

@@ -97,6 +97,8 @@ func TestMounts(t *testing.T) {
 		c.Mounts = []*api.Mount{
 			{ContainerPath: "/a/b/c/", HostPath: "/deep"}, {ContainerPath: "/a", HostPath: "/shallow", Readonly: true, Propagation: api.MountPropagation_PROPAGATION_BIDIRECTIONAL},
 			{ContainerPath: "/etc/hosts", HostPath: "/own"},
+			{ContainerPath: "/hard", HostPath: "/data", MountOptions: []string{"noexec", "nodev", "nosuid"}},
+			{ContainerPath: "/image", HostPath: "/layers", Image: &api.ImageSpec{Image: "i"}, MountOptions: []string{"noexec"}},
 		}
 	})
 	in.Files = Files{Hosts: "/sandbox/hosts", Hostname: "/sandbox/hostname", Shm: "/sandbox/shm"}
@@ -116,6 +118,15 @@ func TestMounts(t *testing.T) {
 	}
 	if _, ok := at["/etc/resolv.conf"]; ok {
 		t.Error("a file without a path is mounted")
+	}
+	if got, want := s.Mounts[at["/hard"]].Options, []string{"rbind", "rprivate", "rw", "noexec", "nodev", "nosuid"}; !slices.Equal(got, want) {
+		t.Errorf("options %q, not %q", got, want)
+	}
+	if got, want := s.Mounts[at["/image"]].Options, []string{"rbind", "rprivate", "rw", "nosuid", "nodev", "noexec"}; !slices.Equal(got, want) {
+		t.Errorf("options of an image %q, not %q", got, want)
+	}
+	if got := s.Mounts[at["/a/b/c"]].Options; slices.Contains(got, "noexec") {
+		t.Errorf("options without a request: %q", got)
 	}
 	if s.Linux.RootfsPropagation != "rshared" || !slices.Contains(s.Mounts[at["/a"]].Options, "ro") {
 		t.Errorf("propagation %q, options %v", s.Linux.RootfsPropagation, s.Mounts[at["/a"]].Options)

@@ -32,8 +32,8 @@ var absent = []struct{ names, why string }{
 	{`machine_cpu_books|machine_cpu_drawers|machine_dimm_.*|machine_nvm_.*`, "figures of mainframes and of servers' memory modules; a kubelet on other machines serves zeros"},
 
 	{`kubelet_volume_metric_collection_duration_seconds`, "csi_operations_seconds with method_name /csi.v1.Node/NodeGetVolumeStats has the time of CSI drivers; other volumes are not counted"},
-	{`volume_manager_selinux_.*`, "volumes are mounted with an SELinux label if Kubernetes requires it, but labels that do not match are errors and are not counted"},
-	{`volume_operation_total_seconds|volume_manager_.*|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "islet has no loop that compares desired with mounted volumes; see storage_operation_duration_seconds"},
+	{`volume_manager_selinux_.*_warnings_total`, "a kubelet counts them only for volumes that it does not mount with an SELinux label, because their pods' labels would conflict"},
+	{`volume_operation_total_seconds|.*reconstruct_volume_operations.*|force_cleaned_failed_volume_.*`, "islet has no loop that compares desired with mounted volumes; see storage_operation_duration_seconds"},
 	{`kubelet_container_log_filesystem_used_bytes`, "the Summary API has the sizes of logs; each scrape of /metrics would measure all disks again"},
 	{`kubelet_restarted_pods_total|kubelet_working_pods|kubelet_node_startup_.*`, "not counted yet"},
 	{`kubelet_resource_manager_.*`, "they belong to the alpha feature PodLevelResourceManagers, which islet does not have"},
@@ -61,6 +61,7 @@ var own = map[string]string{
 	"help":                       "the help texts differ",
 	"kubelet_memory_qos_*":       "exist only on cgroup v2 and with memoryReservationPolicy: TieredReservation. A kubelet serves zeros without it",
 	"node memory":                "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
+	"volume_manager_total_volumes": "islet has no two lists of volumes: the metric counts the volumes of pods and what is set up of them. A volume whose claim is not bound is in neither state, as with a kubelet",
 }
 
 // beyond are names that a kubelet does not have, or has no more, with what they tell.
@@ -255,7 +256,6 @@ the token of a service account that may get ` + "`" + `nodes/metrics` + "`" + ` 
 
 | Without data | On which node | Why |
 |---|---|---|
-| the dashboards' numbers of volumes (volume_manager_total_volumes) | all | see [left out](#left-out) |
 | kubelet_node_config_error | all, unless the node was sent a configuration | a kubelet since 1.24 has none |
 | storage_operation_errors_total | all | a kubelet no longer has it; ` + "`" +
 		`storage_operation_duration_seconds_count{status!="success"}` + "`" + ` counts them |

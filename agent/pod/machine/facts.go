@@ -90,10 +90,7 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 			ContainerRuntimeVersion: rt.version, KubeletVersion: config.KubernetesVersion,
 			OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 		},
-		Declared: []string{ // a pod that needs these features is scheduled to this node and resized only if the Node lists them
-			webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
-			"RestartAllContainersOnContainerExits",
-		},
+		Declared: declared(rt.bindOptions && a.c.Machine.cfg.Gate(config.GateBindOptions)),
 	}
 	f.Info.RunningInUserNamespace = inUserNamespace(os.DirFS("/proc"))
 	f.Capacity, f.Allocatable = a.c.Machine.resources()
@@ -112,6 +109,19 @@ func (a *Reporter) Facts(ctx context.Context) (edgenode.Facts, error) {
 	return f, nil
 }
 
+// declared returns the features that the Node declares, sorted. A pod that requires one of them is scheduled to this
+// node, or resized, only if the Node lists it (KEP-5328).
+func declared(bindOptions bool) []string {
+	all := []string{
+		webSockets, "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+		"RestartAllContainersOnContainerExits",
+	}
+	if bindOptions {
+		all = append(all, config.GateBindOptions)
+	}
+	return all
+}
+
 // If the Node has the feature webSockets, API servers from 1.36 on forward WebSocket connections of exec, attach and
 // port-forward to this node. Otherwise they use SPDY to connect to the node, and close the client's WebSocket when
 // the node's last byte has arrived. A slow client then loses the end of the output (KEP-4006).
@@ -123,6 +133,8 @@ type engine struct {
 	handlers []v1.NodeRuntimeHandler
 	features *v1.NodeFeatures // nil if the runtime reports none
 	images   []v1.ContainerImage
+
+	bindOptions bool // the runtime supports mount options
 }
 
 // runtime returns the data that the container runtime reports. If the runtime does not respond, runtime returns the
@@ -138,6 +150,8 @@ func (a *Reporter) runtime(ctx context.Context) engine {
 		return a.last
 	}
 	now.handlers, now.features = runtimeHandlers(st), nodeFeatures(st)
+	now.bindOptions = st.GetFeatures().GetMountOptions()
+	a.c.Machine.setPlainBinds(!now.bindOptions)
 	if now.images, err = a.nodeImages(ctx); err != nil {
 		return a.last
 	}

@@ -48,6 +48,7 @@ type Machine struct {
 	taints     []v1.Taint
 	advertised v1.ResourceList // extended resources of the Node that other components advertise
 	engine     string          // name of the container runtime
+	plainBinds bool            // the runtime does not support mount options; false if unknown
 	read       time.Time
 	found      []netip.Addr // the last addresses that were found
 	last       translate.Node
@@ -245,7 +246,29 @@ func (n *Machine) Admit() admit.Node {
 	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room,
 		Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static",
 		StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux,
-		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures()}
+		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures(), Alpha: n.alpha()}
+}
+
+// alpha returns the feature gates of alpha fields of pods that have an effect on this node.
+func (n *Machine) alpha() (on []string) {
+	for _, gate := range []string{config.GateEmptyDirMode, config.GateFileOwners} {
+		if n.cfg.Gate(gate) {
+			on = append(on, gate)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cfg.Gate(config.GateBindOptions) && !n.plainBinds {
+		on = append(on, config.GateBindOptions)
+	}
+	return on
+}
+
+// setPlainBinds records whether the runtime does not support mount options.
+func (n *Machine) setPlainBinds(plain bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.plainBinds = plain
 }
 
 // resources returns the capacity and allocatable resources of the Node, including devices.

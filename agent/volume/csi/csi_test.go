@@ -36,7 +36,7 @@ func TestVolume(t *testing.T) {
 		t.Errorf("installed %s", got)
 	}
 	v := volume()
-	v.MountOptions = []string{"noatime"}
+	v.MountOptions, v.Label = []string{"noatime"}, "system_u:object_r:container_file_t:s0:c1,c2"
 	v.Source.CSI.FSType = "ext4"
 	v.Source.CSI.NodeStageSecretRef = &v1.SecretReference{Namespace: "ns", Name: "stage"}
 	v.Source.CSI.NodePublishSecretRef = &v1.SecretReference{Namespace: "ns", Name: "publish"}
@@ -64,6 +64,12 @@ func TestVolume(t *testing.T) {
 	if data["specVolID"] != "pv" || data["volumeHandle"] != "h/1" || data["driverName"] != driverName ||
 		data["nodeName"] != "n" || data["volumeLifecycleMode"] != "Persistent" || !strings.HasPrefix(data["attachmentID"], "csi-") {
 		t.Errorf("vol_data.json: %s", text)
+	}
+	for _, dir := range []string{filepath.Dir(a.Path), filepath.Dir(staged)} { // a kubelet reads the label there
+		text, err := os.ReadFile(filepath.Join(dir, "vol_data.json"))
+		if err != nil || !strings.Contains(string(text), `"seLinuxMountContext":"`+v.Label+`"`) {
+			t.Errorf("vol_data.json: %s, %v", text, err)
+		}
 	}
 	s, p := w.gotStage, w.gotPublish
 	if s.VolumeId != "h/1" || s.Secrets["key"] != "ns/stage" || s.VolumeContext["a"] != "b" ||

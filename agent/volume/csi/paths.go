@@ -28,6 +28,7 @@ const (
 	dataDriver     = "driverName"
 	dataNode       = "nodeName"
 	dataAttachment = "attachmentID"
+	dataLabel      = "seLinuxMountContext"
 	dataMode       = "volumeLifecycleMode"
 )
 
@@ -107,6 +108,9 @@ func (d *Drivers) saveData(dir string, v storage.Volume, uid types.UID) error {
 		if v.Inline {
 			data[dataMode] = "Ephemeral"
 		}
+	}
+	if v.Label != "" {
+		data[dataLabel] = v.Label
 	}
 	text, err := json.Marshal(data)
 	if err != nil {

@@ -189,9 +189,6 @@ func (d *Drivers) tokens(ctx context.Context, wanted []storagev1.TokenRequest, p
 // MountsLabel reports whether the driver supports mounting with an SELinux label.
 // https://kubernetes-csi.github.io/docs/csi-driver-object.html
 func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
-	if v.Inline {
-		return false
-	}
 	o, err := d.object(pod, v.Source.CSI.Driver)
 	return err == nil && o != nil && podspec.IsTrue(o.Spec.SELinuxMount)
 }

@@ -52,6 +52,8 @@ type world struct {
 	mu        sync.Mutex
 	object    *storagev1.CSIDriver // nil: there is none
 	attach    *storagev1.VolumeAttachment
+	noSecret  error // reading a Secret fails
+	noToken   error // requesting a token fails
 	installed chan string
 	retried   chan types.UID
 }
@@ -140,10 +142,20 @@ func (w *world) Attachment(_ *v1.Pod, name string) (*storagev1.VolumeAttachment,
 }
 
 func (w *world) VolumeSecret(_ *v1.Pod, namespace, name string) (*v1.Secret, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.noSecret != nil {
+		return nil, w.noSecret
+	}
 	return &v1.Secret{Data: map[string][]byte{"key": []byte(namespace + "/" + name)}}, nil
 }
 
 func (w *world) VolumeToken(_ context.Context, pod *v1.Pod, audience string, seconds int64) (string, time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.noToken != nil {
+		return "", time.Time{}, w.noToken
+	}
 	return fmt.Sprint(pod.Name, " for ", audience, " ", seconds), time.Unix(1e9, 0), nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/islet-edge/islet/internal/untrusted"
@@ -104,7 +105,7 @@ func (f files) matches(root *os.Root, data string, gid int) bool {
 			found = -1 // unexpected file
 			return fs.SkipAll
 		}
-		if fi.Mode() != want.finalMode(gid) || fi.Size() != int64(len(want.data)) {
+		if fi.Mode() != want.finalMode(gid) || !want.owned(fi) || fi.Size() != int64(len(want.data)) {
 			return fs.SkipAll
 		}
 		got, err := untrusted.ReadFile(root.Name(), name, int64(len(want.data)))
@@ -125,6 +126,12 @@ func (f files) linked(root *os.Root) bool {
 		}
 	}
 	return true
+}
+
+// owned reports whether the owner of an existing file is that of f.
+func (f file) owned(fi fs.FileInfo) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == uint32(f.uid) //nolint:gosec // a user ID
 }
 
 func (f file) finalMode(gid int) fs.FileMode {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/demand"
@@ -19,6 +20,7 @@ type emptyDir struct {
 	memory    *memory
 	quota     Quota // nil if there are no quotas
 	podMemory func() int64
+	modes     bool // emptyDir.mode has an effect
 }
 
 func (emptyDir) Plugin() string             { return "kubernetes.io/empty-dir" }
@@ -26,7 +28,7 @@ func (emptyDir) Serves(vol *v1.Volume) bool { return vol.EmptyDir != nil }
 
 func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir string) (string, error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		if err := makeOpen(dir, pod); err != nil {
+		if err := e.makeDir(dir, pod, vol); err != nil {
 			return "", err
 		}
 	} else if err != nil {
@@ -46,7 +48,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		if err != nil || there {
 			return dir, err
 		}
-		return dir, e.memory.mountAt(dir, tmpfsOptions(pod, vol, e.podMemory))
+		return dir, e.memory.mountAt(dir, e.dirOptions(pod, vol)+tmpfsSize(pod, vol, e.podMemory))
 	}
 	if hugePages(vol.EmptyDir.Medium) {
 		options, err := hugeOptions(pod, vol)
@@ -57,7 +59,7 @@ func (e emptyDir) SetUp(_ context.Context, pod *v1.Pod, vol *v1.Volume, dir stri
 		if err != nil || there {
 			return dir, err
 		}
-		return dir, mountHuge(dir, options)
+		return dir, mountHuge(dir, e.dirOptions(pod, vol)+options)
 	}
 	return "", fmt.Errorf("this node does not serve emptyDir of medium %s", vol.EmptyDir.Medium)
 }
@@ -74,9 +76,27 @@ func (v *Volumes) releaseQuotas(points []string) {
 	}
 }
 
-// makeOpen creates a directory that every user can write to and whose files get the pod's fsGroup. The directory has
-// a temporary name until it is complete.
-func makeOpen(dir string, pod *v1.Pod) error {
+// mode returns the mode of a volume's directory. That of a volume on disk is 0777, and that of a file system in memory
+// is 1777, as of /tmp and of a kubelet's volumes, unless the volume sets another. The pod's fsGroup may always write,
+// and owns all new files.
+// https://kep.k8s.io/5502
+func (e emptyDir) mode(pod *v1.Pod, vol *v1.Volume) uint32 {
+	const sticky, groupWrites = 0o1000, 0o2770
+	mode := uint32(0o777)
+	if vol.EmptyDir.Medium != v1.StorageMediumDefault {
+		mode |= sticky
+	}
+	if m := vol.EmptyDir.Mode; m != nil && e.modes {
+		mode = uint32(*m) & (0o777 | sticky) //nolint:gosec // the sign is masked
+	}
+	if _, ok := fsGroup(pod); ok {
+		mode |= groupWrites
+	}
+	return mode
+}
+
+// makeDir creates the directory of a volume. The directory has a temporary name until it is complete.
+func (e emptyDir) makeDir(dir string, pod *v1.Pod, vol *v1.Volume) error {
 	if err := os.MkdirAll(filepath.Dir(dir), dirMode); err != nil {
 		return err
 	}
@@ -84,17 +104,24 @@ func makeOpen(dir string, pod *v1.Pod) error {
 	if err := os.Mkdir(unfinished, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	mode := fs.FileMode(0o777)
 	if gid, ok := fsGroup(pod); ok {
 		if err := os.Chown(unfinished, -1, gid); err != nil {
 			return err
 		}
-		mode |= fs.ModeSetgid
 	}
-	if err := os.Chmod(unfinished, mode); err != nil {
-		return err
+	if err := unix.Chmod(unfinished, e.mode(pod, vol)); err != nil {
+		return &fs.PathError{Op: "chmod", Path: unfinished, Err: err}
 	}
 	return os.Rename(unfinished, dir)
+}
+
+// dirOptions returns the mount options for the mode and the group of a file system in memory.
+func (e emptyDir) dirOptions(pod *v1.Pod, vol *v1.Volume) string {
+	options := fmt.Sprintf("mode=%o", e.mode(pod, vol))
+	if gid, ok := fsGroup(pod); ok {
+		options += fmt.Sprintf(",gid=%d", gid)
+	}
+	return options
 }
 
 func fsGroup(pod *v1.Pod) (gid int, ok bool) {
@@ -104,10 +131,10 @@ func fsGroup(pod *v1.Pod) (gid int, ok bool) {
 	return 0, false
 }
 
-// tmpfsOptions returns the mount options of a tmpfs. Its size is the smallest of three: the volume's sizeLimit, the
+// tmpfsSize returns the mount option for the size of a tmpfs. The size is the smallest of three: the volume's sizeLimit, the
 // pod's memory limit, and the memory that is available to all pods (KEP-1967). The pages of a tmpfs count as memory
 // of the pod.
-func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, podMemory func() int64) string {
+func tmpfsSize(pod *v1.Pod, vol *v1.Volume, podMemory func() int64) string {
 	size := int64(0)
 	bound := func(to int64) {
 		if to > 0 && (size == 0 || to < size) {
@@ -124,12 +151,8 @@ func tmpfsOptions(pod *v1.Pod, vol *v1.Volume, podMemory func() int64) string {
 	if podMemory != nil {
 		bound(podMemory())
 	}
-	options := "mode=1777" // the mode of /tmp, and of volumes of a kubelet
-	if gid, ok := fsGroup(pod); ok {
-		options = fmt.Sprintf("mode=3777,gid=%d", gid)
+	if size == 0 {
+		return ""
 	}
-	if size > 0 {
-		options += fmt.Sprintf(",size=%d", size)
-	}
-	return options
+	return fmt.Sprintf(",size=%d", size)
 }

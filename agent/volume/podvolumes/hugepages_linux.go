@@ -53,11 +53,7 @@ func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	if l := vol.EmptyDir.SizeLimit; l != nil && l.Sign() > 0 {
 		size = min(size, l.Value())
 	}
-	mode := "mode=1777"
-	if gid, ok := fsGroup(pod); ok {
-		mode = fmt.Sprintf("mode=3777,gid=%d", gid)
-	}
-	return fmt.Sprintf("%s,pagesize=%d,size=%d", mode, page, size), nil
+	return fmt.Sprintf(",pagesize=%d,size=%d", page, size), nil
 }
 
 // mountHuge mounts a hugetlbfs.

@@ -45,6 +45,7 @@ func TestHugePages(t *testing.T) {
 		p.Spec.Containers[0].Resources.Limits = tt.limits
 		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: tt.group}
 		got, err := hugeOptions(p, &vol)
+		got = (emptyDir{}).dirOptions(p, &vol) + got
 		if err != nil {
 			got = "error: " + err.Error()
 		}

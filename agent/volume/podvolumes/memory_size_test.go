@@ -34,7 +34,7 @@ func TestSizeInMemory(t *testing.T) {
 			q := resource.MustParse(tt.room)
 			room = q.Value
 		}
-		if got := tmpfsOptions(pod, vol, room); got != tt.want {
+		if got := (emptyDir{}).dirOptions(pod, vol) + tmpfsSize(pod, vol, room); got != tt.want {
 			t.Errorf("sizeLimit %q, limit %q, room %q: %s, want %s", tt.sizeLimit, tt.limit, tt.room, got, tt.want)
 		}
 	}

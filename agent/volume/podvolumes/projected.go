@@ -21,27 +21,27 @@ const (
 
 // contentKinds returns the kinds of volumes whose files contain data of API objects or of the pod itself.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/
-func contentKinds(objects Objects, fields Fields, m *memory) []Kind {
-	s := sources{objects, fields}
+func contentKinds(s sources, m *memory) []Kind {
 	return []Kind{
 		&content{
 			plugin: "kubernetes.io/configmap", serves: func(v *v1.Volume) bool { return v.ConfigMap != nil },
 			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
 				c := vol.ConfigMap
-				return s.configMap(pod, c.Name, c.Items, c.DefaultMode, c.Optional)
+				return s.configMap(pod, c.Name, c.Items, defaults{c.DefaultMode, c.DefaultUser}, c.Optional)
 			},
 		},
 		&content{
 			plugin: "kubernetes.io/secret", serves: func(v *v1.Volume) bool { return v.Secret != nil }, memory: m,
 			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
 				c := vol.Secret
-				return s.secret(pod, c.SecretName, c.Items, c.DefaultMode, c.Optional)
+				return s.secret(pod, c.SecretName, c.Items, defaults{c.DefaultMode, c.DefaultUser}, c.Optional)
 			},
 		},
 		&content{
 			plugin: "kubernetes.io/downward-api", serves: func(v *v1.Volume) bool { return v.DownwardAPI != nil }, memory: m,
 			files: func(pod *v1.Pod, vol *v1.Volume) (files, error) {
-				return s.downward(pod, vol.DownwardAPI.Items, vol.DownwardAPI.DefaultMode)
+				d := vol.DownwardAPI
+				return s.downward(pod, d.Items, defaults{d.DefaultMode, d.DefaultUser})
 			},
 		},
 		&content{
@@ -55,6 +55,30 @@ func contentKinds(objects Objects, fields Fields, m *memory) []Kind {
 type sources struct {
 	objects Objects
 	fields  Fields
+	owners  bool // the users of files have an effect
+}
+
+// defaults are a volume's mode and user for files that do not set their own.
+type defaults struct {
+	mode *int32
+	user *int64
+}
+
+// owner returns the user who owns a file, or nil for root (KEP-5936).
+func (s sources) owner(own *int64, volume defaults) *int64 {
+	if !s.owners {
+		return nil
+	}
+	return cmp.Or(own, volume.user)
+}
+
+// file returns a file of a volume.
+func (s sources) file(data []byte, mode *int32, user *int64, volume defaults) file {
+	f := file{data: data, mode: modeOf(mode, volume.mode)}
+	if u := s.owner(user, volume); u != nil {
+		f.uid = int(*u)
+	}
+	return f
 }
 
 // projected returns the files of all sources. If several sources fail, the error contains all their errors.
@@ -65,9 +89,9 @@ func (s sources) projected(pod *v1.Pod, vol *v1.Volume) (files, error) {
 		var f files
 		var err error
 		if c := p.Sources[i].PodCertificate; c != nil {
-			f, err = s.certificate(pod, vol.Name, i, c, p.DefaultMode)
+			f, err = s.certificate(pod, vol.Name, i, c, defaults{p.DefaultMode, p.DefaultUser})
 		} else {
-			f, err = s.source(pod, &p.Sources[i], p.DefaultMode)
+			f, err = s.source(pod, &p.Sources[i], defaults{p.DefaultMode, p.DefaultUser})
 		}
 		maps.Copy(all, f)
 		errs = append(errs, err)
@@ -75,18 +99,18 @@ func (s sources) projected(pod *v1.Pod, vol *v1.Volume) (files, error) {
 	return all, errors.Join(errs...)
 }
 
-func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, mode *int32) (files, error) {
+func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, volume defaults) (files, error) {
 	switch {
 	case p.ConfigMap != nil:
-		return s.configMap(pod, p.ConfigMap.Name, p.ConfigMap.Items, mode, p.ConfigMap.Optional)
+		return s.configMap(pod, p.ConfigMap.Name, p.ConfigMap.Items, volume, p.ConfigMap.Optional)
 	case p.Secret != nil:
-		return s.secret(pod, p.Secret.Name, p.Secret.Items, mode, p.Secret.Optional)
+		return s.secret(pod, p.Secret.Name, p.Secret.Items, volume, p.Secret.Optional)
 	case p.DownwardAPI != nil:
-		return s.downward(pod, p.DownwardAPI.Items, mode)
+		return s.downward(pod, p.DownwardAPI.Items, volume)
 	case p.ServiceAccountToken != nil:
-		return s.token(pod, p.ServiceAccountToken, mode)
+		return s.token(pod, p.ServiceAccountToken, volume)
 	case p.ClusterTrustBundle != nil:
-		return s.trustBundle(pod, p.ClusterTrustBundle, mode)
+		return s.trustBundle(pod, p.ClusterTrustBundle, volume)
 	}
 	return nil, errors.New("the projected source is of a kind that this node does not support")
 }
@@ -96,7 +120,7 @@ func (s sources) source(pod *v1.Pod, p *v1.VolumeProjection, mode *int32) (files
 // kubelet.
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#configmap
-func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
+func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, volume defaults, optional *bool) (files, error) {
 	m, err := s.objects.ConfigMap(pod, name)
 	if optionalMissing(err, optional) || podspec.IsTrue(optional) && s.objects.Deleted(pod, "ConfigMap", name) {
 		return files{}, nil
@@ -108,26 +132,26 @@ func (s sources) configMap(pod *v1.Pod, name string, items []v1.KeyToPath, mode 
 		data[k] = []byte(v)
 	}
 	maps.Copy(data, m.BinaryData)
-	return project(data, items, mode, podspec.IsTrue(optional), "ConfigMap "+pod.Namespace+"/"+name)
+	return s.project(data, items, volume, podspec.IsTrue(optional), "ConfigMap "+pod.Namespace+"/"+name)
 }
 
-func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
+func (s sources) secret(pod *v1.Pod, name string, items []v1.KeyToPath, volume defaults, optional *bool) (files, error) {
 	m, err := s.objects.Secret(pod, name)
 	if optionalMissing(err, optional) || podspec.IsTrue(optional) && s.objects.Deleted(pod, "Secret", name) {
 		return files{}, nil
 	} else if err != nil {
 		return nil, err
 	}
-	return project(m.Data, items, mode, podspec.IsTrue(optional), "Secret "+pod.Namespace+"/"+name)
+	return s.project(m.Data, items, volume, podspec.IsTrue(optional), "Secret "+pod.Namespace+"/"+name)
 }
 
 // project returns a file for each key. If items is not empty, it returns files only for the keys in items, at the
 // paths given there.
-func project(data map[string][]byte, items []v1.KeyToPath, mode *int32, optional bool, from string) (files, error) {
+func (s sources) project(data map[string][]byte, items []v1.KeyToPath, volume defaults, optional bool, from string) (files, error) {
 	all := make(files, len(data))
 	if len(items) == 0 {
 		for k, v := range data {
-			all[k] = file{data: v, mode: modeOf(nil, mode)}
+			all[k] = s.file(v, nil, nil, volume)
 		}
 		return all, nil
 	}
@@ -139,12 +163,12 @@ func project(data map[string][]byte, items []v1.KeyToPath, mode *int32, optional
 		if !ok {
 			return nil, fmt.Errorf("%s has no key %q", from, item.Key)
 		}
-		all[item.Path] = file{data: v, mode: modeOf(item.Mode, mode)}
+		all[item.Path] = s.file(v, item.Mode, item.User, volume)
 	}
 	return all, nil
 }
 
-func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32) (files, error) {
+func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, volume defaults) (files, error) {
 	all := make(files, len(items))
 	for _, item := range items {
 		var value string
@@ -160,28 +184,33 @@ func (s sources) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *i
 		if err != nil {
 			return nil, fmt.Errorf("file %q: %w", item.Path, err)
 		}
-		all[item.Path] = file{data: []byte(value), mode: modeOf(item.Mode, mode)}
+		all[item.Path] = s.file([]byte(value), item.Mode, item.User, volume)
 	}
 	return all, nil
 }
 
 // token returns a file with a token. For the mode of the file, see privateFile.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1205-bound-service-account-tokens#file-permission
-func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode *int32) (files, error) {
+func (s sources) token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection, volume defaults) (files, error) {
 	text, err := s.objects.Token(pod, p)
 	if err != nil {
 		return nil, err
 	}
-	return files{p.Path: privateFile(pod, []byte(text), mode)}, nil
+	return files{p.Path: s.privateFile(pod, []byte(text), p.User, volume)}, nil
 }
 
 // privateFile returns a file that only the pod's fsGroup can read. Without an fsGroup, only the user can read it with
-// whose ID all containers of the pod run. If neither exists, the file has the mode that the volume specifies.
-func privateFile(pod *v1.Pod, data []byte, mode *int32) file {
-	f := file{data: data, mode: modeOf(nil, mode)}
+// whose ID all containers of the pod run. If neither exists, the file has the mode that the volume specifies. A user
+// that the volume specifies owns the file in any case.
+func (s sources) privateFile(pod *v1.Pod, data []byte, own *int64, volume defaults) file {
+	f := s.file(data, nil, own, volume)
 	user, one := onlyUser(pod)
-	if _, group := fsGroup(pod); group || one {
-		f.mode, f.uid = privateMode, user
+	explicit := s.owner(own, volume) != nil
+	if _, group := fsGroup(pod); group || one || explicit {
+		f.mode = privateMode
+	}
+	if !explicit {
+		f.uid = user
 	}
 	return f
 }
@@ -189,20 +218,21 @@ func privateFile(pod *v1.Pod, data []byte, mode *int32) file {
 // trustBundle returns a file with the certificates of a ClusterTrustBundle. It is empty if an
 // optional bundle does not exist.
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#clustertrustbundle
-func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, mode *int32) (files, error) {
+func (s sources) trustBundle(pod *v1.Pod, p *v1.ClusterTrustBundleProjection, volume defaults) (files, error) {
 	anchors, err := s.objects.TrustAnchors(pod, p)
 	if err != nil {
 		return nil, fmt.Errorf("clusterTrustBundle %q: %w", p.Path, err)
 	}
-	return files{p.Path: privateFile(pod, anchors, mode)}, nil
+	return files{p.Path: s.privateFile(pod, anchors, p.User, volume)}, nil
 }
 
 // certificate returns the files of a pod certificate. The key and the chain are written to one common file, to
 // separate files, or to both.
 //
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate
-func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCertificateProjection, mode *int32) (files, error) {
-	key, chain, err := s.objects.Credentials(pod, volume, source)
+func (s sources) certificate(pod *v1.Pod, name string, source int, p *v1.PodCertificateProjection,
+	volume defaults) (files, error) {
+	key, chain, err := s.objects.Credentials(pod, name, source)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +241,7 @@ func (s sources) certificate(pod *v1.Pod, volume string, source int, p *v1.PodCe
 		p.CredentialBundlePath: slices.Concat(key, chain), p.KeyPath: key, p.CertificateChainPath: chain,
 	} {
 		if path != "" {
-			all[path] = privateFile(pod, data, mode)
+			all[path] = s.privateFile(pod, data, p.User, volume)
 		}
 	}
 	return all, nil

@@ -68,6 +68,9 @@ type Config struct {
 	// ReadOnlyTrees reports whether the pod's runtime supports recursive read-only mounts. If it is nil, no runtime
 	// supports them.
 	ReadOnlyTrees func(*v1.Pod) bool
+	// Modes enables emptyDir.mode, and Owners the users of files in ConfigMaps, Secrets, downwardAPI and projected
+	// volumes. Without them these fields have no effect, as in a kubelet.
+	Modes, Owners bool
 	Log           *slog.Logger // may be nil
 }
 
@@ -96,7 +99,8 @@ type Volumes struct {
 // containers mount its volumes read-only.
 func builtinKinds(cfg Config) []Kind {
 	m := newMemory(cfg.Log)
-	return append(contentKinds(cfg.Objects, cfg.Fields, m), emptyDir{m, cfg.Quota, cfg.Memory}, hostPath{}, image{})
+	return append(contentKinds(sources{cfg.Objects, cfg.Fields, cfg.Owners}, m),
+		emptyDir{m, cfg.Quota, cfg.Memory, cfg.Modes}, hostPath{}, image{})
 }
 
 // A Refresher is a Kind that can update its volumes while containers use them.
@@ -252,7 +256,7 @@ func (v *Volumes) mount(ctx context.Context, pod *v1.Pod, ctr *v1.Container, ind
 	}
 	out := &api.Mount{
 		ContainerPath: filepath.Join("/", m.MountPath), HostPath: path, Readonly: m.ReadOnly || readOnly,
-		SelinuxRelabel: relabel,
+		SelinuxRelabel: relabel, MountOptions: m.BindMountOptions,
 	}
 	switch p := m.MountPropagation; {
 	case p == nil:

@@ -482,3 +482,14 @@ func TestImageMount(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBindMountOptions: the options of a mount reach the runtime, also with a subPath.
+func TestBindMountOptions(t *testing.T) {
+	v, want := volumes(t), []string{"noexec", "nosuid"}
+	t.Cleanup(func() { _ = v.Release(context.Background(), "u1") })
+	got, err := mountsOf(t, v, podWith(empty("data", "")), v1.VolumeMount{Name: "data", MountPath: "/a", BindMountOptions: want},
+		v1.VolumeMount{Name: "data", MountPath: "/b", SubPath: "sub", BindMountOptions: want}, v1.VolumeMount{Name: "data", MountPath: "/c"})
+	if err != nil || !slices.Equal(got[0].MountOptions, want) || !slices.Equal(got[1].MountOptions, want) || len(got[2].MountOptions) > 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -29,8 +29,11 @@ type Volume struct {
 	// Capacity is the capacity of the PersistentVolume, or nil if it is unknown.
 	Capacity v1.ResourceList
 
-	claim    *v1.PersistentVolumeClaim // nil if there is no claim, or if the volume was loaded from the ledger
-	labelled bool                      // mounted with the pod's SELinux label
+	// Label is the SELinux label of all files, which MountOptions contain. It is empty if the volume is mounted without
+	// a label.
+	Label string `json:",omitempty"`
+
+	claim *v1.PersistentVolumeClaim // nil if there is no claim, or if the volume was loaded from the ledger
 }
 
 // A Use describes the use of a volume by one pod.

@@ -2,12 +2,15 @@ package storage
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/islet-edge/islet/edge/store"
 )
 
 // Seconds contains the histogram buckets for the durations of volume operations, as in a kubelet.
@@ -35,6 +38,31 @@ func (k *Mounter) observe(operation, plugin string, v Volume, f func() error) er
 	}
 	k.operations.WithLabelValues(plugin, operation, status, "false").Observe(time.Since(begin).Seconds())
 	return err
+}
+
+// Count returns the plugin's name of a volume and whether the volume is mounted for the pod. The name is empty if the
+// volume cannot be resolved yet. Count never blocks.
+func (k *Mounter) Count(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
+	v, d, err := k.resolve(pod, vol)
+	if err != nil {
+		return "", false
+	}
+	plugin = d.Plugin()
+	if c := v.Source.CSI; c != nil {
+		plugin += ":" + c.Driver
+	}
+	key := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: k.volumePath(pod, v, d)}
+	if k.isUp(key) {
+		return plugin, true
+	}
+	k.mu.Lock()
+	_, noted := k.rows[key]
+	k.mu.Unlock()
+	if v.Block { // nothing is mounted: a link leads to the device
+		_, err := os.Lstat(key.Path)
+		return plugin, noted && err == nil
+	}
+	return plugin, noted && !k.belowRoot(key.Path) // a path on the host is not mounted
 }
 
 // claimMetrics implements the kubelet's metrics about the volumes of claims.
@@ -74,7 +102,7 @@ func volumeDesc(name, help string) *prometheus.Desc {
 
 // Collectors returns the metrics of volumes. Each scrape calls Stats to measure the usage.
 func (k *Mounter) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
-	return []prometheus.Collector{k.operations, meter{k, pods}}
+	return append(k.labels.collectors(), k.operations, meter{k, pods})
 }
 
 // idle reports whether no volume is mounted or being mounted.

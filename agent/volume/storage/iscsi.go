@@ -55,6 +55,7 @@ func newISCSI(root string, objects Objects) *iscsi {
 func (*iscsi) Plugin() string                           { return "kubernetes.io/iscsi" }
 func (*iscsi) Serves(s *v1.PersistentVolumeSource) bool { return s.ISCSI != nil }
 func (*iscsi) SetsGroup(Volume, Use) bool               { return true }
+func (*iscsi) MountsLabel(*v1.Pod, Volume) bool         { return true }
 
 // StagePath returns the path at which the disk is mounted for the node. For a block volume, it returns the path of a
 // link to the device. The path contains the first portal, the target and the LUN.

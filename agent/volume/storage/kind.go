@@ -30,6 +30,11 @@ func (k *Mounter) Serves(vol *v1.Volume) bool {
 // SetUp mounts a pod's volume. It returns the volume's path when the volume responds. It does not repeat a mount that
 // this process has made.
 func (k *Mounter) SetUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume, _ string) (string, error) {
+	path, err := k.setUp(ctx, pod, vol)
+	return path, countLabelError(err)
+}
+
+func (k *Mounter) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (string, error) {
 	v, d, err := k.resolve(pod, vol)
 	if err != nil {
 		return "", err
@@ -71,7 +76,7 @@ func (k *Mounter) Where(pod *v1.Pod, vol *v1.Volume) (path string, readOnly, rel
 		path, err = device(path)
 		return path, v.ReadOnly, false, err
 	}
-	return path, v.ReadOnly, k.belowRoot(path) && v.Source.NFS == nil && !v.labelled, nil
+	return path, v.ReadOnly, k.belowRoot(path) && v.Source.NFS == nil && v.Label == "", nil
 }
 
 // readyPaths returns the paths of a pod's mounted volumes. The caller holds mu.

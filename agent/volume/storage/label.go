@@ -1,12 +1,14 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -16,22 +18,48 @@ type Labeler interface {
 	MountsLabel(pod *v1.Pod, v Volume) bool
 }
 
+// canLabel reports whether a volume is mounted with the label that its pods require. SELinux must be on, and the
+// volume must be a PersistentVolume with files whose driver is a Labeler. If Config.LabelAll is not set, only one pod
+// may use the volume (ReadWriteOncePod).
+func (k *Mounter) canLabel(pod *v1.Pod, v *Volume, d Driver) bool {
+	l, ok := d.(Labeler)
+	if k.cfg.Label == nil || !ok || v.Block || v.Inline || !l.MountsLabel(pod, *v) {
+		return false
+	}
+	return k.cfg.LabelAll || len(v.AccessModes) == 1 && v.AccessModes[0] == v1.ReadWriteOncePod
+}
+
 // label adds the mount option that sets the SELinux label of all files of a volume to the label of the pod's
-// containers. The files then need not be relabelled one by one. label adds the option only if SELinux is on, only one
-// pod can use the volume (ReadWriteOncePod), and the pod's seLinuxChangePolicy is not Recursive. It ignores
-// containers that set no level, because only the runtime knows the label of these.
+// containers. The files then need not be relabelled one by one. label adds no option for a pod whose
+// seLinuxChangePolicy is Recursive. It ignores containers that set no level, because only the runtime knows the label
+// of these. A volume that is mounted for the pod keeps its label.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1710-selinux-relabeling
 func (k *Mounter) label(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error {
-	l, ok := d.(Labeler)
-	if k.cfg.Label == nil || !ok || v.Block || len(v.AccessModes) != 1 ||
-		v.AccessModes[0] != v1.ReadWriteOncePod || !l.MountsLabel(pod, *v) {
+	if !k.canLabel(pod, v, d) {
 		return nil
 	}
+	key := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: k.volumePath(pod, *v, d)}
+	if k.isUp(key) {
+		v.Label = k.rowsFor(v.ID, key.Pod)[key].Volume.Label
+	} else {
+		var err error
+		if v.Label, err = k.podLabel(pod, vol, v); err != nil {
+			return err
+		}
+	}
+	if v.Label != "" {
+		v.MountOptions = append(slices.Clone(v.MountOptions), fmt.Sprintf("context=%q", v.Label))
+	}
+	return nil
+}
+
+// podLabel returns the label with which a pod requires a volume to be mounted, or "".
+func (k *Mounter) podLabel(pod *v1.Pod, vol *v1.Volume, v *Volume) (string, error) {
 	var own *v1.SELinuxOptions
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		if sc.SELinuxChangePolicy != nil && *sc.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive {
-			return nil
+			return "", nil
 		}
 		own = sc.SELinuxOptions
 	}
@@ -45,21 +73,57 @@ func (k *Mounter) label(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error 
 			continue
 		}
 		label, err := k.cfg.Label(o.User, o.Role, o.Type, o.Level)
+		if err == nil && label == "" {
+			err = errors.New("the SELinux policy defines no label for files of containers")
+		}
 		if err != nil {
-			return fmt.Errorf("failed to construct SELinux label of container %s: %w", c.Name, err)
+			return "", k.labels.containerError(v, fmt.Errorf("failed to construct SELinux label of container %s: %w", c.Name, err))
 		}
 		if !slices.Contains(labels, label) {
 			labels = append(labels, label)
 		}
 	}
-	switch {
-	case len(labels) > 1:
-		return fmt.Errorf("multiple SELinux labels found: %s", labels)
-	case len(labels) == 0:
-		return nil
-	case labels[0] == "":
-		return errors.New("the SELinux policy defines no label for files of containers")
+	if len(labels) > 1 {
+		return "", k.labels.podError(v, fmt.Errorf("multiple SELinux labels found: %s", labels))
 	}
-	v.MountOptions, v.labelled = append(slices.Clone(v.MountOptions), fmt.Sprintf("context=%q", labels[0])), true
+	if len(labels) == 0 {
+		return "", nil
+	}
+	return labels[0], nil
+}
+
+// admitLabel returns an error if another pod uses the volume with another label, because all mounts of a file system
+// have the same label. If the volume is mounted with another label but no pod uses it, admitLabel unmounts it. The
+// caller holds the volume's lock.
+func (k *Mounter) admitLabel(ctx context.Context, v Volume, d Driver, u Use) error {
+	if !k.canLabel(u.Pod, &v, d) {
+		return nil
+	}
+	used, staged := false, ""
+	k.mu.Lock()
+	for key, r := range k.rows {
+		if key.Volume != v.ID || r.Volume.Label == v.Label && key.Pod == "" {
+			continue
+		}
+		if key.Pod == "" {
+			staged = key.Path
+			continue
+		}
+		used = true
+		if key.Pod != string(u.Pod.UID) && r.Volume.Label != v.Label {
+			k.mu.Unlock()
+			return resolveError(&v1.Volume{Name: u.Volume}, k.labels.volumeError(&v, d.Plugin(),
+				fmt.Errorf("conflicting SELinux labels of volume %s: %q and %q", v.Name, r.Volume.Label, v.Label)))
+		}
+	}
+	k.mu.Unlock()
+	if staged != "" {
+		if err := k.unmountPodVolume(ctx, v.ID, string(u.Pod.UID)); err != nil {
+			return setUpFailed(v, fmt.Errorf("unmount %s, which has another SELinux label: %w", staged, err))
+		}
+	}
+	if !used && v.Label != "" {
+		k.labels.admitted(&v, d.Plugin())
+	}
 	return nil
 }

@@ -19,10 +19,11 @@ func (labeling) Plugin() string                           { return "kubernetes.i
 func (labeling) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
 func (l labeling) MountsLabel(*v1.Pod, Volume) bool       { return l.takes }
 
-// TestLabel: a volume of one pod alone is mounted with the SELinux label of its containers,
-// if its driver takes that and the pod does not want it otherwise.
+// TestLabel: a volume is mounted with the SELinux label of its containers, if its driver
+// takes that and the pod does not want it otherwise. Without the gate SELinuxMount it has to
+// be a volume of one pod alone.
 func TestLabel(t *testing.T) {
-	recursive := v1.SELinuxChangePolicyRecursive
+	recursive, mount := v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption
 	options := func(level string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: level} }
 	for name, c := range map[string]struct {
 		change func(*v1.Pod, *v1.PersistentVolume, *Config, *labeling)
@@ -36,10 +37,26 @@ func TestLabel(t *testing.T) {
 		"SELinux is off":      {func(_ *v1.Pod, _ *v1.PersistentVolume, c *Config, _ *labeling) { c.Label = nil }, "", ""},
 		"the driver does not": {func(_ *v1.Pod, _ *v1.PersistentVolume, _ *Config, d *labeling) { d.takes = false }, "", ""},
 		"of several pods": {func(_ *v1.Pod, pv *v1.PersistentVolume, _ *Config, _ *labeling) {
-			pv.Spec.AccessModes[0] = v1.ReadWriteOnce
+			pv.Spec.AccessModes[0] = v1.ReadWriteMany
+		}, `context="files:s0:c1,c2"`, ""},
+		"of several pods, gate off": {func(_ *v1.Pod, pv *v1.PersistentVolume, c *Config, _ *labeling) {
+			pv.Spec.AccessModes[0], c.LabelAll = v1.ReadWriteOnce, false
 		}, "", ""},
-		"two modes": {func(_ *v1.Pod, pv *v1.PersistentVolume, _ *Config, _ *labeling) {
-			pv.Spec.AccessModes = append(pv.Spec.AccessModes, v1.ReadWriteOnce)
+		"two modes, gate off": {func(_ *v1.Pod, pv *v1.PersistentVolume, c *Config, _ *labeling) {
+			pv.Spec.AccessModes, c.LabelAll = append(pv.Spec.AccessModes, v1.ReadWriteOnce), false
+		}, "", ""},
+		"of one pod, gate off": {func(_ *v1.Pod, _ *v1.PersistentVolume, c *Config, _ *labeling) { c.LabelAll = false }, `context="files:s0:c1,c2"`, ""},
+		"the default, as it is said": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
+			p.Spec.SecurityContext.SELinuxChangePolicy = &mount
+		}, `context="files:s0:c1,c2"`, ""},
+		"two labels, recursive": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
+			p.Spec.SecurityContext.SELinuxChangePolicy = &recursive
+			p.Spec.Containers[1].SecurityContext, p.Spec.Containers[1].VolumeMounts = &v1.SecurityContext{SELinuxOptions: options("s0:c9")}, p.Spec.Containers[0].VolumeMounts
+		}, "", ""},
+		"a block volume": {func(p *v1.Pod, pv *v1.PersistentVolume, _ *Config, _ *labeling) {
+			block := v1.PersistentVolumeBlock
+			pv.Spec.VolumeMode, p.Spec.Containers[0].VolumeMounts = &block, nil
+			p.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}
 		}, "", ""},
 		"recursive": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
 			p.Spec.SecurityContext.SELinuxChangePolicy = &recursive
@@ -67,7 +84,7 @@ func TestLabel(t *testing.T) {
 			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "other"})
 			pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
 			d := &labeling{takes: true}
-			cfg := Config{Root: t.TempDir(), Ledger: openStore(t, t.TempDir()), Objects: o, Claim: ephemeral, Label: func(_, _, _, level string) (string, error) { return "files:" + level, nil }}
+			cfg := Config{Root: t.TempDir(), Ledger: openStore(t, t.TempDir()), Objects: o, Claim: ephemeral, LabelAll: true, Label: func(_, _, _, level string) (string, error) { return "files:" + level, nil }}
 			c.change(pod, pv, &cfg, d)
 			cfg.Drivers = []Driver{d}
 			k, err := New(t.Context(), cfg)
@@ -80,8 +97,8 @@ func TestLabel(t *testing.T) {
 			if c.want == "" {
 				want = want[:1]
 			}
-			if err == nil && (!slices.Equal(v.MountOptions, want) || v.labelled != (c.want != "")) {
-				t.Errorf("mounted with %q (labelled: %v), not %q", v.MountOptions, v.labelled, want)
+			if err == nil && (!slices.Equal(v.MountOptions, want) || (v.Label != "") != (c.want != "")) {
+				t.Errorf("mounted with %q (label %q), not %q", v.MountOptions, v.Label, want)
 			}
 			if len(pv.Spec.MountOptions) != 1 {
 				t.Error("the PersistentVolume was changed")

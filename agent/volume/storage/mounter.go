@@ -32,8 +32,10 @@ type Config struct {
 	Claim   func(*v1.Pod, string) string                         // returns the name of the claim of a generic ephemeral volume
 	Period  time.Duration                                        // minimum time between two measurements of a volume; negative means never
 	Label   func(user, role, kind, level string) (string, error) // returns the SELinux label for files; nil if SELinux is off
-	Event   func(pod *v1.Pod, eventType, reason, message string) // records an event; may be nil
-	Log     *slog.Logger                                         // may be nil
+	// LabelAll mounts volumes of every access mode with an SELinux label. Otherwise only ReadWriteOncePod volumes are.
+	LabelAll bool
+	Event    func(pod *v1.Pod, eventType, reason, message string) // records an event; may be nil
+	Log      *slog.Logger                                         // may be nil
 }
 
 // A Mounter mounts and unmounts the volumes of this node's pods. It is safe for concurrent use.
@@ -41,6 +43,7 @@ type Mounter struct {
 	cfg        Config
 	root       string // real path
 	operations *prometheus.HistogramVec
+	labels     *labelFigures
 
 	mu         sync.Mutex
 	rows       map[store.VolumeKey]record // copy of the ledger
@@ -87,6 +90,7 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 		cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, inFlight: map[use]*pendingCalls{},
 		locks: map[string]*volumeLock{}, probes: map[string]*probeCall{}, measures: map[string]*measure{},
 		expansions: map[use]*expansion{}, operations: newOperationSeconds(),
+		labels: newLabelFigures(),
 	}
 	k.rows, err = load(ctx, cfg.Ledger, cfg.Log)
 	return k, err
@@ -180,6 +184,9 @@ func (k *Mounter) mount(ctx context.Context, v Volume, d Driver, u Use) error {
 func (k *Mounter) publish(ctx context.Context, v Volume, d Driver, u Use, key store.VolumeKey) error {
 	if slices.Contains(v.AccessModes, v1.ReadWriteOncePod) && k.usedByOthers(v.ID, key.Pod) {
 		return setUpFailed(v, errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
+	}
+	if err := k.admitLabel(ctx, v, d, u); err != nil {
+		return err
 	}
 	if a, ok := d.(Attacher); ok {
 		if err := a.Attached(ctx, v, u); err != nil {

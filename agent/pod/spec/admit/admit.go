@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/demand"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
@@ -36,6 +37,7 @@ type Node struct {
 	StaticCPU, StaticMemory bool
 
 	Pressures []v1.NodeConditionType // pressure conditions of the node
+	Alpha     []string               // feature gates of the alpha fields that have an effect on this node
 }
 
 // A Rejection is a kubelet's reason and message why a pod may not run.
@@ -97,9 +99,22 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{pressure, off, operatingSystem, nodeName, selector, affinity,
-		taints, sysctls, apparmor, selinux, duplicate, ports, resources} {
+		taints, sysctls, apparmor, selinux, features, duplicate, ports, resources} {
 		if r := check(pod, others, n); r != nil {
 			return r
+		}
+	}
+	return nil
+}
+
+// features rejects a pod that requires a feature that the Node does not declare, like a kubelet (KEP-5328).
+func features(h *Holder, _ []*Holder, n Node) *Rejection {
+	if slices.Contains(n.Alpha, config.GateBindOptions) {
+		return nil
+	}
+	for _, c := range podspec.Containers(&h.Pod.Spec) {
+		if slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return len(m.BindMountOptions) > 0 }) {
+			return reject("PodFeatureUnsupported", "Pod requires node features that are not available: %s", config.GateBindOptions)
 		}
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podtest"
+
+	"github.com/islet-edge/islet/internal/config"
 )
 
 func pod(uid string, change ...func(*v1.Pod)) *v1.Pod {
@@ -209,6 +211,7 @@ func TestAdmit(t *testing.T) {
 			asks("cpu", "0")(p)
 			p.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + p.Spec.Containers[0].Name: "localhost/x"}
 		}), nil, "AppArmor"},
+		{"options of mounts", pod("a", bindOptions), nil, "PodFeatureUnsupported"},
 		{"SELinux", pod("a", labelled("container_t")), nil, "SELinux"},
 		{"no SELinux", pod("a", labelled("spc_t")), nil, ""},
 		{"SELinux level", pod("a", asks("cpu", "0"), func(p *v1.Pod) {
@@ -226,5 +229,25 @@ func TestAdmit(t *testing.T) {
 		if r.Reason != tt.want || (r.Reason == "") != (r.Message == "") {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
+	}
+}
+
+func bindOptions(p *v1.Pod) {
+	p.Spec.InitContainers = []v1.Container{{Name: "i", VolumeMounts: []v1.VolumeMount{{Name: "v"}, {Name: "w", BindMountOptions: []string{"noexec"}}}}}
+}
+
+// TestBindOptions: a pod with options of mounts is admitted where they have an effect.
+func TestBindOptions(t *testing.T) {
+	for _, c := range []struct {
+		alpha  []string
+		reason string
+	}{{nil, "PodFeatureUnsupported"}, {[]string{config.GateEmptyDirMode}, "PodFeatureUnsupported"}, {[]string{config.GateBindOptions}, ""}} {
+		r := features(Hold(pod("a", bindOptions)), nil, Node{Alpha: c.alpha})
+		if got := r != nil; got != (c.reason != "") || got && r.Reason != c.reason {
+			t.Errorf("%q: %v", c.alpha, r)
+		}
+	}
+	if r := features(Hold(pod("a", func(*v1.Pod) {})), nil, Node{}); r != nil {
+		t.Errorf("a plain pod: %v", r)
 	}
 }

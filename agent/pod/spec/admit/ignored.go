@@ -2,10 +2,13 @@ package admit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/islet-edge/islet/internal/config"
 )
 
 // An Ignored is a field that a pod may set but that has no effect on this node. It is reported to users.
@@ -70,10 +73,45 @@ func ofContainer(at *field.Path, c *v1.Container, n Node) []ignored {
 
 func ofVolume(at *field.Path, v *v1.Volume, n Node) []ignored {
 	e := v.EmptyDir
-	return []ignored{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !n.Quotas && !n.Limits,
+	rows := []ignored{{e != nil && e.SizeLimit != nil && e.Medium == v1.StorageMediumDefault && !n.Quotas && !n.Limits,
 		at.Child("emptyDir", "sizeLimit"),
 		"is not enforced on disk, whose file system has no project quotas: the volume can fill it " +
 			"(localStorageCapacityIsolation is false)"}}
+	if !slices.Contains(n.Alpha, config.GateEmptyDirMode) {
+		rows = append(rows, ignored{e != nil && e.Mode != nil, at.Child("emptyDir", "mode"),
+			"does not act, because the feature gate " + config.GateEmptyDirMode + " is off: every user may write to the volume"})
+	}
+	if !slices.Contains(n.Alpha, config.GateFileOwners) {
+		rows = append(rows, ignored{setsOwner(v), at, "sets the user of files, which does not act, because the feature gate " +
+			config.GateFileOwners + " is off: the files belong to root"})
+	}
+	return rows
+}
+
+// setsOwner reports whether a volume sets the user to whom its files belong.
+func setsOwner(v *v1.Volume) bool {
+	keys := func(user *int64, items []v1.KeyToPath) bool {
+		return user != nil || slices.ContainsFunc(items, func(k v1.KeyToPath) bool { return k.User != nil })
+	}
+	fields := func(user *int64, items []v1.DownwardAPIVolumeFile) bool {
+		return user != nil || slices.ContainsFunc(items, func(f v1.DownwardAPIVolumeFile) bool { return f.User != nil })
+	}
+	switch {
+	case v.ConfigMap != nil:
+		return keys(v.ConfigMap.DefaultUser, v.ConfigMap.Items)
+	case v.Secret != nil:
+		return keys(v.Secret.DefaultUser, v.Secret.Items)
+	case v.DownwardAPI != nil:
+		return fields(v.DownwardAPI.DefaultUser, v.DownwardAPI.Items)
+	case v.Projected == nil:
+		return false
+	}
+	return v.Projected.DefaultUser != nil || slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool {
+		return s.ConfigMap != nil && keys(nil, s.ConfigMap.Items) || s.Secret != nil && keys(nil, s.Secret.Items) ||
+			s.DownwardAPI != nil && fields(nil, s.DownwardAPI.Items) ||
+			s.ServiceAccountToken != nil && s.ServiceAccountToken.User != nil ||
+			s.ClusterTrustBundle != nil && s.ClusterTrustBundle.User != nil || s.PodCertificate != nil && s.PodCertificate.User != nil
+	})
 }
 
 func listed(out []Ignored, rows []ignored) []Ignored {

@@ -2,12 +2,15 @@ package admit
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/internal/config"
 )
 
 // everything has each field that a pod may have without that it acts, and some that once did not.
@@ -64,6 +67,54 @@ func TestIgnoredFields(t *testing.T) {
 		if f.Instead == "" {
 			t.Errorf("%s: what happens instead?", f.Field)
 		}
+	}
+}
+
+// TestIgnoredAlphaFields: emptyDir.mode and the users of files are reported as long as their feature gates are off.
+func TestIgnoredAlphaFields(t *testing.T) {
+	mode, user := int32(0o700), int64(7)
+	items := []v1.KeyToPath{{Key: "a"}, {Key: "b", User: &user}}
+	fields1 := []v1.DownwardAPIVolumeFile{{Path: "a"}, {Path: "b", User: &user}}
+	projected := func(p v1.VolumeProjection) v1.VolumeSource {
+		return v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{{Secret: &v1.SecretProjection{}}, p}}}
+	}
+	owned := []v1.VolumeSource{
+		{ConfigMap: &v1.ConfigMapVolumeSource{DefaultUser: &user}},
+		{ConfigMap: &v1.ConfigMapVolumeSource{Items: items}},
+		{Secret: &v1.SecretVolumeSource{DefaultUser: &user}},
+		{Secret: &v1.SecretVolumeSource{Items: items}},
+		{DownwardAPI: &v1.DownwardAPIVolumeSource{DefaultUser: &user}},
+		{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: fields1}},
+		{Projected: &v1.ProjectedVolumeSource{DefaultUser: &user}},
+		projected(v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{Items: items}}),
+		projected(v1.VolumeProjection{Secret: &v1.SecretProjection{Items: items}}),
+		projected(v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{Items: fields1}}),
+		projected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{User: &user}}),
+		projected(v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{User: &user}}),
+		projected(v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{User: &user}}),
+	}
+	plain := []v1.VolumeSource{
+		{ConfigMap: &v1.ConfigMapVolumeSource{Items: items[:1]}}, {Secret: &v1.SecretVolumeSource{}}, {DownwardAPI: &v1.DownwardAPIVolumeSource{Items: fields1[:1]}},
+		projected(v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{}}), {EmptyDir: &v1.EmptyDirVolumeSource{}},
+	}
+	p := pod("alpha", func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Mode: &mode}}}}
+		for _, s := range append(owned, plain...) {
+			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{VolumeSource: s})
+		}
+	})
+	want := []string{"spec.volumes[0].emptyDir.mode"}
+	for i := range owned {
+		want = append(want, fmt.Sprintf("spec.volumes[%d]", i+1))
+	}
+	if got := fields(IgnoredFields(p, Node{})); !slices.Equal(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+	if got := fields(IgnoredFields(p, Node{Alpha: []string{config.GateFileOwners}})); !slices.Equal(got, want[:1]) {
+		t.Errorf("%q", got)
+	}
+	if got := fields(IgnoredFields(p, Node{Alpha: []string{config.GateEmptyDirMode}})); !slices.Equal(got, want[1:]) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -1,0 +1,57 @@
+package machine
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/component-helpers/nodedeclaredfeatures/features"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// TestDeclared: the Node declares the features of Kubernetes' registry that islet has. Each other one is known to be
+// missing.
+func TestDeclared(t *testing.T) {
+	missing := []string{
+		"InPlacePodVerticalScalingMemoryBackedVolumes", "UserNamespacesHostNetworkSupport", "DRANodeAllocatableResources",
+		"DRAOptionalNodeOperations",
+	}
+	all := declared(true)
+	var known []string
+	for _, f := range features.AllFeatures {
+		known = append(known, f.Name())
+		if slices.Contains(all, f.Name()) == slices.Contains(missing, f.Name()) {
+			t.Errorf("%s is new or both declared and missing", f.Name())
+		}
+	}
+	for _, name := range append(missing, all...) {
+		if !slices.Contains(known, name) {
+			t.Errorf("Kubernetes has no feature %s", name)
+		}
+	}
+	if !slices.IsSorted(all) {
+		t.Errorf("not sorted: %q", all)
+	}
+	if slices.Contains(declared(false), config.GateBindOptions) {
+		t.Error("declared without the gate")
+	}
+}
+
+// TestBindOptions: options of mounts have an effect if the gate is on, unless the runtime reports that it has none.
+func TestBindOptions(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		cfg := &config.Config{}
+		cfg.Kubelet.FeatureGates = map[string]bool{config.GateBindOptions: on}
+		n := &Machine{cfg: cfg}
+		if got := slices.Contains(n.alpha(), config.GateBindOptions); got != on {
+			t.Errorf("gate %v, runtime unknown: %v", on, got)
+		}
+		for _, can := range []bool{false, true} {
+			n.setPlainBinds(!(&cri.RuntimeFeatures{MountOptions: can}).GetMountOptions())
+			if got := slices.Contains(n.alpha(), config.GateBindOptions); got != (on && can) {
+				t.Errorf("gate %v, runtime %v: %v", on, can, got)
+			}
+		}
+	}
+}

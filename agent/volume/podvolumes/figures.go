@@ -1,0 +1,98 @@
+package podvolumes
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// A Counted is a Kind whose volumes have drivers, or are not below the pod's directory.
+type Counted interface {
+	// Count returns the plugin's name of a volume and whether the volume is mounted. The name is empty if the volume
+	// is not known yet, for example because its claim is not bound. Count never blocks.
+	Count(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool)
+}
+
+// totalVolumes is the kubelet's metric volume_manager_total_volumes: the number of volumes that pods require, and of
+// those that are set up, by plugin. A volume that several pods use counts once for each pod.
+type totalVolumes struct {
+	v    *Volumes
+	pods func() []*v1.Pod
+}
+
+var totalVolumesDesc = prometheus.NewDesc("volume_manager_total_volumes",
+	"number of volumes that pods require (desired_state_of_world) and that are set up (actual_state_of_world)",
+	[]string{"plugin_name", "state"}, nil)
+
+// Collectors returns the metrics of volumes. pods returns the pods with their phases.
+func (v *Volumes) Collectors(pods func() []*v1.Pod) []prometheus.Collector {
+	return []prometheus.Collector{totalVolumes{v, pods}}
+}
+
+// Describe implements prometheus.Collector.
+func (totalVolumes) Describe(out chan<- *prometheus.Desc) { out <- totalVolumesDesc }
+
+// Collect implements prometheus.Collector.
+func (t totalVolumes) Collect(out chan<- prometheus.Metric) {
+	desired, actual := map[string]float64{}, map[string]float64{}
+	for _, pod := range t.pods() {
+		ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+		for i := range pod.Spec.Volumes {
+			vol := &pod.Spec.Volumes[i]
+			if checkUID(pod.UID) != nil || !uses(pod, vol.Name) {
+				continue
+			}
+			plugin, mounted := t.v.count(pod, vol)
+			if plugin == "" {
+				continue
+			}
+			if !ended {
+				desired[plugin]++
+			}
+			if mounted {
+				actual[plugin]++
+			}
+		}
+	}
+	for state, counts := range map[string]map[string]float64{"desired_state_of_world": desired, "actual_state_of_world": actual} {
+		for plugin, n := range counts {
+			out <- prometheus.MustNewConstMetric(totalVolumesDesc, prometheus.GaugeValue, n, plugin, state)
+		}
+	}
+}
+
+// uses reports whether a container of the pod uses a volume. A kubelet does not set up other volumes.
+func uses(pod *v1.Pod, volume string) bool {
+	for _, c := range podspec.Containers(&pod.Spec) {
+		if slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume }) ||
+			slices.ContainsFunc(c.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume }) {
+			return true
+		}
+	}
+	return false
+}
+
+// count returns the plugin's name of a volume and whether the volume is set up. A kind without a directory, such as
+// hostPath, has nothing to set up: its volumes count from the pod's first volume on.
+func (v *Volumes) count(pod *v1.Pod, vol *v1.Volume) (plugin string, mounted bool) {
+	k := v.kind(vol)
+	switch k := k.(type) {
+	case nil:
+		return "", false
+	case Counted:
+		return k.Count(pod, vol)
+	case *content:
+		return k.Plugin(), hasFiles(v.dir(pod, vol, k))
+	case hostPath, image:
+		fi, err := os.Lstat(filepath.Join(v.podDir(pod.UID), "volumes"))
+		return k.Plugin(), err == nil && fi.IsDir()
+	}
+	fi, err := os.Lstat(v.dir(pod, vol, k))
+	return k.Plugin(), err == nil && fi.Mode().Type() == fs.ModeDir
+}
