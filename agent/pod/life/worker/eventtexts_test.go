@@ -104,7 +104,7 @@ func TestEventsOfImages(t *testing.T) {
 		t.Error(err)
 	}
 	for _, want := range []string{
-		`c Warning InspectFailed a: Failed to inspect image "app:1": look for image "app:1": database is closed`,
+		`c Warning InspectFailed a: Failed to inspect image "app:1": database is closed`,
 		"Warning FailedToRetrieveImagePullSecret a: Unable to retrieve some image pull secrets (one, two); attempting to pull the image may not succeed.",
 	} {
 		if told.times(want) != 1 {
