@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,6 +75,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.requests[verb+" "+k.resource+sub]++
+	if watching && streamsList(r) { // it replaces a list
+		s.requests["LIST "+k.resource+sub]++
+	}
 	s.mu.Unlock()
 	if f := s.Fault.Load(); f != nil && (*f)(w, r) {
 		return
@@ -192,6 +196,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	if text == "" {
 		since, there, err = s.presentState(r, k)
 	}
+	if streamsList(r) && s.NoWatchList.Load() {
+		err = apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", nil)
+	}
 	if !watchable(k.resource) {
 		err = apierrors.NewMethodNotSupported(group(k.resource), "watch")
 	}
@@ -206,9 +213,19 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 	info := s.wire(r)
 	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
-	frames := info.StreamSerializer.NewFrameWriter(w)
+	out := &stream{w: w}
+	if streamsList(r) && r.Header.Get("Accept-Encoding") == "gzip" {
+		w.Header().Set("Content-Encoding", "gzip")
+		out.zip = gzip.NewWriter(w)
+	}
+	frames := info.StreamSerializer.NewFrameWriter(out)
 	for _, c := range there {
 		if err := s.frame(r, frames, info, k, c); err != nil {
+			return
+		}
+	}
+	if streamsList(r) {
+		if err := s.frame(r, frames, info, k, change{version: since, event: watch.Bookmark, key: endOfList}); err != nil {
 			return
 		}
 	}
@@ -226,7 +243,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 				return
 			}
 		}
-		_ = http.NewResponseController(w).Flush()
+		out.flush()
 		select {
 		case <-r.Context().Done():
 			return
@@ -253,6 +270,9 @@ func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInf
 	o, kind := kindOf(k.resource)
 	if c.event == watch.Bookmark {
 		o.SetResourceVersion(strconv.FormatInt(c.version, 10))
+		if c.key == endOfList {
+			o.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		}
 	} else {
 		o = c.object.DeepCopyObject().(object)
 	}
