@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/islet-edge/islet/edge/apitest"
@@ -22,15 +23,53 @@ import (
 
 var ofNode = metav1.ListOptions{FieldSelector: "spec.nodeName=n"}
 
+// usual returns a running pod as a cluster has it, with a service account's token.
+func usual(name string) *corev1.Pod {
+	p := bound(name)
+	p.UID = uuid.NewUUID()
+	p.Labels = map[string]string{"app": "demo", "pod-template-hash": "5d4f8c7b9"}
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "demo-5d4f8c7b9", UID: uuid.NewUUID()}}
+	token := "kube-api-access-" + name
+	sources := []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+			Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},
+	}
+	projected := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}}
+	p.Spec.Volumes = []corev1.Volume{{Name: token, VolumeSource: projected}}
+	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "registry.example.com/demo/app:v1.2.3", Args: []string{"serve", ":8080"},
+		TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: "File", ImagePullPolicy: "IfNotPresent",
+		VolumeMounts: []corev1.VolumeMount{{Name: token, ReadOnly: true, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"}}}}
+	for _, key := range []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"} {
+		p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: key, Operator: "Exists", Effect: "NoExecute",
+			TolerationSeconds: new(int64(300))})
+	}
+	now := metav1.Now()
+	for _, t := range []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: t, Status: "True", LastTransitionTime: now})
+	}
+	p.Status.Phase, p.Status.PodIP, p.Status.HostIP, p.Status.StartTime = "Running", "10.42.0.7", "192.168.1.7", &now
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Ready: true, Started: new(true), Image: p.Spec.Containers[0].Image,
+		State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+		ImageID:     "registry.example.com/demo/app@sha256:" + strings.Repeat("0123456789abcdef", 4),
+		ContainerID: "containerd://" + strings.ReplaceAll(string(uuid.NewUUID()+uuid.NewUUID()), "-", "")}}
+	return p
+}
+
 // TestWatchList: one compressed answer has all pods, and then their changes.
 func TestWatchList(t *testing.T) {
+	for _, pods := range []int{30, 100} {
+		t.Run(fmt.Sprint(pods), func(t *testing.T) { watchList(t, pods) })
+	}
+}
+
+func watchList(t *testing.T, pods int) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apitest.New(t)
-		const pods = 30
 		for i := range pods {
-			p := bound(fmt.Sprintf("p%02d", pods-1-i))
-			p.Annotations = map[string]string{"text": strings.Repeat("of some length ", 100)}
-			s.Put(p)
+			s.Put(usual(fmt.Sprintf("p%03d", pods-1-i)))
 		}
 		received := func(read func(c *kube.Client)) int64 {
 			c := s.Client(t)
@@ -50,18 +89,19 @@ func TestWatchList(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer w.Stop()
-			if len(items) != pods || items[0].Name != "p00" || items[pods-1].Name != "p29" || version == "" {
+			if len(items) != pods || items[0].Name != "p000" || items[pods-1].Name != fmt.Sprintf("p%03d", pods-1) || version == "" {
 				t.Errorf("%d pods, version %q", len(items), version)
 			}
-			for _, change := range []func(){func() { s.Put(bound("new")) }, func() { s.Remove(bound("p00")) }} {
+			for _, change := range []func(){func() { s.Put(bound("new")) }, func() { s.Remove(bound("p000")) }} {
 				change()
 				if e := <-w.ResultChan(); e.Type != watch.Added && e.Type != watch.Deleted {
 					t.Errorf("got %v", e.Type)
 				}
 			}
 		})
-		if streamed*5 > listed {
-			t.Errorf("%d bytes for 30 pods, a list has %d", streamed, listed)
+		t.Logf("%d pods: %d bytes, a list has %d", pods, streamed, listed)
+		if streamed*4 > listed {
+			t.Errorf("%d pods: %d bytes, a list has %d", pods, streamed, listed)
 		}
 	})
 }
