@@ -1,7 +1,6 @@
 package apitest
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -213,19 +212,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 	info := s.wire(r)
 	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
-	out := &stream{w: w}
-	if streamsList(r) && r.Header.Get("Accept-Encoding") == "gzip" {
-		w.Header().Set("Content-Encoding", "gzip")
-		out.zip = gzip.NewWriter(w)
-	}
+	out := newStream(w, r)
 	frames := info.StreamSerializer.NewFrameWriter(out)
+	if streamsList(r) {
+		there = append(there, change{version: since, event: watch.Bookmark, key: endOfList})
+	}
 	for _, c := range there {
 		if err := s.frame(r, frames, info, k, c); err != nil {
-			return
-		}
-	}
-	if streamsList(r) {
-		if err := s.frame(r, frames, info, k, change{version: since, event: watch.Bookmark, key: endOfList}); err != nil {
 			return
 		}
 	}

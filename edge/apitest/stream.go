@@ -20,6 +20,15 @@ type stream struct {
 	dirty bool         // zip has data that flush must send
 }
 
+func newStream(w http.ResponseWriter, r *http.Request) *stream {
+	s := &stream{w: w}
+	if streamsList(r) && r.Header.Get("Accept-Encoding") == "gzip" {
+		w.Header().Set("Content-Encoding", "gzip")
+		s.zip = gzip.NewWriter(w)
+	}
+	return s
+}
+
 // Write adds a part of an event.
 func (s *stream) Write(p []byte) (int, error) {
 	var to io.Writer = s.w

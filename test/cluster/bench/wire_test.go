@@ -49,7 +49,8 @@ func (b *bench) started(t *testing.T, count int, which string, then func()) {
 	b.modified = 0
 	took := b.create(t, names)
 	b.table.Add(name("created to all Ready"), seconds(took), "", "")
-	b.table.Add(name("changes that a watcher sees until then"), fmt.Sprint(b.modified), "", fmt.Sprintf("%.1f a pod", float64(b.modified)/float64(count)))
+	b.table.Add(name("changes that a watcher sees until then"), fmt.Sprint(b.modified), "",
+		fmt.Sprintf("%.1f a pod", float64(b.modified)/float64(count)))
 	cluster.Pass(20 * time.Second) // the events are sent
 	in2, out2 := b.n.Bytes(t)
 	b.table.Add(name("received / sent"), fmt.Sprintf("%.0f / %.0f KiB", kib(in2-in), kib(out2-out)), "",
