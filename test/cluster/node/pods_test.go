@@ -87,7 +87,7 @@ func TestReadiness(t *testing.T) {
 func TestReadinessToTheEnd(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, pod(ns, "p", "", "readinessProbe: {exec: {command: [/podtool, cat, /ready]}, timeoutSeconds: 60, periodSeconds: 1}\n"+
-		"lifecycle: {preStop: {sleep: {seconds: 60}}}", "sleep"))
+		"lifecycle: {preStop: {exec: {command: [/podtool, sleep]}}}", "sleep"))
 	n.Await("the container to run", func() bool {
 		_, code := n.Try("exec", "-n", ns, "p", "--", "/podtool", "write", "/ready", "x")
 		return code == 0
