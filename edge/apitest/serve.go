@@ -74,6 +74,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.requests[verb+" "+k.resource+sub]++
+	if watching && streamsList(r) { // it replaces a list
+		s.requests["LIST "+k.resource+sub]++
+	}
 	s.mu.Unlock()
 	if f := s.Fault.Load(); f != nil && (*f)(w, r) {
 		return
@@ -192,6 +195,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	if text == "" {
 		since, there, err = s.presentState(r, k)
 	}
+	if streamsList(r) && s.NoWatchList.Load() {
+		err = apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", nil)
+	}
 	if !watchable(k.resource) {
 		err = apierrors.NewMethodNotSupported(group(k.resource), "watch")
 	}
@@ -206,7 +212,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 	info := s.wire(r)
 	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
-	frames := info.StreamSerializer.NewFrameWriter(w)
+	out := newStream(w, r)
+	frames := info.StreamSerializer.NewFrameWriter(out)
+	if streamsList(r) {
+		there = append(there, change{version: since, event: watch.Bookmark, key: endOfList})
+	}
 	for _, c := range there {
 		if err := s.frame(r, frames, info, k, c); err != nil {
 			return
@@ -226,7 +236,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 				return
 			}
 		}
-		_ = http.NewResponseController(w).Flush()
+		out.flush()
 		select {
 		case <-r.Context().Done():
 			return
@@ -253,6 +263,9 @@ func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInf
 	o, kind := kindOf(k.resource)
 	if c.event == watch.Bookmark {
 		o.SetResourceVersion(strconv.FormatInt(c.version, 10))
+		if c.key == endOfList {
+			o.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		}
 	} else {
 		o = c.object.DeepCopyObject().(object)
 	}

@@ -36,6 +36,9 @@ type Server struct {
 	// server of Kubernetes 1.36.
 	Former atomic.Bool
 
+	// NoWatchList makes the server reject watches with initial events, like one whose feature gate WatchList is off.
+	NoWatchList atomic.Bool
+
 	http     *http.Server
 	listener *listener
 	codecs   serializer.CodecFactory

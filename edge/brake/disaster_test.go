@@ -223,29 +223,41 @@ func TestNormalDeletionsEndAtOnce(t *testing.T) {
 	}
 }
 
-// TestLyingList: a list that lacks existing pods, or an answer that is not a list.
+// TestLyingList: a list that lacks existing pods, or an answer that is not a list. A list is an answer of its own, or
+// the begin of a watch.
 func TestLyingList(t *testing.T) {
-	for name, answer := range map[string]string{
-		"empty":              `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"99999"},"items":[]}`,
-		"without a version":  `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}`,
-		"nothing but braces": `{}`,
-		"cut short":          `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"99999"},"items":[{"metadata":{"namespace":"default","name":"a","uid":"%s"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"a:1"}]}}]}`,
+	list := func(metadata, items string) string {
+		return `{"kind":"PodList","apiVersion":"v1","metadata":{` + metadata + `},"items":[` + items + `]}`
+	}
+	begin := func(metadata, events string) string {
+		return events + `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{` + metadata +
+			`"annotations":{"k8s.io/initial-events-end":"true"}}}}`
+	}
+	const a = `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"default","name":"a","uid":"UID"},"spec":{"nodeName":"n",` +
+		`"containers":[{"name":"c","image":"a:1"}]}}`
+	for name, answer := range map[string]struct{ list, watch string }{
+		"empty":              {list(`"resourceVersion":"99999"`, ""), begin(`"resourceVersion":"99999",`, "")},
+		"without a version":  {list("", ""), begin("", "")},
+		"nothing but braces": {"{}", "{}"},
+		"cut short":          {list(`"resourceVersion":"99999"`, a), begin(`"resourceVersion":"99999",`, `{"type":"ADDED","object":`+a+`}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at(t, func(s *site) {
 				a, _ := s.get("a")
 				var lies atomic.Int64
 				lie := func(w http.ResponseWriter, r *http.Request) bool {
-					if r.URL.Path != "/api/v1/pods" || r.URL.Query().Get("watch") == "true" {
+					text := answer.list
+					switch {
+					case r.URL.Path != "/api/v1/pods":
+						return false
+					case r.URL.Query().Get("sendInitialEvents") == "true":
+						text = answer.watch
+						lies.Add(1)
+					case r.URL.Query().Get("watch") == "true":
 						return false
 					}
-					lies.Add(1)
 					w.Header().Set("Content-Type", "application/json")
-					if strings.Contains(answer, "%s") {
-						fmt.Fprintf(w, answer, a.UID)
-					} else {
-						fmt.Fprint(w, answer)
-					}
+					fmt.Fprint(w, strings.ReplaceAll(text, "UID", string(a.UID)))
 					return true
 				}
 				s.Fault.Store(&lie)

@@ -76,6 +76,17 @@ func podsOf(bytes int) *corev1.PodList {
 	return list
 }
 
+// initialEvents returns a watch that begins with pods.
+func initialEvents(pods *corev1.PodList) <-chan watch.Event {
+	events := make(chan watch.Event, len(pods.Items)+1)
+	for i := range pods.Items {
+		events <- watch.Event{Type: watch.Added, Object: &pods.Items[i]}
+	}
+	end := metav1.ObjectMeta{ResourceVersion: pods.ResourceVersion, Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
+	events <- watch.Event{Type: watch.Bookmark, Object: &corev1.Pod{ObjectMeta: end}}
+	return events
+}
+
 func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	time.Sleep(2 * year)
 	w := &timed{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now,
@@ -84,12 +95,12 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	pods, lists, renewed := podsOf(bytes), atomic.Int32{}, atomic.Int32{}
 	var last, longest atomic.Int64 // between renewals, as the server sees them
 	w.server.Mux.HandleFunc("GET /api/v1/pods", func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("watch") == "true" {
-			w.server.Watch(rw, r, make(chan watch.Event))
+		if r.URL.Query().Get("sendInitialEvents") == "true" {
+			lists.Add(1)
+			w.server.Watch(rw, r, initialEvents(pods))
 			return
 		}
-		lists.Add(1)
-		w.server.Write(rw, r, 200, pods)
+		w.server.Watch(rw, r, make(chan watch.Event))
 	})
 	w.server.Mux.HandleFunc("PATCH /apis/coordination.k8s.io/v1/namespaces/ns/leases/n", func(rw http.ResponseWriter, r *http.Request) {
 		renewed.Add(1)

@@ -13,9 +13,12 @@
 // are sent.
 //
 // Changes that users wait for are sent at once: phase, readiness, states of containers, addresses. Other
-// changes are sent a few seconds later. A status that only means that the pod is about to start or to
-// become ready is delayed, and at most ten of them are sent each second. When a hundred pods start, most of
-// them have a newer status by then. The last status of a deleted pod is sent when nothing of the pod is
-// left on the node, but at the latest after a short delay. After a failure of the server, only one request
-// at a time is sent, with a back-off.
+// changes are sent a few seconds later. The statuses of a starting pod are its steps: sandbox, end of each init
+// container, containers that are running but not ready. A step is sent when it has lasted a second, so that
+// watchers see it. Shorter steps are merged, for at most three seconds. A budget for the whole node limits the
+// rate of steps when many pods start at once. A status without a sandbox, which only means that the pod is
+// about to start, is sent when there is nothing else to send, and at most ten of them each second. When a
+// hundred pods start, most of them have a newer status by then. The last status of a deleted pod is sent when
+// nothing of the pod is left on the node, but at the latest after a short delay. After a failure of the server,
+// only one request at a time is sent, with a back-off.
 package outbox

@@ -27,7 +27,7 @@ func TestEndIsToldOnce(t *testing.T) {
 		for _, p := range []*v1.Pod{quick, slow} {
 			w.box.Put(p, status(v1.PodFailed, "ended"))
 		}
-		time.Sleep(firstStatusDelay / 2)
+		time.Sleep(settleTime / 2)
 		w.box.Put(quick, status(v1.PodFailed, "and all of it is gone"))
 		if err := w.box.Finish(t.Context(), quick); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestEndIsToldOnce(t *testing.T) {
 		if n := w.patches() - before; n != 1 || w.shown("quick") != "gone" {
 			t.Errorf("%d requests told the end of a pod, which is %s", n, w.shown("quick"))
 		}
-		time.Sleep(firstStatusDelay)
+		time.Sleep(settleTime)
 		if n := w.patches() - before; n != 2 || w.shown("slow") != "Failed ended" {
 			t.Errorf("%d requests, the pod of which something is left is %s", n, w.shown("slow"))
 		}

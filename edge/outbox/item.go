@@ -24,9 +24,11 @@ type item struct {
 	finish   bool          // nothing of the pod is left on the node
 	server   *view         // the server's version; nil if the pod does not exist there
 
-	due   time.Time // time of the next attempt; zero if none is scheduled
-	busy  bool      // true while a request is in flight
-	tries int       // consecutive refusals
+	due time.Time // time of the next attempt; zero if none is scheduled
+	// unsettled is the time of the first change that settle has delayed. It is zero if due has another cause.
+	unsettled time.Time
+	busy      bool // true while a request is in flight
+	tries     int  // consecutive refusals
 }
 
 // A view is the server's version of a pod.
@@ -49,7 +51,23 @@ func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
 // dueWithin makes the item due within d at the latest.
 func (it *item) dueWithin(d time.Duration) {
 	if at := time.Now().Add(d); it.due.IsZero() || at.Before(it.due) {
+		it.due, it.unsettled = at, time.Time{}
+	}
+}
+
+// settle makes the item due when its status has been unchanged for settleTime. Each call restarts that time,
+// up to settleMost after the first one. A status that is replaced sooner is not sent.
+func (it *item) settle() {
+	now := time.Now()
+	at := now.Add(settleTime)
+	switch {
+	case !it.unsettled.IsZero():
+		if latest := it.unsettled.Add(settleMost); latest.Before(at) {
+			at = latest
+		}
 		it.due = at
+	case it.due.IsZero() || at.Before(it.due):
+		it.due, it.unsettled = at, now
 	}
 }
 
@@ -57,6 +75,12 @@ func (it *item) dueWithin(d time.Duration) {
 // is false if the pod is ready in the server's version.
 func (it *item) onlyStarting() bool {
 	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !isReady(&it.server.status))
+}
+
+// hasSandbox reports whether the sandbox of the pod is ready. A status with onlyStarting then says how far
+// the pod is: which init containers have ended, and which containers are running.
+func (it *item) hasSandbox() bool {
+	return it.want != nil && isTrue(it.want, v1.PodReadyToStartContainers)
 }
 
 // endsSoon reports whether the pod is deleted and its containers have ended. Soon nothing of it is left on
@@ -79,13 +103,15 @@ func (it *item) see(v *view) {
 func urgency(before, now *v1.PodStatus) time.Duration {
 	switch {
 	case before == nil && isStarting(now):
-		return firstStatusDelay
+		return settleTime
 	case before == nil, before.Phase != now.Phase, before.PodIP != now.PodIP, isReady(before) != isReady(now),
 		!slices.Equal(states(before), states(now)):
 		if isStarting(now) && !isReady(before) {
-			return firstStatusDelay
+			return settleTime
 		}
 		return 0
+	case isStarting(now) && isTrue(before, v1.PodReadyToStartContainers) != isTrue(now, v1.PodReadyToStartContainers):
+		return settleTime
 	}
 	return normalDelay
 }
@@ -114,13 +140,15 @@ func justStarted(s *v1.PodStatus) bool {
 		if c.State.Running == nil || c.RestartCount > 0 {
 			return false
 		}
-		waits = waits || !c.Ready && time.Since(c.State.Running.StartedAt.Time) < 2*firstStatusDelay
+		waits = waits || !c.Ready && time.Since(c.State.Running.StartedAt.Time) < 2*settleTime
 	}
 	return s.Phase == v1.PodRunning && waits
 }
 
-func isReady(s *v1.PodStatus) bool {
-	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+func isReady(s *v1.PodStatus) bool { return isTrue(s, v1.PodReady) }
+
+func isTrue(s *v1.PodStatus, t v1.PodConditionType) bool {
+	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
 }
 
 type state struct {

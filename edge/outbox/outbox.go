@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,10 +18,13 @@ import (
 
 const (
 	parallel         = 4                // maximum number of concurrent requests while the server answers
-	firstStatusDelay = time.Second      // delay of a first status, because more changes often follow
+	settleTime       = time.Second      // a status of a starting pod is sent after it was unchanged for this time
+	settleMost       = 3 * time.Second  // and at the latest this long after the first change that is not sent
 	normalDelay      = 5 * time.Second  // delay of less urgent changes
-	firstStatusEvery = time.Second / 10 // minimum interval between first statuses, because most starting pods soon change again
-	patience         = 20 * time.Second // maximum additional delay of a first status
+	firstStatusEvery = time.Second / 10 // minimum interval between statuses of pods that have no sandbox yet
+	stepEvery        = time.Second / 20 // average interval between statuses of pods that have a sandbox and are not ready yet
+	stepBurst        = 30               // number of such statuses that are sent at once
+	patience         = 20 * time.Second // maximum additional delay of a status of a starting pod
 	firstRetry       = time.Second / 2
 	lastRetry        = time.Minute     // reached after the server has failed for half an hour
 	refused          = 5 * time.Minute // maximum interval between attempts that the server rejects
@@ -56,7 +60,8 @@ type Outbox struct {
 	busy         int                            // number of requests in flight
 	pause        time.Time                      // nothing is sent before this time
 	asked        time.Time                      // the server's Retry-After; pause is never earlier
-	lastFirst    time.Time                      // time when a first status was last sent
+	lastFirst    time.Time                      // time when a status of a pod without a sandbox was last sent
+	steps        *rate.Limiter                  // for statuses of pods that have a sandbox and are not ready yet
 	trouble      retry.Backoff                  // back-off for failures of the server
 	retrySignals int                            // number of values received from Retry
 	offline      bool                           // nothing is sent until Retry receives a value
@@ -69,7 +74,7 @@ func New(c Config) (*Outbox, error) {
 	}
 	return &Outbox{
 		Config: c, wake: make(chan struct{}, 1), trouble: retry.Backoff{First: firstRetry, Soon: lastRetry / 4, Most: lastRetry},
-		pods: map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{},
+		pods: map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{}, steps: rate.NewLimiter(rate.Every(stepEvery), stepBurst),
 	}, nil
 }
 
@@ -85,11 +90,14 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	}
 	it.manifest = p
 	it.ends = hasEnded(status)
-	d := urgency(it.want, status)
-	if it.endsSoon() {
-		d = max(d, firstStatusDelay)
+	switch d := urgency(it.want, status); {
+	case it.endsSoon():
+		it.dueWithin(max(d, settleTime))
+	case d == settleTime:
+		it.settle()
+	default:
+		it.dueWithin(d)
 	}
-	it.dueWithin(d)
 	it.want, it.begins = status, isStarting(status)
 	o.signal()
 }
@@ -210,50 +218,6 @@ func (o *Outbox) Run(ctx context.Context) error {
 			o.mu.Unlock()
 		}
 	}
-}
-
-// nextToSend returns the items to send now and marks them as busy. It also returns the time until the next call.
-func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now, most := time.Now(), parallel
-	if o.trouble.Failing() {
-		most = 1
-	}
-	later := func(at time.Time) {
-		if d := max(at.Sub(now), time.Millisecond); wait == 0 || d < wait {
-			wait = d
-		}
-	}
-	take := func(it *item) {
-		o.busy++
-		it.busy, it.due = true, time.Time{}
-		due = append(due, it)
-	}
-	var last []*item
-	for _, it := range o.all() {
-		switch {
-		case it.busy || it.due.IsZero() || !o.listed || o.offline:
-		case now.Before(o.pause):
-			later(o.pause)
-		case now.Before(it.due):
-			later(it.due)
-		case (it.onlyStarting() || it.endsSoon()) && now.Before(it.due.Add(patience)):
-			later(it.due.Add(patience))
-			last = append(last, it)
-		case o.busy < most:
-			take(it)
-		}
-	}
-	switch turn := o.lastFirst.Add(firstStatusEvery); {
-	case len(last) == 0 || o.busy > 0: // most pods start before their turn comes
-	case now.Before(turn):
-		later(turn)
-	default:
-		o.lastFirst = now
-		take(last[0])
-	}
-	return due, wait
 }
 
 // send sends the next request for one item, and schedules the next attempt if one is needed.

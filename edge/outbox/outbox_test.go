@@ -210,7 +210,7 @@ func TestFirstWordsComeLast(t *testing.T) {
 		for _, p := range pods {
 			w.box.Put(p, status(v1.PodPending, ""))
 		}
-		time.Sleep(firstStatusDelay + 150*time.Millisecond)
+		time.Sleep(settleTime + 150*time.Millisecond)
 		for _, p := range pods {
 			w.box.Put(p, status(v1.PodRunning, ""))
 		}
@@ -259,13 +259,13 @@ func TestReadySoon(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			w.box.Put(p, runs(v1.PodRunning, false))
 		}
-		time.Sleep(firstStatusDelay / 2)
+		time.Sleep(settleTime / 2)
 		w.box.Put(quick, runs(v1.PodRunning, true))
 		synctest.Wait()
 		if n := w.patches(); n != 1 || shows("quick") != "Running true" {
 			t.Errorf("%d requests for one that is ready, it is %s", n, shows("quick"))
 		}
-		time.Sleep(firstStatusDelay)
+		time.Sleep(settleTime)
 		if n := w.patches(); n != 2 || shows("slow") != "Running false" {
 			t.Errorf("%d requests, the slow one is %s", n, shows("slow"))
 		}

@@ -82,6 +82,7 @@ type API struct {
 	APIConfig
 	version   string // resource version from which the watch continues; empty if the source must list first
 	newest    string // version of the last list or event; the next list is compared with it
+	separate  bool   // the server does not list and watch in one request
 	warned    bool   // true if the current outage was logged
 	rewritten <-chan struct{}
 }
@@ -143,17 +144,9 @@ func (a *API) follow(ctx context.Context) error {
 		}
 		a.dropVersion()
 	}
-	if a.version == "" {
-		if err := a.list(ctx); err != nil {
-			if !errors.Is(err, kube.ErrNoLink) { // package link reports a missing link
-				a.Sink.Fail(desired.API, []desired.Problem{{Message: err.Error()}})
-			}
-			return err
-		}
-	}
-	w, err := kube.Watch[v1.Pod](ctx, a.Client, "", a.options(a.version))
+	w, err := a.listAndWatch(ctx)
 	if err != nil {
-		return a.watchError(err)
+		return err
 	}
 	defer w.Stop()
 	a.report(nil)
@@ -193,39 +186,6 @@ func (a *API) watchError(err error) error {
 
 // errNotTaken means that the sink could not apply an update.
 var errNotTaken = errors.New("not taken")
-
-// list delivers the full set. It reads the newest state. The server's cache (resourceVersion 0) may have an
-// older state, which would end pods, or start pods again that have ended.
-func (a *API) list(ctx context.Context) error {
-	o := a.options("")
-	o.AllowWatchBookmarks = false
-	all, err := kube.List[v1.PodList](ctx, a.Client, "", o)
-	if err != nil {
-		return fmt.Errorf("list the pods of this node: %w", err)
-	}
-	if lacksVersion(all.ResourceVersion) { // an API server always sets it
-		return errors.New(
-			"list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the known pods are kept")
-	}
-	if a.History.Listed(ctx, a.newest, all.ResourceVersion) {
-		a.newest = ""
-	}
-	a.History.Seen(all.ResourceVersion)
-	var claims []desired.Claim
-	for i := range all.Items {
-		if c, ok := claimOf(&all.Items[i]); ok {
-			claims = append(claims, c)
-		}
-	}
-	if err := a.Sink.Set(ctx, desired.API, claims, nil); err != nil {
-		return err
-	}
-	a.version, a.newest = all.ResourceVersion, all.ResourceVersion
-	if a.Observer != nil {
-		a.Observer.Listed(all.Items)
-	}
-	return nil
-}
 
 func lacksVersion(version string) bool { return version == "" || version == "0" }
 

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -130,5 +131,59 @@ func TestAPIFlappingWatches(t *testing.T) {
 		if n := c.Requests("WATCH pods"); n > 100 {
 			t.Errorf("%d watches in ten minutes", n)
 		}
+	})
+}
+
+// A server that cannot list and watch in one request is asked in two.
+func TestAPIWithoutWatchList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.end()
+		c.NoWatchList.Store(true)
+		c.Put(bound("a"))
+		c.start()
+		c.settled("listed", "a=a:1")
+		c.Put(bound("b"))
+		c.settled("watched", "a=a:1, b=a:1")
+		before := c.Requests("WATCH pods")
+		c.Down()
+		c.Cut()
+		c.Remove(bound("a"))
+		c.Compact()
+		c.Up()
+		time.Sleep(30 * time.Second)
+		c.settled("after 410", "a=a:1 ends in 30s, b=a:1")
+		if n := c.Requests("WATCH pods") - before; n != 2 { // the one that ends with 410, and the one after the list
+			t.Errorf("%d watches", n)
+		}
+	})
+}
+
+// A list that is cut off does not end the pods that are missing in it.
+func TestAPIPartOfAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.Put(bound("a"))
+		c.Put(bound("b"))
+		c.settled("listed", "a=a:1, b=a:1")
+		part := func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("sendInitialEvents") != "true" {
+				return false
+			}
+			w.Header().Set("Content-Type", "application/json;stream=watch")
+			_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":`+
+				`{"namespace":"default","name":"a","uid":"`+string(c.Pod("default", "a").UID)+`","resourceVersion":"100"},`+
+				`"spec":{"nodeName":"n","containers":[{"name":"c","image":"a:1"}]}}}`)
+			return true
+		}
+		c.Fault.Store(&part)
+		c.end()
+		c.start() // an agent that starts has no version to continue from
+		time.Sleep(10 * time.Minute)
+		c.settled("while lists are cut off", "a=a:1, b=a:1")
+		c.Fault.Store(nil)
+		c.Remove(bound("b"))
+		time.Sleep(2 * time.Minute)
+		c.settled("listed again", "a=a:1, b=a:1 ends in 30s")
 	})
 }

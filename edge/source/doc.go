@@ -1,6 +1,6 @@
 // Package source reads the pods of this node. They come from manifests in a directory, in a file or at a
 // URL, and from the API server. Each source delivers its full set to one sink. After that, the source for
-// the API server delivers only changes.
+// the API server delivers only changes. One request lists and watches its pods, if the server supports that.
 //
 //	inotify --events--> wait until quiet ----.
 //	          fileCheckFrequency ------------+--> Directory: scan --> changed? --.

@@ -76,6 +76,11 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/readyz":
 		_, _ = io.WriteString(w, "ok")
 		return
+	case r.URL.Query().Get("sendInitialEvents") != "": // as a server without the feature
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+		return
 	case r.URL.Query().Get("watch") != "":
 		w.Header().Set("Content-Type", "application/json")
 		_ = http.NewResponseController(w).Flush()

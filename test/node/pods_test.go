@@ -110,6 +110,22 @@ func TestRichPod(t *testing.T) {
 	m.WaitReady()
 }
 
+// A pod's hostnameOverride is the whole host name of its containers.
+func TestHostnameOverride(t *testing.T) {
+	t.Parallel()
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("manifests/named.yaml", manifest("named", "  hostname: host\n  subdomain: sub\n  hostnameOverride: other.example.com\n", "sleep"))
+	m.StartAgent()
+	m.WaitReady("named-edge")
+	for _, file := range []string{"/etc/hostname", "/proc/sys/kernel/hostname"} {
+		if out := m.Islet("exec", "named-edge", "--", "/podtool", "cat", file); out != "other.example.com\n" {
+			t.Errorf("%s has %q", file, out)
+		}
+	}
+}
+
 // Containers that end or cannot start say why, in the kubelet's words.
 func TestReasons(t *testing.T) {
 	t.Parallel()

@@ -65,8 +65,11 @@ type bench struct {
 	c     *cluster.Cluster
 	n     *cluster.Node
 	pods  v1.PodInterface
-	probe *corev1.Probe // of readiness, of the pods that are created; nil: they are ready as they start
+	probe *corev1.Probe      // of readiness, of the pods that are created; nil: they are ready as they start
+	init  []corev1.Container // of the pods that are created
 	table figures.Table
+
+	modified int // changes of pods that create has seen
 }
 
 // single measures pods that are alone on the node.
@@ -170,11 +173,17 @@ func (b *bench) create(t *testing.T, names []string) time.Duration {
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PodSpec{
 				TerminationGracePeriodSeconds: &grace,
+				InitContainers:                b.init,
 				Containers:                    []corev1.Container{{Name: "c", Image: machine.Image, ImagePullPolicy: corev1.PullNever, Args: args, ReadinessProbe: b.probe}},
 			},
 		}, metav1.CreateOptions{})
 		return err
-	}, func(e watch.Event) bool { return e.Type != watch.Deleted && cluster.PodReady(e.Object.(*corev1.Pod)) })
+	}, func(e watch.Event) bool {
+		if e.Type == watch.Modified {
+			b.modified++
+		}
+		return e.Type != watch.Deleted && cluster.PodReady(e.Object.(*corev1.Pod))
+	})
 }
 
 // remove deletes pods and returns how long it took until a watching client had

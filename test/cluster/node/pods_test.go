@@ -82,6 +82,29 @@ func TestReadiness(t *testing.T) {
 	endpoint("true")
 }
 
+// TestReadinessToTheEnd: the readiness probe of a deleted pod goes on through its grace period,
+// and the API shows that the pod is no longer ready.
+func TestReadinessToTheEnd(t *testing.T) {
+	c, n, ns := join(t)
+	c.Apply(t, pod(ns, "p", "", "readinessProbe: {exec: {command: [/podtool, cat, /ready]}, timeoutSeconds: 60, periodSeconds: 1}\n"+
+		"lifecycle: {preStop: {exec: {command: [/podtool, sleep]}}}", "sleep"))
+	n.Await("the container to run", func() bool {
+		_, code := n.Try("exec", "-n", ns, "p", "--", "/podtool", "write", "/ready", "x")
+		return code == 0
+	})
+	c.AwaitReady(t, ns, "p")
+	c.Kubectl(t, "-n", ns, "delete", "pod", "p", "--grace-period=60", "--wait=false")
+	n.Await("the container to be stopped", func() bool {
+		return c.Kubectl(t, "-n", ns, "get", "events", "--field-selector=reason=Killing", "-o", "name") != ""
+	})
+	inside(n, ns, "p", "rm", "/ready")
+	c.AwaitPod(t, ns, "p", "not to be ready during its grace period", func(p *corev1.Pod) bool {
+		return p.DeletionTimestamp != nil && !cluster.PodReady(p) && len(p.Status.ContainerStatuses) == 1 &&
+			p.Status.ContainerStatuses[0].State.Running != nil
+	})
+	c.Kubectl(t, "-n", ns, "delete", "pod", "p", "--force", "--grace-period=0")
+}
+
 // TestAdmission: a pod that is bound to the node although it does not fit fails, with a
 // kubelet's reason, and does not run.
 func TestAdmission(t *testing.T) {

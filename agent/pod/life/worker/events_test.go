@@ -84,7 +84,7 @@ func TestEventsOfALife(t *testing.T) {
 		n.want("b", Wanted{Pod: changed})
 		time.Sleep(time.Minute)
 		n.events.expect(t, "b", "c Normal Killing b: Container c definition changed, will be restarted",
-			`c Warning InspectFailed b: Failed to apply default image tag "app:1@new": invalid reference format`,
+			`c Warning InspectFailed b: Failed to apply default image tag "app:1@new": couldn't parse image name "app:1@new": invalid reference format`,
 			"c Warning Failed b: Error: InvalidImageName")
 
 		n.LoseSandbox(n.set.Input("a").Seen.Sandboxes[0].ID)

@@ -119,7 +119,7 @@ func TestEventsOfImages(t *testing.T) {
 		t.Error("an image of a registry that denies it")
 	}
 	for _, want := range []string{
-		`c Warning InspectFailed a: Failed to inspect image "app:1": look for image "app:1": database is closed`,
+		`c Warning InspectFailed a: Failed to inspect image "app:1": database is closed`,
 		missing,
 	} {
 		if told.times(want) != 1 {

@@ -114,8 +114,10 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 	tell := teller{m.events, pod, ctr.Name}
 	name, err := imageName(ctr.Image)
 	if err != nil {
-		tell.warning(eventInspectFailed, "Failed to apply default image tag %q: %v", ctr.Image, err)
-		return nil, "", problem(plan.InvalidImageName, "image name %q is not valid: %w", ctr.Image, err)
+		err = fmt.Errorf("Failed to apply default image tag %[1]q: "+ //nolint:staticcheck // the message of a kubelet
+			"couldn't parse image name %[1]q: %[2]w", ctr.Image, err)
+		tell.warning(eventInspectFailed, "%v", err)
+		return nil, "", problem(plan.InvalidImageName, "%w", err)
 	}
 	if ctr.ImagePullPolicy != v1.PullAlways {
 		image, err := m.present(ctx, name)
@@ -127,7 +129,7 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 		}
 		switch {
 		case err != nil && ctx.Err() == nil:
-			tell.warning(eventInspectFailed, "Failed to inspect image %q: %v", ctr.Image, err)
+			tell.warning(eventInspectFailed, "%v", err)
 		case image != nil:
 			tell.normal(eventPulled, "Container image %q already present on machine and can be accessed by the pod", ctr.Image)
 		}
@@ -137,7 +139,7 @@ func (m *images) ensure(ctx context.Context, pod *v1.Pod, ctr *v1.Container) (*a
 	}
 	if ctr.ImagePullPolicy == v1.PullNever {
 		tell.warning(eventErrImageNeverPull, "Container image %q is not present with pull policy of Never", ctr.Image)
-		return nil, "", problem(plan.ErrImageNeverPull, "container image %q is not present with pull policy of Never", ctr.Image)
+		return nil, "", problem(plan.ErrImageNeverPull, "Container image %q is not present with pull policy of Never", ctr.Image)
 	}
 	return m.fetch(ctx, pod, ctr, name, tell)
 }
@@ -249,7 +251,7 @@ func imageName(image string) (string, error) {
 func (m *images) present(ctx context.Context, name string) (*api.Image, error) {
 	r, err := m.svc.ImageStatus(ctx, &api.ImageStatusRequest{Image: &api.ImageSpec{Image: name}})
 	if ignoreNotFound(err) != nil {
-		return nil, problem(plan.ImageInspectError, "look for image %q: %w", name, err)
+		return nil, problem(plan.ImageInspectError, "Failed to inspect image %q: %w", name, err)
 	}
 	return r.GetImage(), nil
 }

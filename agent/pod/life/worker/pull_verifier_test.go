@@ -88,7 +88,7 @@ func TestPrivateImages(t *testing.T) {
 		try("bob", v1.PullIfNotPresent, "app:1")
 		refused("bob", plan.ErrImagePull, "403 Forbidden")
 		try("none", v1.PullNever, "app:1")
-		refused("none", plan.ErrImageNeverPull, `container image "app:1" is not present with pull policy of Never`)
+		refused("none", plan.ErrImageNeverPull, `Container image "app:1" is not present with pull policy of Never`)
 
 		down.Store(1)
 		n.stop()

@@ -102,6 +102,7 @@ type node struct {
 	set     *Set
 	actor   *Executor
 	hooks   hook.Chain
+	objects translate.Objects // nil: there are none
 	imports Imports
 	keyring Keyring
 	guard   PullVerifier
@@ -130,7 +131,7 @@ func (n *node) start(t *testing.T) {
 	if n.marks != nil {
 		hooking, hooked = n.marks, n.marks.has
 	}
-	n.actor = NewExecutor(ExecutorConfig{Alone: true, Hooking: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Verifier: n.guard, Network: n.network, Hooks: n.hooks, Events: eventtest.Sink(n.events.record), Starts: cmp.Or(n.starts, 4), Log: log,
+	n.actor = NewExecutor(ExecutorConfig{Alone: true, Hooking: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Verifier: n.guard, Network: n.network, Hooks: n.hooks, Objects: n.objects, Events: eventtest.Sink(n.events.record), Starts: cmp.Or(n.starts, 4), Log: log,
 		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
 	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: eventtest.Sink(n.events.record), Stale: n.stale, Health: n.health, Off: n.off, Hooked: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})

@@ -116,7 +116,11 @@ func (e *environ) define(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects
 			continue
 		}
 		value, ok, err := valueFrom(pod, ctr, v.ValueFrom, n, objects, files)
-		if err != nil {
+		switch {
+		case err == nil:
+		case v.ValueFrom.ConfigMapKeyRef != nil, v.ValueFrom.SecretKeyRef != nil:
+			return err // the message of a kubelet, which tools match
+		default:
 			return fmt.Errorf("environment variable %s: %w", v.Name, err)
 		}
 		if ok {

@@ -1,0 +1,124 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/internal/weight"
+)
+
+const (
+	// initialSilence is the maximum time between two initial events. A server that does not know such events
+	// never sends the last one.
+	initialSilence = 30 * time.Second
+	// mostInitial is the maximum memory of the initial objects, in bytes. They are not part of the budget of all
+	// answers, as the pages of a list are.
+	mostInitial = 4 << 20
+)
+
+// ErrNoWatchList is the error of a server that does not support WatchList, or has too many objects for it. Use
+// List and Watch then.
+var ErrNoWatchList = errors.New("the objects cannot be listed and watched in one request")
+
+// WatchList reads all objects of a type, and then watches their changes, with one request. It returns the
+// newest state, and its resource version. An API server of version 1.37 compresses such an answer even if it
+// is small, and the later events too. The watch ends as described at Watch. Namespace and options are those
+// of List. See https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists.
+func WatchList[T any, P Object[T]](
+	ctx context.Context, c *Client, namespace string, o metav1.ListOptions,
+) (items []T, version string, w watch.Interface, err error) {
+	o.SendInitialEvents, o.ResourceVersionMatch, o.AllowWatchBookmarks = new(true), metav1.ResourceVersionMatchNotOlderThan, true
+	w, err = Watch[T, P](ctx, c, namespace, o)
+	if err != nil {
+		return nil, "", nil, watchListError(err)
+	}
+	all := initial[T, P]{items: map[types.NamespacedName]P{}}
+	if version, err = all.read(ctx, w); err != nil {
+		w.Stop()
+		return nil, "", nil, watchListError(err)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(all.items), byName) {
+		items = append(items, *all.items[name])
+	}
+	return items, version, w, nil
+}
+
+// watchListError adds ErrNoWatchList to an answer that rejects the options.
+func watchListError(err error) error {
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
+		return fmt.Errorf("%w: %w", ErrNoWatchList, err)
+	}
+	return err
+}
+
+// initial is the state that the initial events describe.
+type initial[T any, P Object[T]] struct {
+	items  map[types.NamespacedName]P
+	memory int64
+}
+
+// read reads the initial events of a watch. It returns the resource version of the state.
+func (s *initial[T, P]) read(ctx context.Context, w watch.Interface) (version string, err error) {
+	silent := time.NewTimer(initialSilence)
+	defer silent.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-silent.C:
+			return "", fmt.Errorf("%w: no event in %v", ErrNoWatchList, initialSilence)
+		case e, open := <-w.ResultChan():
+			if !open {
+				return "", errors.New("the watch ended before its initial events were complete")
+			}
+			if version, err = s.take(e); err != nil || version != "" {
+				return version, err
+			}
+		}
+		silent.Reset(initialSilence)
+	}
+}
+
+// take adds an event. It returns a version if the event is the last one.
+func (s *initial[T, P]) take(e watch.Event) (version string, err error) {
+	p, is := e.Object.(P)
+	if e.Type == watch.Error || !is {
+		return "", apierrors.FromObject(e.Object)
+	}
+	m, err := meta.Accessor(p)
+	if err != nil {
+		return "", err
+	}
+	name := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+	switch e.Type {
+	case watch.Bookmark:
+		if m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+			return m.GetResourceVersion(), nil
+		}
+	case watch.Deleted:
+		delete(s.items, name)
+	default:
+		s.items[name] = p
+		// Replaced objects count too, so that a server cannot send events without an end.
+		if s.memory += weight.SizeOf(p); s.memory > mostInitial {
+			return "", fmt.Errorf("%w: they use more than %d MiB", ErrNoWatchList, mostInitial>>20)
+		}
+	}
+	return "", nil
+}
+
+func byName(a, b types.NamespacedName) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}

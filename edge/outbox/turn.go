@@ -1,0 +1,94 @@
+package outbox
+
+import (
+	"slices"
+	"time"
+)
+
+// nextToSend returns the items to send now and marks them as busy. It also returns the time until the next call.
+// The order is: urgent changes, then steps of starting pods, then pods that wait for their sandbox or that are
+// about to be gone.
+func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := &turn{o: o, now: time.Now(), most: parallel}
+	if o.trouble.Failing() {
+		t.most = 1
+	}
+	var steps, last []*item
+	for _, it := range o.all() {
+		switch {
+		case it.busy || it.due.IsZero() || !o.listed || o.offline:
+		case t.now.Before(o.pause):
+			t.later(o.pause)
+		case t.now.Before(it.due):
+			t.later(it.due)
+		case (it.onlyStarting() || it.endsSoon()) && t.now.Before(it.due.Add(patience)):
+			t.later(it.due.Add(patience))
+			if it.onlyStarting() && it.hasSandbox() {
+				steps = append(steps, it)
+			} else {
+				last = append(last, it)
+			}
+		case o.busy < t.most:
+			t.take(it)
+		}
+	}
+	t.takeSteps(steps)
+	t.takeLast(last)
+	return t.due, t.wait
+}
+
+// A turn is one call of nextToSend. The Outbox's mu protects it.
+type turn struct {
+	o    *Outbox
+	now  time.Time
+	most int // maximum number of concurrent requests
+	due  []*item
+	wait time.Duration
+}
+
+// later makes the next call happen at the given time at the latest.
+func (t *turn) later(at time.Time) {
+	if d := max(at.Sub(t.now), time.Millisecond); t.wait == 0 || d < t.wait {
+		t.wait = d
+	}
+}
+
+func (t *turn) take(it *item) {
+	t.o.busy++
+	it.busy, it.due, it.unsettled = true, time.Time{}, time.Time{}
+	t.due = append(t.due, it)
+}
+
+// takeSteps takes the statuses that are due for the longest time, as far as requests and the rate limit allow.
+// When many pods start at once, later statuses replace those that have to wait.
+func (t *turn) takeSteps(steps []*item) {
+	slices.SortFunc(steps, dueFirst)
+	for _, it := range steps {
+		if t.o.busy >= t.most {
+			return // the end of a request is followed by another call
+		}
+		if !t.o.steps.AllowN(t.now, 1) {
+			t.later(t.now.Add(stepEvery))
+			return
+		}
+		t.take(it)
+	}
+}
+
+// takeLast takes one status if there is no other request, and at most one in firstStatusEvery, because most
+// pods start before their turn comes.
+func (t *turn) takeLast(last []*item) {
+	if len(last) == 0 || t.o.busy > 0 {
+		return
+	}
+	if turn := t.o.lastFirst.Add(firstStatusEvery); t.now.Before(turn) {
+		t.later(turn)
+		return
+	}
+	t.o.lastFirst = t.now
+	t.take(slices.MinFunc(last, dueFirst))
+}
+
+func dueFirst(a, b *item) int { return a.due.Compare(b.due) }

@@ -1,0 +1,91 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/kube"
+)
+
+// listAndWatch starts a watch. Without a version to continue from, it delivers the full set first.
+func (a *API) listAndWatch(ctx context.Context) (w apiwatch.Interface, err error) {
+	if a.version == "" {
+		if w, err = a.list(ctx); err != nil {
+			if !errors.Is(err, kube.ErrNoLink) { // package link reports a missing link
+				a.Sink.Fail(desired.API, []desired.Problem{{Message: err.Error()}})
+			}
+			return nil, err
+		}
+	}
+	if w == nil {
+		if w, err = kube.Watch[v1.Pod](ctx, a.Client, "", a.options(a.version)); err != nil {
+			return nil, a.watchError(err)
+		}
+	}
+	return w, nil
+}
+
+// list delivers the full set. It reads the newest state. The server's cache (resourceVersion 0) may have an
+// older state, which would end pods, or start pods again that have ended. w is a watch that continues from
+// that state, or nil if the server cannot list and watch in one request.
+func (a *API) list(ctx context.Context) (w apiwatch.Interface, err error) {
+	pods, version, w, err := a.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of this node: %w", err)
+	}
+	if err := a.deliver(ctx, pods, version); err != nil {
+		if w != nil {
+			w.Stop()
+		}
+		return nil, err
+	}
+	return w, nil
+}
+
+func (a *API) read(ctx context.Context) (pods []v1.Pod, version string, w apiwatch.Interface, err error) {
+	if !a.separate {
+		pods, version, w, err = kube.WatchList[v1.Pod](ctx, a.Client, "", a.options(""))
+		if !errors.Is(err, kube.ErrNoWatchList) {
+			return pods, version, w, err
+		}
+	}
+	o := a.options("")
+	o.AllowWatchBookmarks = false
+	all, err := kube.List[v1.PodList](ctx, a.Client, "", o)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	a.separate = true
+	return all.Items, all.ResourceVersion, nil, nil
+}
+
+// deliver passes the full set to the sink and the observer.
+func (a *API) deliver(ctx context.Context, pods []v1.Pod, version string) error {
+	if lacksVersion(version) { // an API server always sets it
+		return errors.New(
+			"list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the known pods are kept")
+	}
+	if a.History.Listed(ctx, a.newest, version) {
+		a.newest = ""
+	}
+	a.History.Seen(version)
+	var claims []desired.Claim
+	for i := range pods {
+		if c, ok := claimOf(&pods[i]); ok {
+			claims = append(claims, c)
+		}
+	}
+	if err := a.Sink.Set(ctx, desired.API, claims, nil); err != nil {
+		return err
+	}
+	a.version, a.newest = version, version
+	if a.Observer != nil {
+		a.Observer.Listed(pods)
+	}
+	return nil
+}
