@@ -7,9 +7,8 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// Forward enables forwarding for the given families. A node that forwards IPv6 ignores router advertisements by
-// default, so it would lose its own default route. Forward therefore sets accept_ra to 2 on interfaces that accept
-// router advertisements now.
+// Forward enables forwarding for the given families. By default, a node that forwards IPv6 ignores router advertisements and would lose
+// its own default route. Forward therefore sets accept_ra to 2 on the interfaces that accept router advertisements.
 func Forward(ns netns.NS, ipv4, ipv6 bool) error {
 	if ipv4 {
 		if err := ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"}); err != nil {

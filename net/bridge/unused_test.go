@@ -96,7 +96,7 @@ func TestRemoveUnused(t *testing.T) {
 	_ = h
 }
 
-// TestBridgeWithPortsStays: a bridge to which a pod was connected after the survey is not removed.
+// TestBridgeWithPortsStays: a bridge is not removed if a pod was connected to it after the survey.
 func TestBridgeWithPortsStays(t *testing.T) {
 	ns, h := formerNode(t)
 	before := surveyed(t, ns)["cni0"]

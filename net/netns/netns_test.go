@@ -80,7 +80,7 @@ func TestSet(t *testing.T) {
 	if err := ns.Set(netns.Sysctl{Name: "ipv4/no_such", Value: "1"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error is %v", err)
 	}
-	other, _ := netnstest.New(t) // a new one may inherit from the host
+	other, _ := netnstest.New(t) // a new namespace may inherit values from the host
 	if err := other.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "0"}); err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ func TestPorts(t *testing.T) {
 		name string
 		m    Mapping
 		pod  []netip.Addr
-		want int    // ports
-		err  string // part of
+		want int    // number of ports
+		err  string // part of the error text
 	}{
 		{"both families", Mapping{HostPort: 80, ContainerPort: 8080}, dual, 2, ""},
 		{"no host port", Mapping{ContainerPort: 8080}, dual, 0, ""},
