@@ -128,8 +128,8 @@ func TestDrivers(t *testing.T) {
 	})
 }
 
-// TestOffline: drivers register without a link. A restart of the agent removes none. A Node that
-// was created again gets a new CSINode.
+// TestOffline: drivers register without a link, and a restart of the agent removes no driver. A Node that was created again gets a new
+// CSINode.
 func TestOffline(t *testing.T) {
 	in(t, func(s *scene) {
 		s.Down()
@@ -162,7 +162,7 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// TestAnnotationBomb: an annotation of the Node that is too large when decoded is replaced.
+// TestAnnotationBomb: an annotation of the Node that is too large after decoding is replaced.
 func TestAnnotationBomb(t *testing.T) {
 	in(t, func(s *scene) {
 		var text strings.Builder

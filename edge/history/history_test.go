@@ -69,7 +69,7 @@ func (s *scene) renew() {
 	s.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
 	s.Renewed(s.Context(), s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
-	time.Sleep(10 * time.Second) // of the bubble
+	time.Sleep(10 * time.Second) // in the bubble
 }
 
 func (s *scene) want(epoch int, heard bool, c <-chan struct{}) {
@@ -119,7 +119,7 @@ func TestRewritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(s *scene) {
 				backup := s.Snapshot()
-				for range 70 { // enough for a marker that is newer than the backup
+				for range 70 { // enough renewals for a marker that is newer than the backup
 					s.renew()
 				}
 				heard := s.Rewritten()
@@ -156,7 +156,7 @@ func TestFewWrites(t *testing.T) {
 	})
 }
 
-// TestUnsettled: the doubt stays while the server does not answer.
+// TestUnsettled: the history stays in doubt while the server does not answer.
 func TestUnsettled(t *testing.T) {
 	in(t, func(s *scene) {
 		backup := s.Snapshot()

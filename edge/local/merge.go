@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A row is an object that a manifest defines or defined. A row is replaced, never modified.
+// A row is an object that a manifest defines or has defined. A row is replaced and never modified.
 type row struct {
 	object manifest.Object
 	origin string
@@ -29,9 +29,8 @@ func keyOf(source string, obj manifest.Object) Key {
 	return Key{Source: source, Kind: manifest.KindOf(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// set replaces the objects of a source and returns their problems. If two origins define the same object,
-// the origin of the existing object takes precedence. If neither is the origin of an existing object, the
-// first one takes precedence.
+// set replaces the objects of a source and returns their problems. If two origins define the same object, the origin of the existing
+// object takes precedence. Without an existing object of these origins, the first origin takes precedence.
 func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now time.Time) (problems []Problem) {
 	first := map[Key]string{}
 	for _, c := range claimed {
@@ -60,7 +59,7 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 	return problems
 }
 
-// put adds or replaces an object of a source. If it cannot, it returns the problem.
+// put adds or replaces an object of a source. It returns the problem if it cannot.
 func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	k := keyOf(source, c.Object)
 	old, there := r[k]
@@ -81,7 +80,7 @@ func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	return nil
 }
 
-// whyRefused returns the reason why an object cannot be added, or cannot replace old.
+// whyRefused returns the reason why an object cannot be added or cannot replace old.
 func (r rows) whyRefused(k Key, old row, there bool, obj manifest.Object) (field, why string) {
 	if k.Kind == podspec.Claim {
 		for other, row := range r {
@@ -96,8 +95,7 @@ func (r rows) whyRefused(k Key, old row, there bool, obj manifest.Object) (field
 	return immutableField(old.object, obj)
 }
 
-// immutableField returns the first field that a new version of an object must not change but does, with the
-// reason.
+// immutableField returns the first immutable field that obj changes, and the reason why it is immutable.
 func immutableField(old, obj manifest.Object) (field, why string) {
 	const frozen = "field is immutable when `immutable` is set"
 	switch o := old.(type) {
@@ -139,7 +137,7 @@ func sizeOf(c *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// difference returns the rows to write, the rows to remove, and the objects that pods see changed.
+// difference returns the rows to write, the rows to remove, and the objects that have changed for pods.
 func difference(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
 	changed = map[Key]bool{}
 	for k, r := range next {

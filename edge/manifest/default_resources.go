@@ -29,8 +29,8 @@ func requestsFromLimits(r *v1.ResourceRequirements) {
 	}
 }
 
-// defaultPodResources completes the pod-level resources (KEP-2837). A missing hugepage limit is the sum of
-// the containers' limits. A missing request is the sum of the containers' requests, or else the limit.
+// defaultPodResources completes the pod-level resources (KEP-2837). A missing hugepage limit is set to the sum of the containers' limits.
+// A missing request is set to the sum of the containers' requests, or else to the limit.
 func defaultPodResources(spec *v1.PodSpec) {
 	r := spec.Resources
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {

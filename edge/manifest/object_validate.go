@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxKeys is the maximum number of keys of a ConfigMap or Secret. Each key becomes a file. An API
-	// server has no such limit, but real objects have far fewer keys.
+	// maxKeys is the maximum number of keys of a ConfigMap or Secret, because each key becomes a file. An API server has no such limit,
+	// but real objects have far fewer keys.
 	maxKeys = 10_000
 	// maxClaim is the maximum size of a claim, in bytes. It is the maximum quota of a file system.
 	maxClaim = 1 << 60
 )
 
-// validateObject returns the errors that an API server would report for a new object, and errors for
-// features that the node does not have.
+// validateObject returns the errors that an API server would report for a new object, and an error for each feature that the node does
+// not have.
 func validateObject(obj Object) field.ErrorList {
 	r := &review{}
 	meta := field.NewPath("metadata")
@@ -146,7 +146,7 @@ func (r *review) claimObject(p *field.Path, s *v1.PersistentVolumeClaimSpec) {
 	switch mode := *s.VolumeMode; mode {
 	case v1.PersistentVolumeFilesystem:
 	case v1.PersistentVolumeBlock:
-		r.forbidden(p.Child("volumeMode"), directory+", which is no block device")
+		r.forbidden(p.Child("volumeMode"), directory+", which is not a block device")
 	default:
 		oneOf(r, p.Child("volumeMode"), mode, v1.PersistentVolumeFilesystem)
 	}

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestInUse: a caller that waits for a volume to be in use returns when the API server has it, and
-// volumesAttached of the attach-detach controller is kept.
+// TestInUse: a caller that waits for a volume to be in use returns when the API server lists the volume. volumesAttached of the
+// attach-detach controller is kept.
 func TestInUse(t *testing.T) {
 	in(t, nil, func(w *world) {
 		id := v1.UniqueVolumeName("kubernetes.io/csi/d^h")

@@ -225,7 +225,7 @@ func TestIdleNodeSaysLittle(t *testing.T) {
 	})
 }
 
-// Changes by others are noticed even if a report follows at once, whose answer does not show them.
+// A change by another program is noticed even if a report follows immediately. The answer to the report does not show the change.
 func TestOthersWriteDuringReports(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
@@ -345,7 +345,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// The controller has set the conditions to Unknown: the node corrects that at once.
+// The controller has set the conditions to Unknown. The node corrects them immediately.
 func TestUnknownIsCorrected(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestWhatOthersWrite: extended resources, addresses and conditions of other programs stay on the Node
-// through reports, a restart and a reboot.
+// TestWhatOthersWrite: extended resources, addresses and conditions of other programs are kept on the Node through reports, a restart and
+// a reboot.
 func TestWhatOthersWrite(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
 		n := w.node()
 		n.Status.Capacity["example.com/dongle"] = resource.MustParse("4")
-		n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("4Mi") // native: this node's to say
+		n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("4Mi") // a native resource, which belongs to the node
 		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "NetworkUnavailable",
 			Status: v1.ConditionFalse, Reason: "FlannelIsUp"})
 		w.Put(n)
@@ -49,9 +49,9 @@ func TestWhatOthersWrite(t *testing.T) {
 		n = w.node()
 		delete(n.Status.Capacity, "example.com/dongle")
 		w.Put(n)
-		told := w.changed.Load()
+		before := w.changed.Load()
 		time.Sleep(time.Minute)
-		if len(w.Last().Status.Capacity) != 0 || w.changed.Load() == told {
+		if len(w.Last().Status.Capacity) != 0 || w.changed.Load() == before {
 			t.Errorf("taken away, it counts still: %v", w.Last().Status.Capacity)
 		}
 		if st := w.node().Status; st.Allocatable.Name("example.com/dongle", resource.DecimalSI).Value() != 0 {
@@ -60,8 +60,8 @@ func TestWhatOthersWrite(t *testing.T) {
 	})
 }
 
-// TestKeptAnnotations: an annotation exists after the registration, is restored after others have
-// changed or removed it, and is removed when it is not kept any more.
+// TestKeptAnnotations: a kept annotation exists after the registration, and is restored after other programs have changed or removed it.
+// It is removed when it is no longer kept.
 func TestKeptAnnotations(t *testing.T) {
 	const key = "example.com/provided"
 	var changes []func(*Config)

@@ -20,8 +20,8 @@ func csiVolume() *v1.PersistentVolume {
 	return pv
 }
 
-// The objects for a CSI volume are known when its pod is prepared, and after a restart without a link.
-// The VolumeAttachment is read only if it is requested.
+// The objects of a CSI volume are known when its pod is prepared, and after a restart without a link. The VolumeAttachment is read only
+// on request.
 func TestCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", "pv"))
@@ -84,7 +84,7 @@ func TestCSIVolume(t *testing.T) {
 	})
 }
 
-// The driver of a volume in the pod's spec, and tokens for it, are known over a restart.
+// The driver of a volume in the pod's spec, and the tokens for the driver, are known after a restart.
 func TestInlineCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("p")

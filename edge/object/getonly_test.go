@@ -96,8 +96,7 @@ func TestChainIsReadByName(t *testing.T) {
 	})
 }
 
-// An unbound claim is read again for each attempt to start. Bound claims are read rarely, and no claim
-// is read if no pod has one.
+// An unbound claim is read again for each attempt to start. Bound claims are read rarely. Without a pod that has one, no claim is read.
 func TestWhatWaitsIsReadAgain(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", ""))
@@ -145,8 +144,8 @@ func TestWhatWaitsIsReadAgain(t *testing.T) {
 	})
 }
 
-// Claims that a pod waits for, and growing ones, are read within seconds without an attempt to start the
-// pod. The claim of a CSI volume is read about as often as by a kubelet.
+// Growing claims, and claims that a pod waits for, are read within seconds without an attempt to start the pod. The claim of a CSI volume
+// is read about as often as by a kubelet.
 func TestClaimsAreFollowed(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
@@ -192,8 +191,7 @@ func TestClaimsAreFollowed(t *testing.T) {
 	})
 }
 
-// An ephemeral volume's claim is named after the pod. A missing claim is an error, and so is one that
-// cannot be read.
+// An ephemeral volume's claim is named after the pod. A missing claim is an error, and so is an unreadable claim.
 func TestClaimThatIsNotThere(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := claimed("p", "c")
@@ -217,7 +215,7 @@ func TestClaimThatIsNotThere(t *testing.T) {
 	})
 }
 
-// A claim that was bound before its pod came is read as often as one that was bound later.
+// A claim that was bound before the start of its pod is read as often as a claim that was bound later.
 func TestBoundBefore(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		pv := volumeOf("pv", "")
@@ -234,7 +232,7 @@ func TestBoundBefore(t *testing.T) {
 	})
 }
 
-// Objects at rest are read together, however far apart their pods came, so that memory is needed once.
+// Parked objects are read together, even if their pods started at different times, so that memory is needed once.
 func TestAtRestTogether(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const many, beats = 5, 10
@@ -276,7 +274,7 @@ func TestAtRestTogether(t *testing.T) {
 	})
 }
 
-// The progress of a resize changes the claim's status only, and is not reported twice.
+// The progress of a resize changes only the claim's status, and is not reported twice.
 func TestResizing(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		c := claimOf("c", "pv")
@@ -325,7 +323,7 @@ func TestResizing(t *testing.T) {
 	})
 }
 
-// A completed resize changes the claim's status only.
+// A completed resize changes only the claim's status.
 func TestResized(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		c := claimOf("c", "pv")

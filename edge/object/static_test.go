@@ -8,8 +8,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestStaticPodsReadNothing: the references of a static pod are to objects in manifests, so the API
-// server gets no requests for them.
+// TestStaticPodsReadNothing: a static pod references objects in manifests, so the API server gets no requests for them.
 func TestStaticPodsReadNothing(t *testing.T) {
 	pod := podOf("p", "settings")
 	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}}

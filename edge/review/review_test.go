@@ -158,8 +158,8 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 	})
 }
 
-// TestAnswersThatLandMeanwhile: a caller that looked just before an answer was cached and asks just
-// after it does not cause a second request.
+// TestAnswersThatLandMeanwhile: a caller that misses the cache just before another caller stores the answer does not send a second
+// request.
 func TestAnswersThatLandMeanwhile(t *testing.T) {
 	for range 200 {
 		a := newAnswers[int]()

@@ -119,7 +119,7 @@ func (c *cluster) show() string {
 	return strings.Join(all, ", ")
 }
 
-// settled waits until the bubble is idle, and compares.
+// settled waits until the bubble is idle, and compares the pods.
 func (c *cluster) settled(what, want string) {
 	c.Helper()
 	synctest.Wait()
@@ -191,7 +191,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 	})
 }
 
-// The status of a pod that ended before the node saw it is kept.
+// The status of a pod that ended before the node has seen it is kept.
 func TestAPIPodThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -208,7 +208,7 @@ func TestAPIPodThatEnded(t *testing.T) {
 	})
 }
 
-// A flapping link costs a watch each time, not a list, and changes arrive within seconds.
+// A flapping link causes a watch each time, and no list. Changes arrive within seconds.
 func TestAPIWatchGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -260,8 +260,8 @@ func TestAPIListsAnewWhenItMust(t *testing.T) {
 	})
 }
 
-// TestAPIConverges runs random histories of a cluster, its link and its node. No pod that the cluster
-// wants may end, and when all works again the node must want the same pods as the cluster.
+// TestAPIConverges runs random histories of a cluster, its link and its node. No pod that the cluster wants may end. After all faults are
+// gone, the node must want the same pods as the cluster.
 func TestAPIConverges(t *testing.T) {
 	lives := 25
 	if testing.Short() {
@@ -334,12 +334,12 @@ func (h *history) step() {
 		h.end()
 		h.start()
 	default:
-		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second) // of the bubble
+		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second) // in the bubble
 		h.forget()
 	}
 }
 
-// forget acts as the workers: pods that are to end, end.
+// forget acts as the workers: it ends all ending pods.
 func (h *history) forget() {
 	for _, p := range h.List() {
 		if !p.Deleting || h.r.IntN(2) == 0 {
@@ -354,7 +354,7 @@ func (h *history) forget() {
 	}
 }
 
-// check asserts that no pod has ended that the cluster wants.
+// check asserts that no pod that the cluster wants has ended.
 func (h *history) check() {
 	h.Helper()
 	for _, p := range h.Pods() {

@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// A server answers with its current content, and records the requests.
+// A server answers with its current content and records the requests.
 type server struct {
 	mu      sync.Mutex
 	answer  http.HandlerFunc
@@ -225,7 +225,7 @@ func TestURLHidesPasswords(t *testing.T) {
 	}
 }
 
-// timed is a server without a network, so that the time of a bubble advances.
+// timed is a server without a network, so the time of a bubble advances.
 type timed func(*http.Request) (*http.Response, error)
 
 func (f timed) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -272,7 +272,7 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		c.(*net.TCPConn).SetLinger(0) // reset: its error names both ports
+		c.(*net.TCPConn).SetLinger(0) // a reset, whose error contains both ports
 		c.Close()
 	}}
 	web := httptest.NewServer(srv)
