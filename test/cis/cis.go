@@ -1,5 +1,5 @@
-// Package cis contains the worker section of the CIS Kubernetes Benchmark as a table of checks.
-// Each check inspects an installed node: its files, the configuration in force, or its behaviour.
+// Package cis contains the worker section of the CIS Kubernetes Benchmark as a table of checks. Each check inspects an installed node:
+// its files, its active configuration, or its behaviour.
 //
 // The numbers and values are from version 1.12 of the benchmark
 // (https://www.cisecurity.org/benchmark/kubernetes), which is for Kubernetes 1.34 and newer.
@@ -19,21 +19,21 @@ import (
 
 // A Node describes the node that the checks inspect.
 type Node struct {
-	Root       string // the root of its file system, as a path of this process
+	Root       string // root of its file system, as a path of this process
 	Units      []string
 	Kubeconfig string // empty if the node is in no cluster
-	ConfigFile string // empty if there is none
+	ConfigFile string // empty without a configuration file
 	Args       []string
 	Kubelet    Kubelet
 	// Ask sends a request without credentials to a path of the kubelet API. It is nil if the API has no port.
 	Ask func(path string) (status int, err error)
-	// Ciphers are the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
+	// Ciphers contains the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
 	Ciphers []string
-	// PodPids is the limit of processes of a pod that does not set one. 0 means no limit.
+	// PodPids is the process limit of a pod that sets none. 0 means no limit.
 	PodPids int64
 }
 
-// Kubelet has the fields of the KubeletConfiguration in force that the checks need.
+// Kubelet has the fields of the active KubeletConfiguration that the checks need.
 type Kubelet struct {
 	Authentication struct {
 		X509      struct{ ClientCAFile string }
@@ -65,8 +65,8 @@ var strong = []string{
 	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
 }
 
-// Table returns the checks of the section. The benchmark leaves some recommendations to a person's judgement. Their
-// checks inspect the configuration or, if it does not suffice, the node's behaviour.
+// Table returns the checks of the section. The benchmark leaves some recommendations to manual review. Their checks inspect the
+// configuration, or the node's behaviour if the configuration is not sufficient.
 func Table() []Check {
 	return []Check{
 		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.files(0o600, n.Units...) }},
@@ -156,7 +156,7 @@ func want[T comparable](what string, have, want T) error {
 	return nil
 }
 
-// existing returns those of the files that exist.
+// existing returns the existing ones of the files.
 func (n *Node) existing(files ...string) (out []string) {
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(n.Root, f)); err == nil {
@@ -166,8 +166,7 @@ func (n *Node) existing(files ...string) (out []string) {
 	return out
 }
 
-// each passes the files, which must exist, to look. It skips an empty name, which means that this node does not need
-// the file.
+// each passes the files, which must exist, to look. It skips an empty name, which means that this node does not need the file.
 func (n *Node) each(look func(fs.FileInfo) error, files []string) error {
 	var errs []error
 	for _, f := range files {
@@ -218,8 +217,7 @@ func (n *Node) anonymous() error {
 	return nil
 }
 
-// clients checks the authority for client certificates. A node without a cluster has no authority and accepts no
-// client.
+// clients checks the authority for client certificates. A node without a cluster has no authority and accepts no client.
 func (n *Node) clients() error {
 	if n.Kubeconfig == "" {
 		return n.anonymous()
@@ -230,8 +228,7 @@ func (n *Node) clients() error {
 	return nil
 }
 
-// tls checks the serving certificate. A node without a configured certificate creates one, or
-// requests one from the cluster.
+// tls checks the serving certificate. A node without a configured certificate creates one, or requests one from the cluster.
 func (n *Node) tls() error {
 	if (n.Kubelet.TLSCertFile == "") != (n.Kubelet.TLSPrivateKeyFile == "") {
 		return errors.New("one of tlsCertFile and tlsPrivateKeyFile is set")

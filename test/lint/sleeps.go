@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// sleeps returns the calls of time.Sleep in the tests of a folder that may sleep in real time. In a
-// bubble of package synctest no real time passes. A function runs in a bubble if it is passed to
-// synctest.Test or to a function of the folder that runs it in a bubble, or if it is called only
-// from such functions. A call with a comment on its line is not reported.
+// sleeps returns the calls of time.Sleep in the tests of a folder that may sleep in real time. In a bubble of package synctest, no real
+// time passes. A function runs in a bubble if it is passed to synctest.Test or to a function of the folder that runs it in a bubble, or
+// if only such functions call it. A call with a comment on its line is not reported.
 func sleeps(dir string) (violations []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -57,7 +56,7 @@ type pkg struct {
 	real    map[string]bool // functions that may run outside of bubbles
 }
 
-// classify finds the functions that create bubbles, and those that tests call outside of bubbles.
+// classify finds the functions that create bubbles, and the functions that tests call outside of bubbles.
 func (p *pkg) classify() {
 	decls := map[string][]*ast.FuncDecl{}
 	for _, f := range p.files {

@@ -36,23 +36,21 @@ func (s spec) name() string {
 		func(part string) bool { return part == "" }), " ")
 }
 
-// These are the outcomes of a spec in the list of results.
+// The outcomes of a spec in the list of results.
 const (
 	passed = "pass"
 	failed = "FAIL"
 	cannot = "cannot"
 )
 
-// cutOff is the runner's message for a spec that was running when the time limit of the run was
-// reached.
+// cutOff is the runner's message for a spec that was running at the time limit of the run.
 const cutOff = "A suite timeout occurred"
 
-// results are the outcomes of the specs of one or more runs, by name.
+// results contains the outcomes of the specs of one or more runs, by name.
 type results map[string]string
 
-// add adds the outcomes of a run. Specs that the end of the run interrupted have no result. It
-// returns the number of selected specs, and the number of those that were interrupted or not
-// started.
+// add adds the outcomes of a run. Specs that the end of the run interrupted have no result. It returns the number of selected specs, and
+// the number of specs that were interrupted or not started.
 func (r results) add(run []report, problem func(name, text string)) (wanted, left int) {
 	for _, part := range run {
 		wanted += part.PreRunStats.SpecsThatWillRun
