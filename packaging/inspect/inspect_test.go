@@ -88,7 +88,7 @@ func TestInspect(t *testing.T) {
 		if want := []relationship{{"SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-oci-crun"}, {"SPDXRef-oci-crun", "STATIC_LINK", "SPDXRef-oci-glibc"}}; !slices.Equal(d.Relationships[len(d.Relationships)-2:], want) {
 			t.Errorf("%+v", d.Relationships)
 		}
-		// release.sh reads it by line.
+		// release.sh reads the output line by line.
 		if !strings.Contains(out.String(), "\"name\": \"glibc\",\n      \"versionInfo\": \"2.36-9+deb12u14\",\n") {
 			t.Errorf("the version is not below the name in\n%s", &out)
 		}
