@@ -54,7 +54,7 @@ func TestEventsGiveWay(t *testing.T) {
 	})
 }
 
-// A long rush does not delay events forever.
+// A long rush does not delay events indefinitely.
 func TestEventsGiveWayForAWhile(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		begin(e, 0, 120, maxEventDelay/60)
