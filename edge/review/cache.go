@@ -60,7 +60,7 @@ func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Con
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		if err := a.slots.Acquire(asking, 1); err != nil {
-			return none, fmt.Errorf("too many reviews at once: %w", err)
+			return none, fmt.Errorf("too many concurrent reviews: %w", err)
 		}
 		defer a.slots.Release(1)
 		v, ttl, err := ask(asking)

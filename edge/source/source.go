@@ -46,7 +46,7 @@ func deliver(ctx context.Context, to ManifestSink, source string, set content, p
 // parse decodes a manifest. shown is the origin without secrets, for the claims, objects and problems.
 func parse(decode Decode, data []byte, origin, shown string) (parsed content, problems []desired.Problem) {
 	if isBlank(data) {
-		const empty = "is empty; its former pods stay: remove the file, or serve a List without items, to end them"
+		const empty = "is empty, so its previous pods are kept: to end them, remove the file, or serve a List without items"
 		return content{}, []desired.Problem{{Origin: shown, Message: empty}}
 	}
 	set, err := decode(data, origin)

@@ -246,8 +246,8 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 	if err := durable.Dir(filepath.Dir(path)); err != nil {
 		return "", err
 	}
-	log.Error("the database cannot be used: starting with a new one and the rows that can be read; "+
-		"manifests and running containers add to it",
+	log.Error("the database cannot be used: a new one with the readable rows replaces it; "+
+		"missing pods are restored from manifests and running containers",
 		"database", path, "kept", to, "error", why)
 	return to, prune(path, to)
 }

@@ -236,7 +236,7 @@ func (t *Twin) recordTwin(o otherMachine) {
 }
 
 func (t *Twin) backOffByTerm(found claim) {
-	t.backOff(fmt.Sprintf("the machine with hardware %s took the name of this node over by islet takeover", found.hardware))
+	t.backOff(fmt.Sprintf("the machine with hardware %s took over the name of this node by islet takeover", found.hardware))
 }
 
 // backOff sets the state in which another machine has the name.

@@ -22,14 +22,14 @@ const unusable = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFA
 func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {
-		return nil, fmt.Errorf("look for the addresses of this machine: %w", err)
+		return nil, fmt.Errorf("find the addresses of this machine: %w", err)
 	}
 	defer h.Close()
 	var out []netip.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		list, err := candidates(h, family, except)
 		if err != nil {
-			return nil, fmt.Errorf("look for the addresses of this machine: %w", err)
+			return nil, fmt.Errorf("find the addresses of this machine: %w", err)
 		}
 		if len(list) > 0 {
 			out = append(out, choose(list, previous))

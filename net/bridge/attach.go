@@ -119,7 +119,7 @@ const addrGenNone = 1
 func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
 	// The bridge has the node's addresses. Its ports have none.
 	if err := h.LinkSetIP6AddrGenMode(veth, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
-		return fmt.Errorf("keep IPv6 addresses off %s: %w", p.Host, err)
+		return fmt.Errorf("disable automatic IPv6 addresses of %s: %w", p.Host, err)
 	}
 	if err := h.LinkSetMaster(veth, p.Bridge); err != nil {
 		return fmt.Errorf("add %s to bridge %s: %w", p.Host, p.Bridge.Attrs().Name, err)

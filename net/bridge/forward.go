@@ -37,7 +37,7 @@ func Forward(ns netns.NS, ipv4, ipv6 bool) error {
 				continue // the interface is gone, or the administrator has set another value
 			}
 			if err := os.WriteFile(file, []byte("2"), 0); err != nil && !os.IsNotExist(err) {
-				return fmt.Errorf("keep router advertisements of %s: %w", i.Name(), err)
+				return fmt.Errorf("set accept_ra of %s: %w", i.Name(), err)
 			}
 		}
 		if err := os.WriteFile(forwarding, []byte("1"), 0); err != nil {

@@ -133,7 +133,7 @@ func (p *pass) note(i item, part partSet, err error) {
 		}
 		return
 	case tell:
-		p.n.tell("PodNetworkContested", fmt.Sprintf("Another program removes or changes the %s of the pod network again and again; "+
+		p.n.tell("PodNetworkContested", fmt.Sprintf("Another program repeatedly removes or changes the %s of the pod network; "+
 			"it is repaired at growing intervals of up to %s", i, longestPause))
 	}
 	p.fixed = append(p.fixed, i)
@@ -157,7 +157,7 @@ func (p *pass) tell() {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	p.n.cfg.Log.Warn("repaired the pod network, which another program had damaged", "what", text)
-	p.n.tell("PodNetworkRepaired", "The pod network was damaged from outside and is repaired: "+text)
+	p.n.tell("PodNetworkRepaired", "The pod network was damaged by another program and has been repaired: "+text)
 }
 
 func (n *Network) tell(reason, message string) {
@@ -332,7 +332,7 @@ func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.P
 // markLost marks a sandbox as stale, so that the plan replaces it.
 func (n *Network) markLost(w wire, why error) {
 	n.tracker.markLost(w.id)
-	n.tell("PodNetworkLost", fmt.Sprintf("The %s of the pod network cannot be made anew, so its pod gets a new sandbox: %v",
+	n.tell("PodNetworkLost", fmt.Sprintf("The %s of the pod network cannot be recreated, so its pod gets a new sandbox: %v",
 		item{itemPort, w.title()}, why))
 	if n.cfg.Changed != nil {
 		n.cfg.Changed()
