@@ -84,14 +84,14 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	out, err := fetch("", "crun", "libseccomp")
 	mu.Lock()
 	if err != nil || len(asked) > 0 {
-		t.Errorf("what is there was asked for: %v, %v: %s", asked, err, out)
+		t.Errorf("existing files were requested: %v, %v: %s", asked, err, out)
 	}
 	mu.Unlock()
 	if out, err := fetch("", "glibc=3-2"); err == nil {
-		t.Errorf("a file with another sum was taken: %s", out)
+		t.Errorf("a file with another checksum was accepted: %s", out)
 	}
 	if out, err := fetch("", "glibc=4"); err == nil || !strings.Contains(out, "is not in") {
-		t.Errorf("a source that nobody knows: %v: %s", err, out)
+		t.Errorf("an unknown source: %v: %s", err, out)
 	}
 	left, _ := filepath.Glob(into + "/*")
 	if len(left) != 2 {

@@ -24,8 +24,8 @@ type page struct {
 func (s *Server) list(r *http.Request, k key) (runtime.Object, error) {
 	rest := page{version: s.version}
 	if token := r.URL.Query().Get("continue"); token != "" {
-		var known bool
-		if rest, known = s.pages[token]; !known {
+		var found bool
+		if rest, found = s.pages[token]; !found {
 			return nil, apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.")
 		}
 	} else {

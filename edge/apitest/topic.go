@@ -57,8 +57,8 @@ func (s *Server) keep(k key, o object) {
 
 // take removes an object if it exists.
 func (s *Server) take(k key) {
-	o, there := s.objects[k]
-	if !there {
+	o, found := s.objects[k]
+	if !found {
 		return
 	}
 	delete(s.objects, k)

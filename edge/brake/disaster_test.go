@@ -252,7 +252,7 @@ func TestLyingList(t *testing.T) {
 				s.Cut()
 				s.stays("a b c d", "")
 				if lies.Load() == 0 {
-					t.Error("nobody was lied to")
+					t.Error("the faulty answer was never sent")
 				}
 				s.Fault.Store(nil)
 				s.Terminate(pod("b"), 1)
@@ -310,7 +310,7 @@ func TestIdleWire(t *testing.T) {
 		before, renewals := count(), s.Requests("PATCH leases")
 		time.Sleep(30 * time.Minute)
 		if now := count(); !slices.Equal(now, before) {
-			t.Errorf("%q were asked %v times, after %v half an hour ago", asked, now, before)
+			t.Errorf("%q: %v requests, half an hour ago %v", asked, now, before)
 		}
 		if s.Requests("PATCH leases")-renewals < 100 {
 			t.Error("the lease is not renewed")

@@ -113,6 +113,6 @@ func isSuccessor(c desired.Claim, p *v1.Pod) bool {
 	if c.Pod.Name == p.Name {
 		return true
 	}
-	was, is := metav1.GetControllerOf(p), metav1.GetControllerOf(c.Pod)
-	return was != nil && is != nil && was.Kind == "DaemonSet" && is.Kind == was.Kind && is.Name == was.Name
+	oldOwner, newOwner := metav1.GetControllerOf(p), metav1.GetControllerOf(c.Pod)
+	return oldOwner != nil && newOwner != nil && oldOwner.Kind == "DaemonSet" && newOwner.Kind == oldOwner.Kind && newOwner.Name == oldOwner.Name
 }

@@ -147,10 +147,10 @@ func (s *Source) pause(ctx context.Context) error {
 }
 
 func (s *Source) event(e watch.Event, name string) error {
-	cm, is := e.Object.(*v1.ConfigMap)
+	cm, ok := e.Object.(*v1.ConfigMap)
 	switch {
 	case e.Type == watch.Bookmark:
-	case e.Type == watch.Error || !is:
+	case e.Type == watch.Error || !ok:
 		return fmt.Errorf("watch the ConfigMap: %w", apierrors.FromObject(e.Object))
 	case e.Type == watch.Deleted:
 		s.c.Problem("it was deleted; the configuration that it had sent to the node stays")

@@ -112,7 +112,7 @@ func TestWatched(t *testing.T) {
 		defer s.mu.Unlock()
 		for path := range s.asked {
 			if !strings.HasPrefix(path, "/api/v1/namespaces/kube-system/configmaps") {
-				t.Errorf("it asks for %s", path)
+				t.Errorf("the request is for %s", path)
 			}
 		}
 	})
@@ -144,7 +144,7 @@ func TestOutage(t *testing.T) {
 		problem := s.problem
 		s.mu.Unlock()
 		if problem == "" {
-			t.Error("nobody knows that it cannot be followed")
+			t.Error("Problem was not called")
 		}
 		s.Up()
 		s.put("mine", "b")

@@ -139,7 +139,7 @@ func (n *Node) todo(owner types.UID) map[string]*driver {
 	}
 	out := map[string]*driver{}
 	for name, d := range n.drivers {
-		if reported, known := n.reported[name]; !known || reported != d {
+		if reported, found := n.reported[name]; !found || reported != d {
 			out[name] = d
 		}
 	}
@@ -213,8 +213,8 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 	n.mu.Unlock()
 	if d != nil {
 		for key, value := range d.topology {
-			switch has, there := node.Labels[key]; {
-			case !there:
+			switch has, found := node.Labels[key]; {
+			case !found:
 				labels[key] = value
 			case has != value:
 				n.Log.Warn("topology value collision: another program has set this label of the Node, which is not changed",

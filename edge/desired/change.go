@@ -163,7 +163,7 @@ type Recovered struct {
 func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {
-			if _, known := next[p.Pod.UID]; known || p.Pod.UID == "" {
+			if _, found := next[p.Pod.UID]; found || p.Pod.UID == "" {
 				continue
 			}
 			setPriority(p.Source, p.Pod)

@@ -90,7 +90,7 @@ func (w *world) show() string {
 	each := map[types.UID]Pod{}
 	w.Each(func(p Pod) { each[p.Pod.UID] = p })
 	if listed := w.List(); len(each) != len(listed) || slices.ContainsFunc(listed, func(p Pod) bool { return each[p.Pod.UID] != p }) {
-		w.Errorf("each is told of %v, listed are %v", each, listed)
+		w.Errorf("Each passes %v, List returns %v", each, listed)
 	}
 	slices.Sort(out)
 	return strings.Join(out, ", ")
@@ -166,7 +166,7 @@ func TestLifeOfPods(t *testing.T) {
 	w.want("gone for good", w.Forget(ctx, "b1"), "a2, c1", "b1")
 	w.want("anew", w.Set(ctx, File, claims("a/a2", "b/b1"), nil), "a2, b1, c1", "b1")
 	if p, _ := w.Get("b1"); p.Lives != 0 {
-		t.Errorf("of a pod that nobody knew any more, %d former lives are counted", p.Lives)
+		t.Errorf("%d former lives are counted for a forgotten pod", p.Lives)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestRebuild(t *testing.T) {
 	w.want("adopt", w.Adopt(ctx, recovered), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1", "a2", "b1", "e1", "l1")
 	w.want("adopt again", w.Adopt(ctx, recovered), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1")
 	if w.Spoken(File) {
-		t.Error("what runs is not what the source says")
+		t.Error("the running pod differs from the source's pod")
 	}
 	w.want("unsure", w.Set(ctx, File, claims("a/a1"), []Problem{{Origin: "/manifests/b1", Message: "bad"}}),
 		"a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1")

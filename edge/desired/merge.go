@@ -136,8 +136,8 @@ func (r rows) whyBlocked(source string, c Claim) (why string) {
 	if h, ok := r.owner(name); ok && h.Pod.UID != c.Pod.UID {
 		return fmt.Sprintf("pod %s is already defined by %s, which came first", name, describe(h))
 	}
-	row, known := r[c.Pod.UID]
-	if known && (nameOf(row.Pod) != name || ownsName(row) && row.Source != source) {
+	row, found := r[c.Pod.UID]
+	if found && (nameOf(row.Pod) != name || ownsName(row) && row.Source != source) {
 		return fmt.Sprintf("the UID of pod %s is already used by pod %s of %s", name, nameOf(row.Pod), describe(row))
 	}
 	return ""
@@ -145,9 +145,9 @@ func (r rows) whyBlocked(source string, c Claim) (why string) {
 
 // claim applies a claim that is not blocked.
 func (r rows) claim(source string, c Claim) {
-	row, known := r[c.Pod.UID]
+	row, found := r[c.Pod.UID]
 	switch {
-	case !known:
+	case !found:
 		row = store.Pod{Seq: r.nextSeq(), Pod: c.Pod}
 	case row.Deleting: // the pod ends first and then starts again
 		row.Again = true
@@ -215,12 +215,12 @@ func (r rows) retry(blockedClaims map[string][]blocked) map[string][]blocked {
 // tables still have rows of its former instance.
 func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	for uid, row := range next {
-		before, known := old[uid]
+		before, found := old[uid]
 		if row == before {
 			continue
 		}
 		put = append(put, row)
-		if known && before.Deleting && !row.Deleting {
+		if found && before.Deleting && !row.Deleting {
 			remove = append(remove, uid)
 		}
 	}

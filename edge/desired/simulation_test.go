@@ -65,7 +65,7 @@ func (s *simulation) restart() {
 	d, err := New(Config{Store: s.disk, Log: log, Poke: func(uid types.UID) {
 		p, ok := s.Get(uid)
 		if ok && p == s.seen[uid] {
-			s.Errorf("poked %s for nothing", uid)
+			s.Errorf("Poke was called for the unchanged pod %s", uid)
 		}
 		delete(s.seen, uid)
 		if ok {
@@ -120,7 +120,7 @@ func (s *simulation) step() {
 			s.local[p.Name] = p.UID
 		} else if !errors.Is(err, errFull) && !errors.Is(err, ErrForeign) {
 			if _, mine := s.local[p.Name]; mine {
-				s.Error("apply over an own pod:", err)
+				s.Error("apply over a pod of the local source:", err)
 			}
 		}
 	case 4:
@@ -142,7 +142,7 @@ func (s *simulation) set(ctx context.Context, source string, all []Claim, proble
 	err := s.Set(ctx, source, all, problems)
 	if err != nil {
 		if !errors.Is(err, errFull) || !slices.Equal(before, s.List()) {
-			s.Error("a set that was not taken has changed pods:", err)
+			s.Error("a rejected set has changed pods:", err)
 		}
 		return
 	}
@@ -199,7 +199,7 @@ func (s *simulation) check() {
 		}
 	}
 	if len(s.seen) != len(s.List()) || len(s.disk.pods) != len(s.List()) {
-		s.Error("a pod went without a poke, or is still stored")
+		s.Error("a pod was removed without a call of Poke, or is still stored")
 	}
 	for name, uid := range s.local {
 		if row, ok := s.rows[uid]; !ok || !ownsName(row) || row.Source != Local {

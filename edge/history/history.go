@@ -216,9 +216,9 @@ func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 // Missing records that the server has no Lease of this node. If the server has acknowledged a Lease before, a new epoch begins.
 func (h *History) Missing(ctx context.Context) {
 	h.mu.Lock()
-	known := h.last.Version != 0 || !h.last.Renewed.IsZero()
+	hadLease := h.last.Version != 0 || !h.last.Renewed.IsZero()
 	h.mu.Unlock()
-	if known {
+	if hadLease {
 		h.beginEpoch(ctx, 0, time.Time{}, "it has no lease of this node, which was acknowledged")
 	}
 }

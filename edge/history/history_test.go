@@ -81,7 +81,7 @@ func (s *scene) want(epoch int, heard bool, c <-chan struct{}) {
 	default:
 	}
 	if s.Epoch() != epoch || got != heard {
-		s.Errorf("epoch %d, heard of it %v; want %d, %v", s.Epoch(), got, epoch, heard)
+		s.Errorf("epoch %d, signal %v; want %d, %v", s.Epoch(), got, epoch, heard)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestFewWrites(t *testing.T) {
 			t.Errorf("%d writes in an hour", s.disk.writes)
 		}
 		if n := s.Requests("GET leases"); n != 0 {
-			t.Errorf("the lease was read %d times without a doubt", n)
+			t.Errorf("the lease was read %d times without a call of Doubt", n)
 		}
 		if _, err := strconv.Atoi(s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion); err != nil {
 			t.Error(err)

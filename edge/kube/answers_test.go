@@ -150,7 +150,7 @@ func TestGateAndCredentials(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if asked.Load() != 2 {
-		t.Errorf("two requests asked %d times, though the answer will be the same", asked.Load())
+		t.Errorf("two requests were sent %d times, although the answer is the same", asked.Load())
 	}
 	if a, err := c.Ready(t.Context()); err != nil || a.Status != 200 || a.Date.IsZero() {
 		t.Errorf("got %+v, %v", a, err)

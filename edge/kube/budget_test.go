@@ -149,19 +149,19 @@ func TestBombs(t *testing.T) {
 				for range together {
 					wg.Go(func() {
 						if _, err := kube.Get[corev1.PodList](t.Context(), c, "", "x"); err == nil {
-							t.Error("a bomb is taken for an object")
+							t.Error("a bomb is accepted as an object")
 						}
 					})
 					wg.Go(func() {
 						if _, err := kube.List[corev1.PodList](t.Context(), c, "", metav1.ListOptions{}); err == nil {
-							t.Error("a bomb is taken for a list")
+							t.Error("a bomb is accepted as a list")
 						}
 					})
 				}
 				wg.Wait()
 			})
 			if peak > 64<<20 {
-				t.Errorf("it takes %d MiB", peak>>20)
+				t.Errorf("uses %d MiB", peak>>20)
 			}
 		})
 	}
@@ -209,7 +209,7 @@ func TestWatchBombs(t *testing.T) {
 				wg.Wait()
 			})
 			if peak > 48<<20 {
-				t.Errorf("it takes %d MiB", peak>>20)
+				t.Errorf("uses %d MiB", peak>>20)
 			}
 		})
 	}
@@ -361,7 +361,7 @@ func TestNotServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := c.Ready(t.Context()); !errors.Is(err, kube.ErrNotServer) {
-				t.Errorf("it is taken for an API server: %v", err)
+				t.Errorf("accepted as an API server: %v", err)
 			}
 			bad.Store(false)
 			if _, err := c.Ready(t.Context()); err != nil {
@@ -369,7 +369,7 @@ func TestNotServer(t *testing.T) {
 			}
 			_, err = kube.Get[corev1.Pod](context.Background(), c, "ns", "a")
 			if name != "other text" && (!errors.Is(err, kube.ErrNotServer) || !errors.Is(told, kube.ErrNotServer) || kube.Answered(err)) {
-				t.Errorf("got %v, told %v", err, told)
+				t.Errorf("got %v, After received %v", err, told)
 			}
 			if err == nil || followed.Load() > 0 {
 				t.Errorf("got %v, %d redirects were followed", err, followed.Load())

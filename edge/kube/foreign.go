@@ -39,12 +39,12 @@ func isReady(resp *http.Response) error {
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}
-	said, err := io.ReadAll(io.LimitReader(resp.Body, 64))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64))
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(string(said)) != readyAnswer {
-		return fmt.Errorf("%w: the answer to /readyz is %.20q, not %q", ErrNotServer, said, readyAnswer)
+	if strings.TrimSpace(string(body)) != readyAnswer {
+		return fmt.Errorf("%w: the answer to /readyz is %.20q, not %q", ErrNotServer, body, readyAnswer)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 		}
 	}
 	setNoAnswer(ctx, err)
-	if err != nil && cancelled(ctx, err) {
+	if err != nil && isCancelled(ctx, err) {
 		return resp, err
 	}
 	if err == nil {
@@ -92,8 +92,8 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	return resp, err
 }
 
-// cancelled reports whether a request ended because its caller cancelled it. Such an error contains no information about the server.
-func cancelled(ctx context.Context, err error) bool {
+// isCancelled reports whether a request ended because its caller cancelled it. Such an error contains no information about the server.
+func isCancelled(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
 	ours := errors.Is(cause, errSilent) || errors.Is(cause, ErrBusy)
 	return errors.Is(err, context.Canceled) || !ours && errors.Is(ctx.Err(), context.Canceled)

@@ -29,9 +29,9 @@ func (c *Client) inVersion(like runtime.Object, send func(schema.GroupVersionRes
 	}
 	at := all[0].GroupResource()
 	c.mu.Lock()
-	served, known := c.served[at]
+	served, found := c.served[at]
 	c.mu.Unlock()
-	if !known {
+	if !found {
 		served = all[0]
 	}
 	err = send(served)

@@ -113,12 +113,12 @@ func isTemporary(path string) bool {
 
 // follow adds missing watches. all reports whether all directories are watched. fresh reports whether it added a watch.
 func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
-	has := w.WatchList()
+	watched := w.WatchList()
 	all = true
 	for dir := range f.dirs {
-		there := w.Add(dir) == nil
-		all = all && there
-		fresh = fresh || there && !slices.Contains(has, dir)
+		ok := w.Add(dir) == nil
+		all = all && ok
+		fresh = fresh || ok && !slices.Contains(watched, dir)
 	}
 	return all, fresh
 }

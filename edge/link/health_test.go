@@ -287,7 +287,7 @@ func TestCaptivePortal(t *testing.T) {
 		l.states.mu.Unlock()
 		portal.Store(true)
 		if err := get(t.Context(), l); !errors.Is(err, kube.ErrNotServer) && !errors.Is(err, kube.ErrNoLink) {
-			t.Errorf("the page is taken for an answer: %v", err)
+			t.Errorf("the page counts as an answer: %v", err)
 		}
 	}
 }

@@ -161,9 +161,9 @@ func (i *identity) warnUnread(err error) {
 // setMissingUnlessBootstrapping is like setMissing, but it keeps the reason of a bootstrap in progress.
 func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
 	i.mu.Lock()
-	known := i.missing != nil && i.missing.reason == ReasonBootstrapping
+	bootstrapping := i.missing != nil && i.missing.reason == ReasonBootstrapping
 	i.mu.Unlock()
-	if !known {
+	if !bootstrapping {
 		i.setMissing(why)
 	}
 }

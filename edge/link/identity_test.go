@@ -37,7 +37,7 @@ func TestBootstrap(t *testing.T) {
 	})
 	if _, err := kube.Get[corev1.Node](t.Context(), l.Client(), "", "n"); !errors.Is(err, kube.ErrNoLink) ||
 		!strings.Contains(err.Error(), name) {
-		t.Errorf("a request without credentials says what is missing, not %v", err)
+		t.Errorf("the error of a request without credentials is %v", err)
 	}
 	w.set(func() { w.approve(name) })
 	await(t, l, up)
@@ -56,7 +56,7 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("the link leads to %s: %v", target, err)
 	}
 	if _, err := os.Stat(w.path("pki/kubelet-client.key.tmp")); err == nil {
-		t.Error("the pending key stays")
+		t.Error("the pending key was not removed")
 	}
 	stop()
 	if err := os.Remove(cfg.BootstrapKubeconfig); err != nil {
@@ -111,7 +111,7 @@ func TestDenied(t *testing.T) {
 	l, _ := w.start(w.bootstrap())
 	await(t, l, func(s State) bool { return s.Phase == Down && strings.Contains(s.Message, "not you") })
 	if _, err := os.Stat(w.path("pki/kubelet-client.key.tmp")); err == nil {
-		t.Error("the key of a denied request stays")
+		t.Error("the key of a denied request was not removed")
 	}
 }
 

@@ -152,7 +152,7 @@ func TestRequestsEndNoWait(t *testing.T) {
 		}
 		told++
 		if !isTemporary(e.Name) {
-			t.Errorf("%s is taken for news", e)
+			t.Errorf("%s counts as a change", e)
 		}
 	}
 	if told == 0 || isTemporary(p.current()) {

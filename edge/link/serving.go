@@ -259,20 +259,20 @@ func (s *serving) namesToRequest() (names, time.Duration) {
 
 // covers reports whether a certificate is valid for all names.
 func covers(leaf *x509.Certificate, n names) bool {
-	have := map[string]bool{}
+	covered := map[string]bool{}
 	for _, d := range leaf.DNSNames {
-		have[d] = true
+		covered[d] = true
 	}
 	for _, ip := range leaf.IPAddresses {
-		have[ip.String()] = true
+		covered[ip.String()] = true
 	}
 	for _, d := range n.dns {
-		if !have[d] {
+		if !covered[d] {
 			return false
 		}
 	}
 	for _, ip := range n.ips {
-		if !have[ip.Unmap().String()] {
+		if !covered[ip.Unmap().String()] {
 			return false
 		}
 	}

@@ -35,7 +35,7 @@ func TestSelfSigned(t *testing.T) {
 	stop()
 	l, stop = w.start(cfg)
 	if !shown(t, l).Equal(first) {
-		t.Error("made anew without need")
+		t.Error("created again without a need")
 	}
 	stop()
 	if err := os.WriteFile(w.path("pki/kubelet.key"), []byte("-----BEGIN"), 0o600); err != nil {
@@ -70,7 +70,7 @@ func TestServerTLSBootstrap(t *testing.T) {
 	waitFor(t, func() bool { _, err := l.ServingCertificate(nil); return err == nil })
 	select {
 	case again := <-w.asked:
-		t.Errorf("%s was asked for too", again)
+		t.Errorf("%s was requested too", again)
 	default:
 	}
 	if err := shown(t, l).VerifyHostname("192.0.2.2"); err != nil {
@@ -118,7 +118,7 @@ func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !done(); {
 		if time.Now().After(end) || !sleep(t.Context(), 300*time.Millisecond) {
-			t.Fatal("it does not come")
+			t.Fatal("the condition does not become true")
 		}
 	}
 }

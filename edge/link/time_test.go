@@ -161,7 +161,7 @@ func wrongTime(t *testing.T, machine, date, life time.Duration, running bool) {
 	}
 	time.Sleep(time.Hour)
 	if _, err := l.identity.rest(); err != nil {
-		t.Errorf("a clock takes the node's credentials away: %v", err)
+		t.Errorf("a wrong clock removed the node's credentials: %v", err)
 	}
 	w.offset.Store(0)
 	w.date.Store(0)

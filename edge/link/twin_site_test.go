@@ -205,7 +205,7 @@ func (b *board) stays(long time.Duration, another bool) {
 		b.Errorf("the machine that has the name holds pods: %s", why)
 	}
 	if got := b.twin.Report() != ""; got != another {
-		b.Errorf("it knows of another machine: %v (%q)", got, b.twin.Report())
+		b.Errorf("another machine is reported: %v (%q)", got, b.twin.Report())
 	}
 	n := b.Node("n")
 	if n == nil || n.Status.NodeInfo.BootID != b.boot {

@@ -126,7 +126,7 @@ func TestTakeOver(t *testing.T) {
 				b := a.clone(serials[1]).on()
 				a.stays(5*time.Minute, true)
 				if _, err := b.twin.TakeOver(t.Context(), false); err == nil {
-					t.Error("the name was taken from a machine that is alive")
+					t.Error("a running machine lost the name")
 				}
 				a.off()
 				time.Sleep(70 * time.Minute) // two checks

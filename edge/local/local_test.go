@@ -169,7 +169,7 @@ func TestChanges(t *testing.T) {
 	} {
 		w.set(keys.SourceFile, "", step.all...)
 		if got := w.tells(); got != step.lastSets {
-			t.Errorf("step %d: told %s, want %s", i, got, step.lastSets)
+			t.Errorf("step %d: Changed was called for %s, want %s", i, got, step.lastSets)
 		}
 	}
 	before, err := os.ReadFile(w.path + "-wal")
@@ -178,7 +178,7 @@ func TestChanges(t *testing.T) {
 	w.restart(a, b)
 	w.set(keys.SourceFile, "", configMap("other", "1", "/m"))
 	if after, err := os.ReadFile(w.path + "-wal"); err == nil && len(after) > len(before) || w.tells() != "[]" {
-		t.Error("what did not change was written, or told")
+		t.Error("an unchanged object was written or reported")
 	}
 }
 

@@ -49,7 +49,7 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 		k := keyOf(source, c.Object)
 		if origin := first[k]; origin != c.Origin {
 			problems = append(problems, Problem{source, c.Origin, "metadata.name", fmt.Sprintf("%s is already defined by %s", k, origin)})
-		} else if old, there := r[k]; there && !old.gone && old.origin != c.Origin && unsure[old.origin] {
+		} else if old, found := r[k]; found && !old.gone && old.origin != c.Origin && unsure[old.origin] {
 			why := fmt.Sprintf("%s is already defined by %s, which came first", k, old.origin)
 			problems = append(problems, Problem{source, c.Origin, "metadata.name", why})
 		} else if p := r.put(source, c, now); p != nil {
@@ -62,15 +62,15 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 // put adds or replaces an object of a source. It returns the problem if it cannot.
 func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	k := keyOf(source, c.Object)
-	old, there := r[k]
-	if field, why := r.whyRefused(k, old, there, c.Object); why != "" {
+	old, found := r[k]
+	if field, why := r.whyRefused(k, old, found, c.Object); why != "" {
 		return &Problem{source, c.Origin, field, why}
 	}
 	obj := c.Object.DeepCopyObject().(manifest.Object)
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the store does not contain the kind
 	obj.SetUID(uidOf(k))
 	obj.SetCreationTimestamp(metav1.Time{Time: now.Truncate(time.Second)})
-	if there && !old.gone {
+	if found && !old.gone {
 		obj.SetCreationTimestamp(old.object.GetCreationTimestamp())
 		if equality.Semantic.DeepEqual(old.object, obj) {
 			obj = old.object
@@ -81,7 +81,7 @@ func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 }
 
 // whyRefused returns the reason why an object cannot be added or cannot replace old.
-func (r rows) whyRefused(k Key, old row, there bool, obj manifest.Object) (field, why string) {
+func (r rows) whyRefused(k Key, old row, found bool, obj manifest.Object) (field, why string) {
 	if k.Kind == podspec.Claim {
 		for other, row := range r {
 			if other != k && !row.gone && other.Kind == k.Kind && other.Namespace == k.Namespace && other.Name == k.Name {
@@ -89,7 +89,7 @@ func (r rows) whyRefused(k Key, old row, there bool, obj manifest.Object) (field
 			}
 		}
 	}
-	if !there || old.gone {
+	if !found || old.gone {
 		return "", ""
 	}
 	return immutableField(old.object, obj)
@@ -141,8 +141,8 @@ func sizeOf(c *v1.PersistentVolumeClaim) int64 {
 func difference(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
 	changed = map[Key]bool{}
 	for k, r := range next {
-		before, known := old[k]
-		if known && before == r {
+		before, found := old[k]
+		if found && before == r {
 			continue
 		}
 		data, err := r.object.Marshal()
@@ -150,9 +150,9 @@ func difference(old, next rows) (put []store.Local, remove []store.LocalKey, cha
 			return nil, nil, nil, fmt.Errorf("encode %s: %w", k, err)
 		}
 		put = append(put, store.Local{LocalKey: k, Origin: r.origin, Gone: r.gone, Data: data})
-		if known && before.gone == r.gone {
-			was, err := before.object.Marshal()
-			if err == nil && bytes.Equal(was, data) {
+		if found && before.gone == r.gone {
+			oldData, err := before.object.Marshal()
+			if err == nil && bytes.Equal(oldData, data) {
 				continue
 			}
 		}

@@ -107,10 +107,10 @@ func (o *Objects) Has(uid types.UID) bool {
 // Release removes a pod, and the removed objects that no other pod has.
 func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	o.mu.Lock()
-	_, known := o.pods[uid]
+	_, found := o.pods[uid]
 	delete(o.pods, uid)
 	o.mu.Unlock()
-	if !known {
+	if !found {
 		return nil
 	}
 	return o.forget(ctx)
@@ -150,9 +150,9 @@ func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 			o.pods[pod.UID] = uses
 		}
 		k := Key{Source: source, Kind: kind, Namespace: pod.Namespace, Name: name}
-		r, there := o.rows[k]
-		if _, known := uses[k]; !known {
-			uses[k] = there && (ranBefore || !r.gone)
+		r, found := o.rows[k]
+		if _, exists := uses[k]; !exists {
+			uses[k] = found && (ranBefore || !r.gone)
 		}
 	})
 }
@@ -210,8 +210,8 @@ func (o *Objects) publish(next rows, problems map[string][]Problem, changed map[
 		for k := range uses {
 			if changed[k] {
 				touched = true
-				r, there := next[k]
-				uses[k] = uses[k] || there && !r.gone
+				r, found := next[k]
+				uses[k] = uses[k] || found && !r.gone
 			}
 		}
 		if touched {
@@ -273,12 +273,12 @@ func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
 		for _, obj := range objects {
 			k := keyOf(keys.SourceLocal, obj)
-			before, there := next[k]
+			before, found := next[k]
 			if p := next.put(keys.SourceLocal, Claimed{Object: obj}, o.c.Now()); p != nil {
 				return fmt.Errorf("%s: %s: %s", k, p.Field, p.Message)
 			}
 			switch {
-			case !there || before.gone:
+			case !found || before.gone:
 				actions = append(actions, Created)
 			case before == next[k]:
 				actions = append(actions, Unchanged)
@@ -301,8 +301,8 @@ func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool
 func (o *Objects) Delete(ctx context.Context, kind, namespace, name string) (found bool, err error) {
 	k := Key{Source: keys.SourceLocal, Kind: kind, Namespace: namespace, Name: name}
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
-		r, there := next[k]
-		if found = there && !r.gone; found {
+		r, exists := next[k]
+		if found = exists && !r.gone; found {
 			r.gone = true
 			next[k] = r
 		}

@@ -28,7 +28,7 @@ func (r *review) annotations(p *field.Path) {
 	if _, mirror := annotations[v1.MirrorPodAnnotationKey]; mirror && r.spec.NodeName == "" {
 		r.invalid(p.Key(v1.MirrorPodAnnotationKey), "", "a mirror pod needs spec.nodeName")
 	}
-	if cost, there := annotations[v1.PodDeletionCost]; there {
+	if cost, found := annotations[v1.PodDeletionCost]; found {
 		_, err := strconv.ParseInt(cost, 10, 32)
 		r.failIf(err != nil || cost[0] == '+' || cost[0] == '0' && cost != "0", p.Key(v1.PodDeletionCost), cost,
 			"must be a 32 bit number")
@@ -76,7 +76,7 @@ func (r *review) appArmorAnnotation(p *field.Path, container, value string) {
 func (r *review) annotationsAgree() {
 	spec := field.NewPath("spec")
 	compare := func(p *field.Path, key, kind string, file *string) {
-		value, there := r.pod.Annotations[key]
+		value, found := r.pod.Annotations[key]
 		agree := true
 		switch kind {
 		case "Unconfined":
@@ -86,7 +86,7 @@ func (r *review) annotationsAgree() {
 		case "Localhost":
 			agree = file != nil && value == localhost+*file
 		}
-		if there && !agree {
+		if found && !agree {
 			r.forbidden(p.Child("type"), "must agree with the annotation "+key)
 		}
 	}

@@ -67,7 +67,7 @@ func (r *review) pullPolicy(p *field.Path, policy v1.PullPolicy) {
 // rejectLongRunning rejects the fields that are only valid for long-running containers.
 func (r *review) rejectLongRunning(p *field.Path, c *v1.Container) {
 	for _, part := range []struct {
-		there bool
+		isSet bool
 		name  string
 	}{
 		{c.Lifecycle != nil, "lifecycle"},
@@ -75,7 +75,7 @@ func (r *review) rejectLongRunning(p *field.Path, c *v1.Container) {
 		{c.ReadinessProbe != nil, "readinessProbe"},
 		{c.StartupProbe != nil, "startupProbe"},
 	} {
-		if part.there {
+		if part.isSet {
 			r.forbidden(p.Child(part.name), "is only allowed for init containers with restartPolicy Always")
 		}
 	}

@@ -23,7 +23,7 @@ func requestsFromLimits(r *v1.ResourceRequirements) {
 		r.Requests = make(v1.ResourceList, len(r.Limits))
 	}
 	for name, quantity := range r.Limits {
-		if _, there := r.Requests[name]; !there {
+		if _, found := r.Requests[name]; !found {
 			r.Requests[name] = quantity.DeepCopy()
 		}
 	}
@@ -47,12 +47,12 @@ func defaultPodResources(spec *v1.PodSpec) {
 		return
 	}
 	for name, quantity := range demand.ContainerRequests(spec) {
-		if _, there := r.Requests[name]; !there && podLevel(name) && !isHugepages(name) {
+		if _, found := r.Requests[name]; !found && podLevel(name) && !isHugepages(name) {
 			r.Requests = set(r.Requests, name, quantity)
 		}
 	}
 	for name, quantity := range r.Limits {
-		if _, there := r.Requests[name]; !there && podLevel(name) {
+		if _, found := r.Requests[name]; !found && podLevel(name) {
 			r.Requests = set(r.Requests, name, quantity.DeepCopy())
 		}
 	}

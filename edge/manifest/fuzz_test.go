@@ -55,7 +55,7 @@ func FuzzDecode(f *testing.F) {
 		o.Source = keys.SourceFile
 		own, err := Decode(data, o)
 		if err != nil && len(All(err)) == 0 {
-			t.Fatalf("error is not ours: %v", err)
+			t.Fatalf("not an error of this package: %v", err)
 		}
 		for _, pod := range own.Pods {
 			if !strings.HasSuffix(pod.Name, "-node") || pod.UID == "" || pod.Status.Phase != v1.PodPending {

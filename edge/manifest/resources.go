@@ -108,8 +108,8 @@ func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
 		if twice {
 			r.duplicate(at, strings.TrimSuffix(part, "/"))
 		}
-		known := func(c v1.PodResourceClaim) bool { return c.Name == claim.Name }
-		if !slices.ContainsFunc(r.spec.ResourceClaims, known) {
+		isClaim := func(c v1.PodResourceClaim) bool { return c.Name == claim.Name }
+		if !slices.ContainsFunc(r.spec.ResourceClaims, isClaim) {
 			r.errs = append(r.errs, field.NotFound(at, claim.Name))
 		}
 	}
@@ -144,8 +144,8 @@ func (r *review) podResources(p *field.Path) {
 
 // podCoversContainers checks that the pod-level resources are at least the sum of the containers' resources.
 func (r *review) podCoversContainers(p *field.Path, res *v1.ResourceRequirements) {
-	covers := func(at *field.Path, whole v1.ResourceList, name v1.ResourceName, part resource.Quantity) {
-		if have, there := whole[name]; there && part.Cmp(have) > 0 {
+	covers := func(at *field.Path, podList v1.ResourceList, name v1.ResourceName, part resource.Quantity) {
+		if have, found := podList[name]; found && part.Cmp(have) > 0 {
 			r.invalid(at.Key(string(name)), have.String(), fmt.Sprintf("must be at least the %s of the containers", part.String()))
 		}
 	}
@@ -162,10 +162,10 @@ func (r *review) podCoversContainers(p *field.Path, res *v1.ResourceRequirements
 		list := r.spec.Containers[i].Resources.Limits
 		at := field.NewPath("spec", "containers").Index(i).Child("resources", "limits")
 		for _, name := range slices.Sorted(maps.Keys(list)) {
-			part, whole := list[name], res.Limits[name]
+			part, podLimit := list[name], res.Limits[name]
 			_, limited := res.Limits[name]
-			r.failIf(limited && part.Cmp(whole) > 0, at.Key(string(name)), part.String(),
-				fmt.Sprintf("must be at most the pod's limit of %s", whole.String()))
+			r.failIf(limited && part.Cmp(podLimit) > 0, at.Key(string(name)), part.String(),
+				fmt.Sprintf("must be at most the pod's limit of %s", podLimit.String()))
 		}
 	}
 }

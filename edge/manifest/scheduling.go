@@ -105,7 +105,7 @@ func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.La
 // keys of matchLabelKeys to the selector.
 func selectsTwice(s *metav1.LabelSelector, key string) bool {
 	n := 0
-	if _, there := s.MatchLabels[key]; there {
+	if _, found := s.MatchLabels[key]; found {
 		n++
 	}
 	for _, e := range s.MatchExpressions {

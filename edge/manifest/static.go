@@ -95,8 +95,8 @@ func uidOf(raw []byte, o Options) (types.UID, error) {
 // tolerateNoExecute adds a toleration to a pod, so that taints do not evict it.
 func tolerateNoExecute(pod *v1.Pod) {
 	want := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
-	for _, have := range pod.Spec.Tolerations {
-		if have == want {
+	for _, existing := range pod.Spec.Tolerations {
+		if existing == want {
 			return
 		}
 	}

@@ -33,7 +33,7 @@ func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
 		r.selector(p.Child("selector"), t.Spec.Selector)
 	}
 	at := p.Child("resources", "requests").Key(string(v1.ResourceStorage))
-	if size, there := t.Spec.Resources.Requests[v1.ResourceStorage]; !there {
+	if size, found := t.Spec.Resources.Requests[v1.ResourceStorage]; !found {
 		r.required(at, "")
 	} else {
 		r.failIf(size.Sign() <= 0, at, size.String(), "must be greater than 0")

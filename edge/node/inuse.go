@@ -25,13 +25,13 @@ func (n *Node) setInUse(ids []v1.UniqueVolumeName) {
 func (n *Node) InUse(ctx context.Context, id v1.UniqueVolumeName) error {
 	for {
 		n.mu.Lock()
-		known := slices.Contains(n.inUse, id)
-		if !known && n.inUseChanged == nil {
+		inUse := slices.Contains(n.inUse, id)
+		if !inUse && n.inUseChanged == nil {
 			n.inUseChanged = make(chan struct{})
 		}
 		changed := n.inUseChanged
 		n.mu.Unlock()
-		if known {
+		if inUse {
 			return nil
 		}
 		n.Poke()

@@ -24,7 +24,7 @@ func TestInUse(t *testing.T) {
 		synctest.Wait()
 		stop()
 		if err := <-given; err == nil {
-			t.Error("it is in use for a server that was not told")
+			t.Error("in use before the server lists the volume")
 		}
 		w.are(func(f *Facts) { f.VolumesInUse = []v1.UniqueVolumeName{id} })
 		w.Server.Up()
@@ -41,7 +41,7 @@ func TestInUse(t *testing.T) {
 		w.Poke()
 		synctest.Wait()
 		if st := w.node().Status; len(st.VolumesInUse) != 0 {
-			t.Errorf("in use still: %v", st.VolumesInUse)
+			t.Errorf("still in use: %v", st.VolumesInUse)
 		}
 	})
 }

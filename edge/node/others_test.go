@@ -44,7 +44,7 @@ func TestWhatOthersWrite(t *testing.T) {
 		time.Sleep(6 * time.Minute)
 		look("after a restart")
 		if q := w.Last().Status.Capacity["example.com/dongle"]; q.Value() != 4 || len(w.Last().Status.Capacity) != 1 {
-			t.Errorf("the node counts with %v of others", w.Last().Status.Capacity)
+			t.Errorf("the node's capacity has %v of other programs", w.Last().Status.Capacity)
 		}
 		n = w.node()
 		delete(n.Status.Capacity, "example.com/dongle")
@@ -52,10 +52,10 @@ func TestWhatOthersWrite(t *testing.T) {
 		before := w.changed.Load()
 		time.Sleep(time.Minute)
 		if len(w.Last().Status.Capacity) != 0 || w.changed.Load() == before {
-			t.Errorf("taken away, it counts still: %v", w.Last().Status.Capacity)
+			t.Errorf("still in the capacity after the removal: %v", w.Last().Status.Capacity)
 		}
 		if st := w.node().Status; st.Allocatable.Name("example.com/dongle", resource.DecimalSI).Value() != 0 {
-			t.Errorf("taken away, it is still allocatable: %v", st.Allocatable)
+			t.Errorf("still allocatable after the removal: %v", st.Allocatable)
 		}
 	})
 }
@@ -74,7 +74,7 @@ func TestKeptAnnotations(t *testing.T) {
 		look := func(when, want string) {
 			t.Helper()
 			time.Sleep(time.Minute)
-			if got, there := w.node().Annotations[key]; got != want || there != (want != "") {
+			if got, found := w.node().Annotations[key]; got != want || found != (want != "") {
 				t.Errorf("%s: %q", when, got)
 			}
 		}

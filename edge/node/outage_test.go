@@ -49,7 +49,7 @@ func TestOutageCostsNothing(t *testing.T) {
 		w.retry <- struct{}{}
 		time.Sleep(time.Second)
 		if age := time.Since(w.Lease(v1.NamespaceNodeLease, "n").Spec.RenewTime.Time); age > time.Second {
-			t.Error("not renewed at once when the link is back", age)
+			t.Error("not renewed immediately when the link is back", age)
 		}
 	})
 }

@@ -125,7 +125,7 @@ func (r *reporter) keepAnnotations(ctx context.Context) error {
 		maps.Copy(annotations, r.KeptNow())
 	}
 	for key, want := range annotations {
-		if have, there := r.server.Annotations[key]; want == "" && there {
+		if have, found := r.server.Annotations[key]; want == "" && found {
 			wrong[key] = nil
 		} else if have != want {
 			wrong[key] = want

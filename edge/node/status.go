@@ -137,8 +137,8 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 // conditions returns a kubelet's conditions in its order, with its reasons and messages. See
 // https://kubernetes.io/docs/reference/node/node-status/#condition.
 func conditions(f Facts) []v1.NodeCondition {
-	pressure := func(t v1.NodeConditionType, there bool, yes, yesMessage, no, noMessage string) v1.NodeCondition {
-		if there {
+	pressure := func(t v1.NodeConditionType, found bool, yes, yesMessage, no, noMessage string) v1.NodeCondition {
+		if found {
 			return v1.NodeCondition{Type: t, Status: v1.ConditionTrue, Reason: "KubeletHas" + yes, Message: "kubelet has " + yesMessage}
 		}
 		return v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: "KubeletHas" + no, Message: "kubelet has " + noMessage}

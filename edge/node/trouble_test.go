@@ -58,7 +58,7 @@ func TestRenewalsPassBy(t *testing.T) {
 			t.Errorf("%d renewals in two minutes", n)
 		}
 		if lines.count("cannot be renewed") > 0 {
-			t.Error("a late answer is taken for none")
+			t.Error("a late answer counts as no answer")
 		}
 	})
 }

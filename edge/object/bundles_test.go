@@ -113,11 +113,11 @@ func TestTrustBundles(t *testing.T) {
 		w.pokes()
 		w.server.Put(bundleOf("s.x:more", "s.x/y", "live", "g"))
 		if w.pokes()["p"] != 1 {
-			t.Error("a new bundle of the signer is not told")
+			t.Error("Changed was not called for a new bundle of the signer")
 		}
 		w.server.Put(bundleOf("o.x:more", "o.x/y", "live", "h"))
 		if w.pokes()["p"] != 0 {
-			t.Error("a bundle of another signer is told")
+			t.Error("Changed was called for a bundle of another signer")
 		}
 		want[1], want[2] = "c d e g", "c d g"
 		w.wantsTrust(p, want...)
@@ -141,7 +141,7 @@ func TestTrustBundles(t *testing.T) {
 		w.refuses(func(*http.Request) int { return 500 })
 		w.restart()
 		if d := w.again(p); d > 0 {
-			t.Errorf("waited %s for what is known", d)
+			t.Errorf("waited %s for known objects", d)
 		}
 		w.wantsTrust(p, want...)
 		w.wantsTrust(optional, "")
@@ -151,7 +151,7 @@ func TestTrustBundles(t *testing.T) {
 			}
 		}
 		if all, err := w.store.Objects(w.Context()); err != nil || len(all) != 0 {
-			t.Errorf("left of pods that are gone: %+v, %v", all, err)
+			t.Errorf("left of released pods: %+v, %v", all, err)
 		}
 	})
 }

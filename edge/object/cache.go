@@ -116,10 +116,10 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	}
 	c.mu.Lock()
 	for len(todo) > 0 {
-		o, there := stored[todo[0]]
-		k, known := c.kinds[o.Kind]
+		o, found := stored[todo[0]]
+		k, exists := c.kinds[o.Kind]
 		todo = todo[1:]
-		if !there || !known {
+		if !found || !exists {
 			continue
 		}
 		delete(stored, o.ObjectKey)
@@ -325,7 +325,7 @@ func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan str
 		}
 	}
 	if !ranBefore {
-		fresh = append(fresh, c.unsettled(pod.UID)...)
+		fresh = append(fresh, c.requestUnsettled(pod.UID)...)
 	}
 	return waits, fresh
 }

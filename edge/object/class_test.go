@@ -52,7 +52,7 @@ func TestRuntimeClass(t *testing.T) {
 		w.handler(empty, "")
 		w.handler(static, "gvisor")
 		if n := w.server.Requests("LIST runtimeclasses"); n != 2 {
-			t.Errorf("%d lists of classes, which two pods name", n)
+			t.Errorf("%d lists of classes for two pods", n)
 		}
 
 		w.server.Put(class("gvisor", "kata")) // Changed is called for a waiting pod
@@ -63,7 +63,7 @@ func TestRuntimeClass(t *testing.T) {
 		w.server.Cut()
 		w.restart()
 		if took := w.again(boxed); took > time.Second {
-			t.Errorf("what is known is waited for: %v", took)
+			t.Errorf("waited for a known class: %v", took)
 		}
 		w.handler(boxed, "gvisor")
 		late := ofClass("late", "other")

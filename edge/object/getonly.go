@@ -148,8 +148,8 @@ func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	}
 }
 
-// unsettled requests a read of the pod's known objects that are not ready for the start of the pod. The caller must hold mu.
-func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
+// requestUnsettled requests a read of the pod's known objects that are not ready for the start of the pod. The caller must hold mu.
+func (c *Cache) requestUnsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]
 		if it.isKnown() && it.kind.settled != nil && (it.gone || !it.kind.settled(it.content)) {

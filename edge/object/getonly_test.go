@@ -74,7 +74,7 @@ func TestChainIsReadByName(t *testing.T) {
 				t.Fatalf("%+v: %v", s, err)
 			}
 			if _, err := w.cache.PersistentVolume(p, "other"); err == nil {
-				t.Error("a volume that no claim of the pod names")
+				t.Error("a volume that no claim of the pod references")
 			}
 		}
 		check()
@@ -84,14 +84,14 @@ func TestChainIsReadByName(t *testing.T) {
 		w.refuses(func(*http.Request) int { return 500 })
 		w.restart()
 		if d := w.again(p); d > 0 {
-			t.Errorf("waited %s for what is known", d)
+			t.Errorf("waited %s for known objects", d)
 		}
 		check()
 		if err := w.cache.Release(w.Context(), p.UID); err != nil {
 			t.Fatal(err)
 		}
 		if all, err := w.store.Objects(w.Context()); err != nil || len(all) != 0 {
-			t.Errorf("left of a pod that is gone: %+v, %v", all, err)
+			t.Errorf("left of a released pod: %+v, %v", all, err)
 		}
 	})
 }
@@ -127,7 +127,7 @@ func TestWhatWaitsIsReadAgain(t *testing.T) {
 			t.Errorf("read %d times in an hour", more)
 		}
 		if w.pokes()[p.UID] != 1 {
-			t.Error("the pod does not learn that its claim has changed")
+			t.Error("Changed was not called for the claim")
 		}
 		n = w.gets("persistentvolumes")
 		if err := w.cache.Renew(w.Context(), p); err != nil || w.gets("persistentvolumes") != n+1 {
@@ -139,7 +139,7 @@ func TestWhatWaitsIsReadAgain(t *testing.T) {
 		n = w.gets("persistentvolumeclaims")
 		time.Sleep(time.Hour)
 		if more := w.gets("persistentvolumeclaims") - n; more != 0 {
-			t.Errorf("read %d times for nobody", more)
+			t.Errorf("read %d times without a pod", more)
 		}
 	})
 }
@@ -171,13 +171,13 @@ func TestClaimsAreFollowed(t *testing.T) {
 		w.server.Put(claim("pv", "1Gi", "1Gi"))
 		time.Sleep(10 * time.Second)
 		if _, err := w.cache.PersistentVolume(p, "pv"); err != nil || w.pokes()["p"] == 0 {
-			t.Error("a claim that was bound:", err)
+			t.Error("a bound claim:", err)
 		}
 		n, m := w.gets("persistentvolumeclaims"), w.gets("persistentvolumes")
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n, m = w.gets("persistentvolumeclaims")-n, w.gets("persistentvolumes")-m; n < 35 || n > 60 || m > 8 {
-			t.Errorf("at rest it is read %d and %d times an hour", n, m)
+			t.Errorf("parked items are read %d and %d times an hour", n, m)
 		}
 		w.server.Put(claim("pv", "2Gi", "1Gi"))
 		time.Sleep(2 * time.Minute)
@@ -261,14 +261,14 @@ func TestAtRestTogether(t *testing.T) {
 			t.Errorf("%d reads of %d claims at %d times in %s", reads, many, at, beats*claimPoll)
 		}
 		if w.touched.Load() < int32(reads) {
-			t.Errorf("%d reads, told %d times", reads, w.touched.Load())
+			t.Errorf("%d reads, %d calls of Changed", reads, w.touched.Load())
 		}
 		synctest.Wait()
 		w.cache.mu.Lock()
 		defer w.cache.mu.Unlock()
 		for k, it := range w.cache.items {
 			if it.kind.get != nil && !it.parked {
-				t.Errorf("%v rests, and has a goroutine", k)
+				t.Errorf("%v is parked and has a goroutine", k)
 			}
 		}
 	})
@@ -309,7 +309,7 @@ func TestResizing(t *testing.T) {
 			if i := len(c.Status.Conditions) - 1; len(before.Status.Conditions) == 2 &&
 				!c.Status.Conditions[i].LastTransitionTime.Equal(&before.Status.Conditions[i].LastTransitionTime) ||
 				len(c.Status.Conditions[i].Message) > maxResizeError {
-				t.Errorf("told again: %+v", c.Status.Conditions[i])
+				t.Errorf("reported again: %+v", c.Status.Conditions[i])
 			}
 		}
 		if err := w.cache.ResizeFailed(w.Context(), c, true, "never"); err != nil {

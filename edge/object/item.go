@@ -239,7 +239,7 @@ func (c *Cache) readAndWatch(ctx context.Context, it *item, failures int) error 
 		}
 		resumed := it.version != "" && !c.polls(it.kind)
 		err := c.attemptOnce(ctx, it, resumed, failures)
-		if !answered(err) {
+		if !isAnswer(err) {
 			return err
 		}
 		it.version = ""
@@ -290,8 +290,8 @@ func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOpt
 	return now, "", err
 }
 
-// answered reports whether err is an answer of the server. It returns false if the server could not be reached.
-func answered(err error) bool {
+// isAnswer reports whether err is an answer of the server. It returns false if the server could not be reached.
+func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code != 0
 }

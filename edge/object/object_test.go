@@ -69,7 +69,7 @@ func TestChanges(t *testing.T) {
 		noise.Annotations = map[string]string{"only": "metadata"}
 		w.server.Put(noise)
 		if got := w.pokes(); len(got) != 0 {
-			w.Error("poked for nothing:", got)
+			w.Error("Changed was called without a change:", got)
 		}
 
 		// A deleted object is kept for the pods that had it, also over a restart.
@@ -78,14 +78,14 @@ func TestChanges(t *testing.T) {
 		}
 		w.server.Remove(configMap("cm", ""))
 		if got := w.pokes(); got["a"] != 1 {
-			w.Error("nobody learns of the deletion:", got)
+			w.Error("Changed was not called for the deletion:", got)
 		}
 		late := podOf("late", "cm")
 		w.prepare(late)
 		for range 2 {
 			w.wants(a, "cm", "2")
 			if !w.cache.Deleted(a, configMapKind, "cm") || w.cache.Deleted(a, configMapKind, "other") {
-				w.Error("what is deleted is not known")
+				w.Error("the deletion is unknown")
 			}
 			if _, err := w.cache.ConfigMap(late, "cm"); !apierrors.IsNotFound(err) {
 				w.Error(err)

@@ -37,18 +37,18 @@ func (c *Cache) untilBeat(every time.Duration) time.Duration {
 
 // growing reports whether a claim requests more space than its file system has.
 func growing(claim content) bool {
-	l, is := claim.(*v1.PersistentVolumeClaimList)
-	if !is || len(l.Items) != 1 {
+	l, ok := claim.(*v1.PersistentVolumeClaimList)
+	if !ok || len(l.Items) != 1 {
 		return false
 	}
-	want, has := l.Items[0].Spec.Resources.Requests.Storage(), l.Items[0].Status.Capacity.Storage()
-	return !has.IsZero() && want.Cmp(*has) > 0
+	want, capacity := l.Items[0].Spec.Resources.Requests.Storage(), l.Items[0].Status.Capacity.Storage()
+	return !capacity.IsZero() && want.Cmp(*capacity) > 0
 }
 
 // isGrowingVolume reports whether an item is the volume of a growing claim.
 func (c *Cache) isGrowingVolume(it *item) bool {
-	l, is := it.content.(*v1.PersistentVolumeList)
-	if !is || len(l.Items) != 1 || l.Items[0].Spec.ClaimRef == nil {
+	l, ok := it.content.(*v1.PersistentVolumeList)
+	if !ok || len(l.Items) != 1 || l.Items[0].Spec.ClaimRef == nil {
 		return false
 	}
 	ref := l.Items[0].Spec.ClaimRef
@@ -68,8 +68,8 @@ func (c *Cache) isCSIClaim(it *item) bool {
 			return true
 		}
 		if k.Kind == volumeKind {
-			l, is := pv.content.(*v1.PersistentVolumeList)
-			if is && len(l.Items) == 1 && l.Items[0].Spec.CSI != nil {
+			l, ok := pv.content.(*v1.PersistentVolumeList)
+			if ok && len(l.Items) == 1 && l.Items[0].Spec.CSI != nil {
 				return true
 			}
 		}

@@ -23,12 +23,12 @@ func TestStaticPodsReadNothing(t *testing.T) {
 		return n
 	}
 	if n := count(); n != 3 {
-		t.Errorf("a pod of the API server names %d", n)
+		t.Errorf("a pod of the API server references %d", n)
 	}
 	for _, source := range []string{keys.SourceFile, keys.SourceHTTP, keys.SourceLocal} {
 		pod.Annotations = map[string]string{keys.ConfigSource: source}
 		if n := count(); n != 0 {
-			t.Errorf("%s: it would read %d objects of the API", source, n)
+			t.Errorf("%s: the pod references %d objects of the API", source, n)
 		}
 	}
 }

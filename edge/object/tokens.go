@@ -201,7 +201,7 @@ func (t *tokens) run(ctx context.Context) {
 func (t *tokens) recordReached(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil || refused(err) {
+	if err == nil || isRefusal(err) {
 		t.missed.Reset()
 		return true
 	}
@@ -292,7 +292,7 @@ func (n *token) record(got store.Token, err error) {
 	n.failures++
 	n.err = fmt.Errorf("service account token for audience %q: %w", n.Audience, err)
 	pause := n.backoff.Next(kube.RetryAfter(err))
-	if refused(err) {
+	if isRefusal(err) {
 		pause = retry.Around(min(refusedMin<<min(n.failures-1, 6), refusedMax))
 	}
 	if n.Token.Token == "" && n.failures <= earlyRefusals {
@@ -301,8 +301,8 @@ func (n *token) record(got store.Token, err error) {
 	n.retry = time.Now().Add(pause)
 }
 
-// refused reports whether the server has refused the request.
-func refused(err error) bool {
+// isRefusal reports whether the server has refused the request.
+func isRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsTooManyRequests(err) {
 		return false

@@ -71,7 +71,7 @@ func TestTokenIsFoundAgain(t *testing.T) {
 			w.Error(got)
 		}
 		if stored, err := w.store.Tokens(w.Context()); err != nil || len(stored) != 1 || stored[0].Token != "ey2" {
-			w.Error("it went before its pod:", stored, err)
+			w.Error("the token was removed before its pod:", stored, err)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestTokenFailures(t *testing.T) {
 		})
 		time.Sleep(5 * time.Hour)
 		if got := tries() - before; got > pods*5*8 {
-			w.Error("requests that are refused:", got)
+			w.Error("refused requests:", got)
 		}
 		before = tries()
 		w.refuses(func(r *http.Request) int {
@@ -131,7 +131,7 @@ func TestTokenFailures(t *testing.T) {
 		})
 		time.Sleep(time.Hour)
 		if got := tries() - before; got > 60*5 {
-			w.Error("requests while the server is out of order:", got)
+			w.Error("requests while the server fails:", got)
 		}
 		n := len(w.requests())
 		w.refuses(nil)
@@ -168,23 +168,23 @@ func TestTokenAndTheClock(t *testing.T) {
 		w.cache.Retry()
 		time.Sleep(5 * time.Second)
 		if got := w.token(p); got != "ey2" {
-			w.Error("not trusted, and not refreshed:", got)
+			w.Error("the token was not refreshed:", got)
 		}
 		time.Sleep(30 * time.Minute)
 		if got := len(w.requests()); got != 2 {
-			w.Error("requests by a wrong clock:", got)
+			w.Error("requests with a wrong clock:", got)
 		}
 		mu.Lock()
 		clock = time.Now().Add(time.Hour) // the machine was off, and its clock is set
 		mu.Unlock()
 		time.Sleep(checkEvery + time.Minute)
 		if got := len(w.requests()); got < 3 {
-			w.Error("the clock was set, and no token refreshed")
+			w.Error("no token was refreshed after the clock was set")
 		}
 		before := len(w.requests())
 		time.Sleep(10 * time.Hour) // the clock is now wrong by more than the lifetime of a token
 		if got := len(w.requests()) - before; got > 120 {
-			w.Error("requests by a wrong clock:", got)
+			w.Error("requests with a wrong clock:", got)
 		}
 	})
 }

@@ -62,7 +62,7 @@ func TestVoidWithoutNews(t *testing.T) {
 			t.Errorf("the stored version is %q, before %q", now, before)
 		}
 		if n := len(w.pokes()); n > 1 {
-			t.Errorf("%d pods were poked", n)
+			t.Errorf("Changed was called for %d pods", n)
 		}
 	})
 }

@@ -34,11 +34,11 @@ func TestEndIsToldOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := w.patches() - before; n != 1 || w.shown("quick") != "gone" {
-			t.Errorf("%d requests told the end of a pod, which is %s", n, w.shown("quick"))
+			t.Errorf("%d requests for the end of a pod, which is %s", n, w.shown("quick"))
 		}
 		time.Sleep(firstStatusDelay)
 		if n := w.patches() - before; n != 2 || w.shown("slow") != "Failed ended" {
-			t.Errorf("%d requests, the pod of which something is left is %s", n, w.shown("slow"))
+			t.Errorf("%d requests, the pod with remaining resources is %s", n, w.shown("slow"))
 		}
 	})
 }
@@ -75,7 +75,7 @@ func manyStart(t *testing.T, link, each time.Duration, most int) {
 		}
 		time.Sleep(time.Minute)
 		if n := w.patches(); n > len(pods)+most || w.box.Pending() != 0 {
-			t.Errorf("%d requests for %d pods, %d are to come", n, len(pods), w.box.Pending())
+			t.Errorf("%d requests for %d pods, %d are pending", n, len(pods), w.box.Pending())
 		}
 	})
 }

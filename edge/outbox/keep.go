@@ -153,11 +153,11 @@ func (e *Events) Dropped() int {
 
 // drop removes the oldest events if there are more than maxEvents. The caller must hold mu.
 func (e *Events) drop() {
-	over := len(e.kept) - maxEvents
-	if over <= 0 {
+	excess := len(e.kept) - maxEvents
+	if excess <= 0 {
 		return
 	}
-	for _, r := range slices.Clone(e.kept[:over]) {
+	for _, r := range slices.Clone(e.kept[:excess]) {
 		e.remove(r)
 		if r.stored.there {
 			e.removed = append(e.removed, r.name)

@@ -122,16 +122,16 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 		r.start()
 		time.Sleep(10 * time.Minute)
 		if n := r.Total() - before; n != 0 {
-			t.Errorf("%d requests for what was told", n)
+			t.Errorf("%d requests for events that were sent", n)
 		}
 		if got := r.Recent("u"); len(got) != 1 || got[0].Reason != "BackOff" {
-			t.Errorf("of what was told the warnings stay: %+v", got)
+			t.Errorf("of the sent events, only warnings must be stored: %+v", got)
 		}
 		r.Events.Pod(p, "", v1.EventTypeWarning, "BackOff", "again")
 		time.Sleep(time.Minute)
 		for _, e := range r.Server.Events() {
 			if e.Reason == "BackOff" && e.Count != 4 {
-				t.Errorf("a series is told anew: %+v", e)
+				t.Errorf("an existing event is created again: %+v", e)
 			}
 		}
 	})
@@ -169,7 +169,7 @@ func TestEventsWearNoFlash(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if r.writes.Load() != 0 {
-			t.Errorf("%d writes of events that were told", r.writes.Load())
+			t.Errorf("%d writes of events that were sent", r.writes.Load())
 		}
 		r.Down()
 		for i := range 300 {
@@ -280,7 +280,7 @@ func TestEventsOfANodeAlone(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		if r.Dropped() != 0 {
-			t.Error("nobody waits for them")
+			t.Error("the events are not pending")
 		}
 	})
 }

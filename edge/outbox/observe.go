@@ -6,15 +6,15 @@ import v1 "k8s.io/api/core/v1"
 // backup has older versions.
 func (o *Outbox) Listed(pods []v1.Pod) {
 	o.mu.Lock()
-	there := map[*item]bool{}
+	listed := map[*item]bool{}
 	for i := range pods {
 		it := o.itemOf(&pods[i])
 		it.server = viewOf(&pods[i].ObjectMeta, *pods[i].Status.DeepCopy())
-		there[it] = true
+		listed[it] = true
 	}
 	o.listed = true
 	for _, it := range o.items() {
-		if !there[it] {
+		if !listed[it] {
 			it.server = nil
 		}
 		it.dueWithin(0)

@@ -46,7 +46,7 @@ func TestOutageCostsNothing(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, p := range pods {
 			if got := w.Pod(p.Namespace, p.Name).Status.Message; got != "59" {
-				t.Errorf("%s: the server knows %q", p.Name, got)
+				t.Errorf("%s: the server has %q", p.Name, got)
 			}
 		}
 	})

@@ -119,7 +119,7 @@ func (w *world) bind(name string) *v1.Pod {
 	synctest.Wait()
 	p, ok := w.wanted.Get(w.Pod("default", name).UID)
 	if !ok {
-		w.Fatal("the node was not told of", name)
+		w.Fatal("the node did not receive", name)
 	}
 	return p.Pod
 }
@@ -168,7 +168,7 @@ func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
 		w.box.Put(p, status(v1.PodPending, ""))
 		synctest.Wait()
 		if w.patches() != 0 || w.box.Pending() != 1 {
-			t.Error("that it is about to start can wait, but is to be told")
+			t.Error("the starting state may be delayed, but must be sent")
 		}
 		w.box.Put(p, status(v1.PodRunning, ""))
 		synctest.Wait()
@@ -215,7 +215,7 @@ func TestFirstWordsComeLast(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if n := w.patches(); n > len(pods)+3 || w.box.Pending() != 0 { // two or three pods were reported
-			t.Errorf("%d requests for %d pods, %d are to come", n, len(pods), w.box.Pending())
+			t.Errorf("%d requests for %d pods, %d are pending", n, len(pods), w.box.Pending())
 		}
 
 		stays := w.bind("stays")
@@ -226,7 +226,7 @@ func TestFirstWordsComeLast(t *testing.T) {
 			}
 			time.Sleep(90 * time.Millisecond)
 			if i > 1000 {
-				t.Fatal("one that does not start is never told of")
+				t.Fatal("the status of a pod that does not start is never sent")
 			}
 		}
 		w.Fault.Store(nil)
@@ -371,12 +371,12 @@ func TestMirrorPods(t *testing.T) {
 		w.start()
 		time.Sleep(time.Minute)
 		if w.shown("s-n") != "Running other" {
-			t.Error("gone before its source has spoken")
+			t.Error("deleted before its source has delivered its set")
 		}
 		w.spoken.Store(true)
 		time.Sleep(10 * time.Second)
 		if w.shown("s-n") != "gone" {
-			t.Error("stays, though no source knows it")
+			t.Error("kept although no source has it")
 		}
 		// A pod of the API server with the same name is not modified.
 		w.bind("s-n")

@@ -159,6 +159,6 @@ func (h *history) settle() {
 	before := h.Total()
 	time.Sleep(20 * time.Minute)
 	if n := h.Total() - before; n > 0 {
-		h.Errorf("%d requests, though all is told", n)
+		h.Errorf("%d requests without a difference", n)
 	}
 }

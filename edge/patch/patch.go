@@ -106,29 +106,29 @@ func change(name string, old, now any) any {
 	switch now := now.(type) {
 	case []any:
 		if name == conditions {
-			was, _ := old.([]any)
-			return changedConditions(was, now)
+			typed, _ := old.([]any)
+			return changedConditions(typed, now)
 		}
 		if merged[name] {
 			return append(slices.Clone(now), map[string]any{"$patch": "replace"})
 		}
 	case map[string]any:
-		was, ok := old.(map[string]any)
+		typed, ok := old.(map[string]any)
 		if !ok {
 			return now
 		}
 		out := map[string]any{}
-		for key := range both(was, now) {
-			if !reflect.DeepEqual(was[key], now[key]) {
-				out[key] = change("", was[key], now[key])
+		for key := range both(typed, now) {
+			if !reflect.DeepEqual(typed[key], now[key]) {
+				out[key] = change("", typed[key], now[key])
 			}
 		}
 		return out
 	case nil:
-		switch was := old.(type) {
+		switch typed := old.(type) {
 		case []any:
 			if name == conditions {
-				return changedConditions(was, nil)
+				return changedConditions(typed, nil)
 			}
 			if merged[name] {
 				return []any{map[string]any{"$patch": "replace"}}

@@ -47,7 +47,7 @@ func TestLife(t *testing.T) {
 				w.issue(2 * time.Hour)
 				first := w.has(p)
 				if w.pokes() == 0 || w.prepare(p) != 0 {
-					t.Error("the pod does not hear that it has its certificate, or waits")
+					t.Error("Changed was not called for the certificate, or Prepare waits")
 				}
 				key, _, _ := w.certs.Credentials(p, "creds", 1)
 				secret := bytes.Split(key, []byte("\n"))[1]
@@ -73,7 +73,7 @@ func TestLife(t *testing.T) {
 				w.pokes()
 				w.issue(2 * time.Hour)
 				if now := w.has(p); now == first || w.pokes() != 1 {
-					t.Error("it was not renewed, or nobody hears of it")
+					t.Error("the certificate was not renewed, or Changed was not called")
 				}
 				if all := w.told(); len(all) != 0 {
 					t.Error(all)
@@ -176,7 +176,7 @@ func TestRefused(t *testing.T) {
 			time.Sleep(30*time.Minute + spread)
 			answer()
 			if w.has(q) != first {
-				t.Error("a certificate that is valid is shown no more:", w.has(q))
+				t.Error("a valid certificate is no longer returned:", w.has(q))
 			}
 			time.Sleep(30 * time.Minute)
 			w.wants(q, tt.wants)

@@ -115,10 +115,10 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 	defer w.Stop()
 	began := time.Now()
 	for e := range w.ResultChan() {
-		switch r, is := e.Object.(*certificatesv1.PodCertificateRequest); {
+		switch r, ok := e.Object.(*certificatesv1.PodCertificateRequest); {
 		case e.Type == watch.Error:
 			return apierrors.FromObject(e.Object)
-		case !is || r.Name != p.Request:
+		case !ok || r.Name != p.Request:
 		case e.Type == watch.Deleted:
 			return errDeleted
 		case c.settle(ctx, p, r):

@@ -208,7 +208,7 @@ func (w *world) has(p *v1.Pod) string {
 		return "error: " + err.Error()
 	}
 	if bytes.Contains(chain, []byte("comment")) || bytes.Contains(chain, []byte("a: b")) {
-		w.Error("more than certificates:", string(chain))
+		w.Error("more than certificates in the chain:", string(chain))
 	}
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {

@@ -133,10 +133,10 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 			due = append(due, driver)
 		}
 	}
-	var known []string // drivers whose slices are not due, or are deleted separately
+	var knownDrivers []string // drivers whose slices are not due, or are deleted separately
 	rest := !s.others.IsZero() && !s.others.After(now)
 	if rest {
-		known = slices.Concat(slices.Collect(maps.Keys(s.here)), slices.Collect(maps.Keys(s.gone)))
+		knownDrivers = slices.Concat(slices.Collect(maps.Keys(s.here)), slices.Collect(maps.Keys(s.gone)))
 	}
 	s.mu.Unlock()
 	slices.Sort(due)
@@ -155,8 +155,8 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	if !rest {
 		return nil
 	}
-	slices.Sort(known)
-	if err := s.delete(ctx, selection.NotEquals, known...); err != nil {
+	slices.Sort(knownDrivers)
+	if err := s.delete(ctx, selection.NotEquals, knownDrivers...); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -150,7 +150,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		c.Put(mirror)
 		c.settled("listed", "a=a:1")
 		if !c.Spoken(desired.API) {
-			t.Error("has not spoken")
+			t.Error("Spoken returns false")
 		}
 		c.Put(bound("b"))
 		c.settled("added", "a=a:1, b=a:1")
@@ -224,7 +224,7 @@ func TestAPIWatchGoesOn(t *testing.T) {
 			c.Up()
 			time.Sleep(16 * time.Second)
 			if p, _ := c.Get(a.UID); p.Pod.Labels["at"] != a.Labels["at"] {
-				t.Fatal("has not come back")
+				t.Fatal("the source has not recovered")
 			}
 		}
 		if l, w := c.Requests("LIST pods"), c.Requests("WATCH pods"); l != 1 || w != 21 {
@@ -359,7 +359,7 @@ func (h *history) check() {
 	h.Helper()
 	for _, p := range h.Pods() {
 		if d, ok := h.Get(p.UID); ok && d.Deleting && p.DeletionTimestamp == nil {
-			h.Errorf("pod %s is wanted, and ended", p.Name)
+			h.Errorf("pod %s has ended although it is wanted", p.Name)
 		}
 	}
 }
@@ -389,6 +389,6 @@ func (h *history) settle() {
 		h.Errorf("the cluster wants %v, the node %v", want, have)
 	}
 	if !maps.Equal(versions, h.seen.pods) {
-		h.Errorf("the cluster has %v, the observer was told %v", versions, h.seen.pods)
+		h.Errorf("the cluster has %v, the observer received %v", versions, h.seen.pods)
 	}
 }

@@ -109,7 +109,7 @@ func TestAPISilentOrFlapping(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		c.settled("recovered", "a=a:1, b=a:1")
 		if n := c.Requests("LIST pods"); n != 1 {
-			t.Errorf("%d lists: it had not lost its place", n)
+			t.Errorf("%d lists: the version was still valid", n)
 		}
 	})
 }

@@ -107,7 +107,7 @@ func (d *Directory) open() bool {
 func (d *Directory) mayChangeSet(e fsnotify.Event) bool {
 	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		d.removed = d.removed || e.Name == d.Path
-		if _, known := d.files[e.Name]; known {
+		if _, found := d.files[e.Name]; found {
 			d.gone[e.Name] = true
 		}
 	}
@@ -159,8 +159,8 @@ func (d *Directory) check(ctx context.Context) {
 func (d *Directory) recreatedFiles() map[string]bool {
 	back := map[string]bool{}
 	for name := range d.gone {
-		switch f, there := d.files[name]; {
-		case !there:
+		switch f, found := d.files[name]; {
+		case !found:
 			delete(d.gone, name)
 		case len(f.problems) == 0:
 			back[name] = true

@@ -193,7 +193,7 @@ func TestFilePutBack(t *testing.T) {
 			select {
 			case <-h.told:
 			case <-deadline:
-				t.Fatalf("a ended %d times and came back (deleting: %v), not %d times", pod("a").Lives, pod("a").Deleting, n)
+				t.Fatalf("a ended and restarted %d times (deleting: %v), not %d times", pod("a").Lives, pod("a").Deleting, n)
 			}
 		}
 		if h.objects() != "ConfigMap/wifi" {
@@ -407,7 +407,7 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	h.until("a=v2 b=v2", "")
 	for _, p := range h.List() {
 		if p.Pod.Name == "a-node" && !p.Pod.Spec.HostNetwork {
-			t.Error("half of it runs")
+			t.Error("a pod of the partial file runs")
 		}
 	}
 }
@@ -423,12 +423,12 @@ func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	first, there := readIfChanged(path, file{}, decode)
-	if !there || len(first.claims) != 0 || first.open.IsZero() {
+	first, found := readIfChanged(path, file{}, decode)
+	if !found || len(first.claims) != 0 || first.open.IsZero() {
 		t.Skip("this file system has no leases")
 	}
 	if again, _ := readIfChanged(path, first, decode); again.open != first.open {
-		t.Error("the time it rests begins anew")
+		t.Error("the wait begins again")
 	}
 	first.open = first.open.Add(-patience)
 	if rested, _ := readIfChanged(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {

@@ -63,12 +63,12 @@ func scan(path string, old map[string]file, decode Decode) (files map[string]fil
 	}
 	files = make(map[string]file, len(names))
 	for _, name := range names {
-		before, known := old[name]
+		before, found := old[name]
 		f, exists := readIfChanged(name, before, decode)
 		if exists {
 			files[name] = f
 		}
-		changed = changed || exists != known || exists && (f.id != before.id || !f.settled)
+		changed = changed || exists != found || exists && (f.id != before.id || !f.settled)
 	}
 	for name := range old {
 		if _, still := files[name]; !still {

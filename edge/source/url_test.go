@@ -153,7 +153,7 @@ func TestURLAsksConditionally(t *testing.T) {
 	u.check(t.Context())
 	srv.serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
 	if !u.check(t.Context()) || n.problems() != "" {
-		t.Error("a problem stays after it is over:", n.problems())
+		t.Error("the problem is still reported:", n.problems())
 	}
 }
 
@@ -284,7 +284,7 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 	for range 3 {
 		u.check(t.Context())
 		if n.problems() != first {
-			t.Errorf("%q is %q now", first, n.problems())
+			t.Errorf("%q became %q", first, n.problems())
 		}
 	}
 }
@@ -313,7 +313,7 @@ func TestURLBombs(t *testing.T) {
 		},
 		"gzip": func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Accept-Encoding") != "gzip" {
-				t.Errorf("it asks for %q", r.Header.Get("Accept-Encoding"))
+				t.Errorf("the request is for %q", r.Header.Get("Accept-Encoding"))
 			}
 			w.Header().Set("Content-Encoding", "gzip")
 			for z := gzip.NewWriter(w); ; {

@@ -31,8 +31,8 @@ func (w *watch) follow() {
 	if w.Watcher == nil {
 		return
 	}
-	has := w.WatchList()
-	if parent := filepath.Dir(w.path); !slices.Contains(has, parent) {
+	watched := w.WatchList()
+	if parent := filepath.Dir(w.path); !slices.Contains(watched, parent) {
 		_ = w.Add(parent)
 	}
 	fi, err := os.Stat(w.path)
@@ -40,7 +40,7 @@ func (w *watch) follow() {
 		return
 	}
 	id := identity{dev: identify(fi).dev, ino: identify(fi).ino}
-	if id != w.id || !slices.Contains(has, w.path) {
+	if id != w.id || !slices.Contains(watched, w.path) {
 		_ = w.Remove(w.path)
 		if w.Add(w.path) == nil {
 			w.id = id

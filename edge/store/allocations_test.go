@@ -32,6 +32,6 @@ func TestAllocations(t *testing.T) {
 	}
 	must(t, s.UpdatePods(ctx, nil, []types.UID{web.Pod.UID}))
 	if list, err = s.Allocations(ctx); err != nil || len(list) != 0 {
-		t.Errorf("of a pod that is gone: %+v, %v", list, err)
+		t.Errorf("allocations of a removed pod: %+v, %v", list, err)
 	}
 }

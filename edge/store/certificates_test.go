@@ -30,11 +30,11 @@ func TestCertificates(t *testing.T) {
 	}
 	must(t, s.RemoveCertificates(ctx, web.Pod.UID))
 	if list, err := s.Certificates(ctx); err != nil || len(list) != 0 {
-		t.Errorf("of a pod that is over: %+v, %v", list, err)
+		t.Errorf("certificates of an ended pod: %+v, %v", list, err)
 	}
 	must(t, s.PutCertificate(ctx, row))
 	must(t, s.UpdatePods(ctx, nil, []types.UID{web.Pod.UID}))
 	if list, err := s.Certificates(ctx); err != nil || len(list) != 0 {
-		t.Errorf("of a pod that is gone: %+v, %v", list, err)
+		t.Errorf("certificates of a removed pod: %+v, %v", list, err)
 	}
 }

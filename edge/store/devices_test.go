@@ -26,7 +26,7 @@ func TestDevices(t *testing.T) {
 	}
 	must(t, s.UpdatePods(ctx, nil, []types.UID{web.Pod.UID}))
 	if list, err = s.Devices(ctx); err != nil || len(list) != 0 {
-		t.Errorf("of a pod that is gone: %+v, %v", list, err)
+		t.Errorf("devices of a removed pod: %+v, %v", list, err)
 	}
 	must(t, s.UpdatePods(ctx, []Pod{web}, nil))
 	must(t, s.GiveDevices(ctx, rows[:1]))

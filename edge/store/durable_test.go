@@ -130,7 +130,7 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 		must(t, s.Close())
 	}
 	if len(is) < rounds {
-		t.Error("too little was written to tell:", len(is))
+		t.Error("too little was written for a result:", len(is))
 	}
 	t.Log(len(is), "rows were acknowledged")
 }

@@ -125,33 +125,33 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	case version > 0 && app != applicationID:
 		return fmt.Errorf("%w: it belongs to another program (application_id %#x)", errContent, app)
 	}
-	known := len(files)
-	if version <= known {
+	latest := len(files)
+	if version <= latest {
 		if err := migrateAll(ctx, db, files, version); err != nil {
 			return err
 		}
 	}
 	newer, err := checkSchema(ctx, db, files)
-	if version <= known || err != nil && !errors.Is(err, errContent) {
+	if version <= latest || err != nil && !errors.Is(err, errContent) {
 		return err
 	}
-	return checkNewer(ctx, db, version, known, newer && err == nil, err)
+	return checkNewer(ctx, db, version, latest, newer && err == nil, err)
 }
 
 // checkNewer returns an error if this islet cannot use a database of a newer version. more means that the database has additional tables.
 // If it has none, only its version number is damaged.
-func checkNewer(ctx context.Context, db *sql.DB, version, known int, more bool, schema error) error {
+func checkNewer(ctx context.Context, db *sql.DB, version, latest int, more bool, schema error) error {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
-		if by, err := strconv.Atoi(text); err == nil && by <= known && more {
+		if by, err := strconv.Atoi(text); err == nil && by <= latest && more {
 			return nil
 		}
 	}
 	if schema == nil && !more {
-		return fmt.Errorf("%w: its version is %d, but its tables are those of version %d", errContent, version, known)
+		return fmt.Errorf("%w: its version is %d, but its tables are those of version %d", errContent, version, latest)
 	}
 	return fmt.Errorf("%w: its version is %d, but this islet knows only versions up to %d. Run the newer islet; nothing was changed",
-		errNewer, version, known)
+		errNewer, version, latest)
 }
 
 func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) error {

@@ -164,7 +164,7 @@ func (s *Store) pulls(ctx context.Context, where string, args ...any) ([]Pull, e
 			return err
 		}
 		p.Source.UID = types.UID(uid)
-		if name, is := strings.CutPrefix(p.Source.Name, accountPrefix); is {
+		if name, isAccount := strings.CutPrefix(p.Source.Name, accountPrefix); isAccount {
 			p.Source.Kind, p.Source.Name, p.Source.Hash = keyring.ServiceAccount, name, nil
 		} else if name != "" {
 			p.Source.Kind = keyring.Secret

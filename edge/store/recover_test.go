@@ -119,7 +119,7 @@ func TestBrokenFilesAreSetAside(t *testing.T) {
 				t.Error("set aside as", aside)
 			}
 			if got := log.String(); !strings.Contains(got, aside) || !strings.Contains(got, "level=ERROR") {
-				t.Error("the log does not tell:", got)
+				t.Error("the log does not contain it:", got)
 			}
 			works(t, s)
 			s = reopen(t, s)
@@ -133,7 +133,7 @@ func TestBrokenFilesAreSetAside(t *testing.T) {
 
 func TestUnreadableFileIsSetAside(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to be nobody")
+		t.Skip("needs root to change the user")
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	dir, err := os.MkdirTemp("", "store")

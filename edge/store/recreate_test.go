@@ -108,20 +108,20 @@ func TestRemovedAgain(t *testing.T) {
 			}
 		}
 	}
-	for i, there := range []bool{true, false} {
+	for i, found := range []bool{true, false} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		write(string(rune('a' + i)))
-		if exists(path) != there {
-			t.Errorf("removal %d: it is there: %v", i, !there)
+		if exists(path) != found {
+			t.Errorf("removal %d: the database exists: %v", i, !found)
 		}
 	}
 	if err := s.PutStatus(types.UID("a"), &v1.PodStatus{Phase: v1.PodRunning}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil || !exists(path) {
-		t.Errorf("after Close: %v, it is there: %v", err, exists(path))
+		t.Errorf("after Close: %v, the database exists: %v", err, exists(path))
 	}
 }
 

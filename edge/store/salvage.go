@@ -88,9 +88,9 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 		return 0, err
 	}
 	defer tx.Rollback()
-	known := shapes()
+	tableShapes := shapes()
 	for row := range pages.Open(db, wal, pageSize).Rows() {
-		for _, s := range known {
+		for _, s := range tableShapes {
 			if !s.matches(row.Values) {
 				continue
 			}

@@ -181,7 +181,7 @@ func TestRowsOnIntactPagesSurvive(t *testing.T) {
 	list := readByPages(db, nil)
 	n := len(db) / pageSize
 	if free := binary.BigEndian.Uint32(db[36:]); free == 0 {
-		t.Error("no page is free: that what was removed stays so is not tested")
+		t.Error("no page is free, so deleted rows are not tested")
 	}
 	costs := make([]map[string]bool, n)
 	for p := range n {
@@ -243,7 +243,7 @@ func TestBrokenFreeList(t *testing.T) {
 			broken[0] = head
 			binary.BigEndian.PutUint32(broken[(trunk-1)*pageSize+8:], uint32(n))
 			if lost := without(list, readByPages(broken, nil)); len(lost) > 0 {
-				t.Errorf("page %d is said to be free, and %d rows are lost", n, len(lost))
+				t.Errorf("page %d on the free list: %d rows are lost", n, len(lost))
 			}
 		}
 	}
@@ -296,7 +296,7 @@ func TestSalvage(t *testing.T) {
 			select {
 			case <-s.Repaired():
 			default:
-				t.Error("nobody hears of it")
+				t.Error("Repaired has no value")
 			}
 			works(t, s)
 			_ = fresh

@@ -199,7 +199,7 @@ func TestStatusesAreCoalesced(t *testing.T) {
 		must(t, s.PutStatus("a", &v1.PodStatus{Message: "last"}))
 		must(t, s.PutStatus("b", &v1.PodStatus{Message: "of a pod that goes"}))
 		if list, err := s.Statuses(ctx); err != nil || list["a"].Message != "last" || len(list) != 2 {
-			t.Error("what is not written yet is not told:", list, err)
+			t.Error("pending statuses are not returned:", list, err)
 		}
 		must(t, s.UpdatePods(ctx, nil, []types.UID{"b"}))
 		must(t, s.PutStatus("b", &v1.PodStatus{Message: "too late"}))

@@ -161,19 +161,19 @@ func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 			t.recordTwin(p)
 		}
 	}
-	text, had := m.Annotations[keys.LeaseClaim], t.acknowledged
+	text, wasAcknowledged := m.Annotations[keys.LeaseClaim], t.acknowledged
 	found, ok := parseClaim(text)
 	foreign := text != t.claim.String()
 	keep := false
 	switch {
 	case !foreign:
-		keep = !had || t.rec.Taking || t.rec.Boot != t.claim.boot
+		keep = !wasAcknowledged || t.rec.Taking || t.rec.Boot != t.claim.boot
 		t.acknowledged, t.write, t.writes = true, false, 0
 		t.quietRenewals++
 		if t.quietRenewals >= rounds {
 			t.earlier = 0
 		}
-	case !ok || !had:
+	case !ok || !wasAcknowledged:
 		t.judgeEarlier(found, ok, m.ResourceVersion)
 	default:
 		t.judgeLater(found)

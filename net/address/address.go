@@ -122,12 +122,12 @@ func defaultRoute(h *netlink.Handle, family int) (source netip.Addr, link int, e
 	}
 	best := -1
 	for i, r := range routes {
-		whole := r.Dst == nil || r.Dst.IP.IsUnspecified()
-		if r.Dst != nil && whole {
+		isDefault := r.Dst == nil || r.Dst.IP.IsUnspecified()
+		if r.Dst != nil && isDefault {
 			ones, _ := r.Dst.Mask.Size()
-			whole = ones == 0
+			isDefault = ones == 0
 		}
-		if whole && r.Type == unix.RTN_UNICAST && r.Flags&unix.RTNH_F_LINKDOWN == 0 && (best < 0 || r.Priority < routes[best].Priority) {
+		if isDefault && r.Type == unix.RTN_UNICAST && r.Flags&unix.RTNH_F_LINKDOWN == 0 && (best < 0 || r.Priority < routes[best].Priority) {
 			best = i
 		}
 	}

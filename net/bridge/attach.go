@@ -245,18 +245,18 @@ func Attached(host, pod netns.NS, p Port) (bool, error) {
 	if end.Attrs().ParentIndex != link.Attrs().Index || link.Attrs().Flags&net.FlagUp == 0 {
 		return false, nil
 	}
-	have, err := in.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := in.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return false, err
 	}
-	there := map[netip.Prefix]bool{}
-	for _, a := range have {
+	existing := map[netip.Prefix]bool{}
+	for _, a := range addrs {
 		if prefix, ok := prefixOf(a.IPNet); ok {
-			there[prefix] = true
+			existing[prefix] = true
 		}
 	}
 	for _, a := range p.Addresses {
-		if !there[a] {
+		if !existing[a] {
 			return false, nil
 		}
 	}

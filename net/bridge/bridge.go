@@ -150,12 +150,12 @@ func (c Config) sysctls() []netns.Sysctl {
 // setAddresses adds the missing addresses. It removes other addresses for which Foreign returns
 // true, except link-local ones.
 func setAddresses(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error {
-	have, err := h.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
-	var there []netip.Prefix
-	for _, a := range have {
+	var existing []netip.Prefix
+	for _, a := range addrs {
 		p, ok := prefixOf(a.IPNet)
 		if !ok || p.Addr().IsLinkLocalUnicast() {
 			continue
@@ -166,9 +166,9 @@ func setAddresses(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) e
 			}
 			continue
 		}
-		there = append(there, p)
+		existing = append(existing, p)
 	}
-	exists := func(p netip.Prefix) bool { return slices.Contains(there, p) }
+	exists := func(p netip.Prefix) bool { return slices.Contains(existing, p) }
 	missing := slices.DeleteFunc(slices.Clone(c.Addresses), exists)
 	w, err := watchFor(ns, missing)
 	if err != nil {

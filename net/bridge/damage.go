@@ -55,18 +55,18 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 	for _, s := range differing {
 		out = append(out, Fault{FaultSysctl, "net." + s.Name})
 	}
-	have, err := h.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	there := map[netip.Prefix]bool{}
-	for _, a := range have {
+	existing := map[netip.Prefix]bool{}
+	for _, a := range addrs {
 		if p, ok := prefixOf(a.IPNet); ok {
-			there[p] = true
+			existing[p] = true
 		}
 	}
 	for _, p := range c.Addresses {
-		if !there[p] {
+		if !existing[p] {
 			out = append(out, Fault{FaultAddress, p.String()})
 		}
 	}
@@ -83,10 +83,10 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 }
 
 // Sysctls returns the sysctls that Ensure and Forward set for a bridge.
-func Sysctls(c Config) []netns.Sysctl { return append(c.sysctls(), forwarding(c.Addresses)...) }
+func Sysctls(c Config) []netns.Sysctl { return append(c.sysctls(), forwardingSysctls(c.Addresses)...) }
 
-// forwarding returns the sysctls that Forward sets for the families of the addresses.
-func forwarding(addresses []netip.Prefix) (out []netns.Sysctl) {
+// forwardingSysctls returns the sysctls that Forward sets for the families of the addresses.
+func forwardingSysctls(addresses []netip.Prefix) (out []netns.Sysctl) {
 	for _, a := range addresses {
 		if a.Addr().Is4() {
 			out = append(out, netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"})
@@ -125,11 +125,11 @@ func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netli
 		}
 		for _, r := range wanted {
 			filter := &netlink.Route{Table: r.Table, Dst: r.Dst}
-			there, err := h.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+			existing, err := h.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 			if err != nil {
 				return nil, fmt.Errorf("list routes to %s: %w", r.Dst, err)
 			}
-			if !hasRoute(there, r) {
+			if !hasRoute(existing, r) {
 				out = append(out, r)
 			}
 		}
@@ -140,10 +140,10 @@ func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netli
 // hasRoute reports whether the list has a route with the purpose of r. The kernel puts the local route of an IPv6 address on the loopback
 // interface.
 func hasRoute(list []netlink.Route, r *netlink.Route) bool {
-	for _, is := range list {
-		own := is.LinkIndex == r.LinkIndex
+	for _, existing := range list {
+		own := existing.LinkIndex == r.LinkIndex
 		if r.Table == unix.RT_TABLE_LOCAL && !r.Dst.IP.IsLoopback() {
-			own = own || is.LinkIndex == 1
+			own = own || existing.LinkIndex == 1
 		}
 		if own {
 			return true

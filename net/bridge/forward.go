@@ -33,7 +33,7 @@ func Forward(ns netns.NS, ipv4, ipv6 bool) error {
 		}
 		for _, i := range interfaces {
 			file := conf + i.Name() + "/accept_ra"
-			if is, err := os.ReadFile(file); err != nil || string(is) != "1\n" {
+			if value, err := os.ReadFile(file); err != nil || string(value) != "1\n" {
 				continue // the interface is gone, or the administrator has set another value
 			}
 			if err := os.WriteFile(file, []byte("2"), 0); err != nil && !os.IsNotExist(err) {

@@ -215,7 +215,7 @@ func TestReconcileAfterPowerLoss(t *testing.T) {
 	serve(t, live.ns, "live", 80)
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "live sees 192.0.2.2")
 	if got := ask(w.outside, "tcp", "192.0.2.1", 8081); !strings.Contains(got, "refused") {
-		t.Errorf("the dead one's port: %s", got)
+		t.Errorf("the port of the deleted pod: %s", got)
 	}
 	check(t, n.Reconcile(t.Context(), nil))
 	w.clean(t)

@@ -35,7 +35,7 @@ func TestMissingFileAppears(t *testing.T) {
 			select {
 			case <-appeared:
 			case <-time.After(missingTime / 2):
-				t.Fatal("the file was not noticed")
+				t.Fatal("appeared was not called")
 			}
 			if _, waiting := m.take(); len(waiting) != 0 {
 				t.Error(waiting)
@@ -75,7 +75,7 @@ func TestMissingFiles(t *testing.T) {
 	m := newMissingFiles()
 	m.note(fmt.Errorf("fork/exec %s: no such file or directory", t.TempDir()))
 	if len(m.paths) != 0 {
-		t.Error("waits for a file that exists")
+		t.Error("waits for an existing file")
 	}
 	for i := range 10 * maxMissing {
 		m.note(fmt.Errorf("open /missing/%d: no such file or directory", i))

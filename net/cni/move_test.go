@@ -33,7 +33,7 @@ func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 		select {
 		case <-news:
 		case <-time.After(patience):
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out: %s", what)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestBrokenConfigurationGoes(t *testing.T) {
 		select {
 		case <-news:
 		case <-time.After(patience):
-			t.Fatal("nobody was told: " + what)
+			t.Fatal("Changed was not called: " + what)
 		}
 	}
 	hear("the file is broken")
@@ -283,7 +283,7 @@ func TestForeignBridgeHasTheAddresses(t *testing.T) {
 				}
 			}
 			if _, err := h.LinkByName("islet0"); err == nil {
-				t.Error("the bridge that is no network is left")
+				t.Error("the unused bridge was not removed")
 			}
 			check(t, h.LinkDel(cni0))
 			check(t, n.Ready())

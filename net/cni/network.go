@@ -329,7 +329,7 @@ func (n *Network) networkOf(a netip.Addr) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-func unspecified(a netip.Addr) netip.Addr {
+func unspecifiedAddr(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return netip.IPv4Unspecified()
 	}

@@ -37,13 +37,13 @@ func TestOthersConfigurations(t *testing.T) {
 		}
 		n = w.network(t, conf, func(c *Config) { c.Mode = CNIOnly })
 		if list, err := n.plugins.confs.current(); list == nil && err == nil {
-			t.Errorf("cni leaves %s alone, too", name)
+			t.Errorf("mode cni ignores %s, too", name)
 		}
 		// The file of an add-on is used in any order of the files.
 		w.conf(t, "zz-addon.conflist", w.chained("1.0.0"))
 		n = w.network(t, conf)
 		if list, err := n.plugins.confs.current(); err != nil || list == nil || filepath.Base(n.plugins.confs.file()) != "zz-addon.conflist" {
-			t.Errorf("beside %s the add-on's configuration is not taken: %v, %v", name, list, err)
+			t.Errorf("beside %s, the add-on's configuration is not used: %v, %v", name, list, err)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestBrokenFileAlone(t *testing.T) {
 			broken := filepath.Join(w.dir, "net.d", "10-broken.conflist")
 			check(t, put(broken))
 			if n := w.network(t, conf); n.Ready() == nil {
-				t.Error("in a cluster the broken file is left out")
+				t.Error("in a cluster, the broken file is skipped")
 			}
 			n := w.network(t, conf, alone)
 			if err := n.Ready(); err != nil || n.Config() != good {
@@ -134,7 +134,7 @@ func TestBrokenFileAlone(t *testing.T) {
 			check(t, put(broken))
 			list, err := n.plugins.confs.current()
 			if err == nil || list == nil || list.Name != "podnet" {
-				t.Errorf("after the file in force broke: %v, %v", list, err)
+				t.Errorf("after the active file became invalid: %v, %v", list, err)
 			}
 		})
 	}

@@ -274,7 +274,7 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	addrs := n.sorted(addresses.Leases()[w.id])
+	addrs := n.sortByCIDR(addresses.Leases()[w.id])
 	br, err := bridge.Find(n.cfg.Host, n.cfg.Bridge)
 	if err != nil {
 		return true, err
@@ -296,9 +296,9 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	return true, err
 }
 
-// sorted returns the addresses in the order of their pod CIDRs, as Setup does. The order matters because the first address determines the
+// sortByCIDR returns the addresses in the order of their pod CIDRs, as Setup does. The order matters because the first address determines the
 // hardware address.
-func (n *Network) sorted(addrs []netip.Addr) []netip.Addr {
+func (n *Network) sortByCIDR(addrs []netip.Addr) []netip.Addr {
 	n.mu.Lock()
 	networks := slices.Concat(n.cidrs, n.former)
 	n.mu.Unlock()
@@ -323,7 +323,7 @@ func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.P
 			return bridge.Port{}, fmt.Errorf("address %s is in no network of the node", a)
 		}
 		port.Addresses = append(port.Addresses, netip.PrefixFrom(a, network.Bits()))
-		everywhere, _ := unspecified(a).Prefix(0)
+		everywhere, _ := unspecifiedAddr(a).Prefix(0)
 		port.Routes = append(port.Routes, bridge.Route{Dst: everywhere, Gateway: ipam.Gateway(network)})
 	}
 	return port, nil

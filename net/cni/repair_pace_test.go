@@ -128,7 +128,7 @@ func TestUnseen(t *testing.T) {
 				t.Errorf("%s was repaired", kind)
 			}
 		default:
-			t.Error("the address is gone for good")
+			t.Error("the address is never restored")
 		}
 	})
 }

@@ -310,7 +310,7 @@ func TestLostSandbox(t *testing.T) {
 	_, err := w.n.Setup(t.Context(), "pod", path, nil)
 	check(t, err)
 	if w.n.Stale("pod") {
-		t.Fatal("it is stale from the beginning")
+		t.Fatal("the sandbox is stale before the damage")
 	}
 	end()
 	late := time.After(10 * time.Second) // the kernel takes some time to remove a namespace
@@ -326,7 +326,7 @@ func TestLostSandbox(t *testing.T) {
 	}
 	check(t, w.n.Teardown(t.Context(), "pod", path, nil))
 	if w.n.Stale("pod") {
-		t.Error("it is stale after its end")
+		t.Error("the sandbox is stale after Teardown")
 	}
 }
 
@@ -405,7 +405,7 @@ func TestContestGrows(t *testing.T) {
 		var pauses []time.Duration
 		for range 30 {
 			if _, held := c.held(i, now); held {
-				t.Fatal("held when it is due")
+				t.Fatal("held although the repair is due")
 			}
 			if c.repaired(i, failed, now) {
 				reported++
@@ -417,10 +417,10 @@ func TestContestGrows(t *testing.T) {
 			}
 		}
 		if len(pauses) != 30-free || pauses[0] != firstPause || pauses[len(pauses)-1] != longestPause || reported != 1 {
-			t.Errorf("failed %t: told %d times, pauses %v", failed, reported, pauses)
+			t.Errorf("failed %t: %d events, pauses %v", failed, reported, pauses)
 		}
 		if c.forget(now.Add(quietTime)); len(c.items) != 0 {
-			t.Error("it is never forgotten")
+			t.Error("the repairs are never forgotten")
 		}
 	}
 }

@@ -148,8 +148,8 @@ func (k *tracker) isLost(id string) bool {
 func (k *tracker) has(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, there := k.wires[vethName(id)]
-	return there
+	_, found := k.wires[vethName(id)]
+	return found
 }
 
 func (k *tracker) copyWires() map[string]wire {
@@ -253,9 +253,9 @@ func (n *Network) affectedByLink(m notice.Notice) partSet {
 		return partSysctls
 	}
 	k.mu.Lock()
-	_, ours := k.wires[m.Name]
+	_, isPort := k.wires[m.Name]
 	k.mu.Unlock()
-	if ours && (m.Gone || !m.Up || m.Master != index) {
+	if isPort && (m.Gone || !m.Up || m.Master != index) {
 		return partPorts
 	}
 	return partSysctls

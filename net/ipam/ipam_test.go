@@ -117,7 +117,7 @@ func TestSetRangesRefuses(t *testing.T) {
 			prefixes = append(prefixes, p)
 		}
 		if err := a.SetRanges(prefixes); err == nil {
-			t.Errorf("%v is accepted", bad)
+			t.Errorf("%v: invalid ranges are accepted", bad)
 		}
 	}
 }

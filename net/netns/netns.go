@@ -123,12 +123,12 @@ func (n NS) Set(values ...Sysctl) error {
 func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {
-			was, err := s.write()
+			previous, err := s.write()
 			if err != nil {
 				return err
 			}
-			if was != s.Value {
-				before = append(before, Sysctl{Name: s.Name, Value: was, Optional: s.Optional})
+			if previous != s.Value {
+				before = append(before, Sysctl{Name: s.Name, Value: previous, Optional: s.Optional})
 			}
 		}
 		return nil
@@ -140,11 +140,11 @@ func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {
-			is, err := os.ReadFile("/proc/sys/net/" + s.Name)
+			content, err := os.ReadFile("/proc/sys/net/" + s.Name)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("read sysctl net.%s: %w", s.Name, err)
 			}
-			if err == nil && strings.TrimSuffix(string(is), "\n") != s.Value {
+			if err == nil && strings.TrimSuffix(string(content), "\n") != s.Value {
 				out = append(out, s)
 			}
 		}
@@ -154,11 +154,11 @@ func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
 }
 
 // write sets the sysctl and returns its previous value. For an optional sysctl that does not exist, it returns the new value.
-func (s Sysctl) write() (was string, err error) {
+func (s Sysctl) write() (previous string, err error) {
 	path := "/proc/sys/net/" + s.Name
-	is, err := os.ReadFile(path)
-	if was = strings.TrimSuffix(string(is), "\n"); err == nil && was == s.Value {
-		return was, nil
+	content, err := os.ReadFile(path)
+	if previous = strings.TrimSuffix(string(content), "\n"); err == nil && previous == s.Value {
+		return previous, nil
 	}
 	err = os.WriteFile(path, []byte(s.Value), 0)
 	if s.Optional && errors.Is(err, os.ErrNotExist) {
@@ -167,5 +167,5 @@ func (s Sysctl) write() (was string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("set sysctl net.%s=%s: %w", s.Name, s.Value, err)
 	}
-	return was, nil
+	return previous, nil
 }

@@ -67,7 +67,7 @@ func TestGoneNamespace(t *testing.T) {
 		t.Errorf("Netlink: %v", err)
 	}
 	if err := netns.At("/etc/passwd").Do(func() error { return nil }); err == nil {
-		t.Error("a file that is no namespace is entered")
+		t.Error("a file that is not a namespace was entered")
 	}
 }
 

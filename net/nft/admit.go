@@ -37,14 +37,14 @@ func Admit(ns netns.NS, bridge string) ([]string, error) {
 	}
 	var changed []string
 	for _, chain := range chains {
-		if !forwards(chain) || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
+		if !isForwardFilter(chain) || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
-		have, err := admitRules(c, chain)
+		rules, err := admitRules(c, chain)
 		if err != nil {
 			return nil, err
 		}
-		if len(have) > 0 {
+		if len(rules) > 0 {
 			continue
 		}
 		answers := matchReplies()
@@ -78,7 +78,7 @@ func Dismiss(ns netns.NS) error {
 		return fmt.Errorf("list nftables chains: %w", err)
 	}
 	for _, chain := range chains {
-		if !forwards(chain) {
+		if !isForwardFilter(chain) {
 			continue
 		}
 		rules, err := admitRules(c, chain)
@@ -108,8 +108,8 @@ func admitRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, erro
 	return slices.DeleteFunc(rules, func(r *nftables.Rule) bool { return !bytes.Contains(r.UserData, comment()) }), nil
 }
 
-// forwards reports whether a chain filters forwarded packets.
-func forwards(c *nftables.Chain) bool {
+// isForwardFilter reports whether a chain filters forwarded packets.
+func isForwardFilter(c *nftables.Chain) bool {
 	family := c.Table.Family
 	return c.Type == nftables.ChainTypeFilter && c.Hooknum != nil && *c.Hooknum == *nftables.ChainHookForward &&
 		(family == nftables.TableFamilyIPv4 || family == nftables.TableFamilyIPv6 || family == nftables.TableFamilyINet)

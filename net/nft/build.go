@@ -112,26 +112,26 @@ func (b builder) change(from, to Table) error {
 	old, now := setElements(from), setElements(to)
 	for i, set := range b.sets().list() {
 		set.ID = 0 // IDs refer only to sets of the same batch
-		if err := b.inChunks(set, without(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
+		if err := b.inChunks(set, subtract(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
 			return err
 		}
-		if err := b.inChunks(set, without(now[i], old[i]), b.conn.SetAddElements); err != nil {
+		if err := b.inChunks(set, subtract(now[i], old[i]), b.conn.SetAddElements); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// without returns the elements of a that are not in b.
-func without(a, b []nftables.SetElement) []nftables.SetElement {
+// subtract returns the elements of a that are not in b.
+func subtract(a, b []nftables.SetElement) []nftables.SetElement {
 	key := func(e nftables.SetElement) string {
 		return fmt.Sprintf("%x %x %t %s", e.Key, e.Val, e.IntervalEnd, e.Comment)
 	}
-	there := make(map[string]bool, len(b))
+	inB := make(map[string]bool, len(b))
 	for _, e := range b {
-		there[key(e)] = true
+		inB[key(e)] = true
 	}
-	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return there[key(e)] })
+	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return inB[key(e)] })
 }
 
 // inChunks passes the elements to do in chunks of at most elementsPerMessage.
@@ -160,7 +160,7 @@ func (b builder) chains(s sets) {
 	if b.family.words == 1 {
 		guard := b.base("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
 		b.rule(guard, slices.Concat(
-			notLoopbackDevice(), b.within(b.family.dest, b.family.loopback, expr.CmpOpEq), verdict(expr.VerdictDrop, ""))...)
+			matchNonLoopback(), b.comparePrefix(b.family.dest, b.family.loopback, expr.CmpOpEq), verdict(expr.VerdictDrop, ""))...)
 	}
 	ports := b.conn.AddChain(&nftables.Chain{Name: "hostports", Table: b.table})
 	b.rule(ports, slices.Concat(b.address(b.family.dest, keyRegister), b.portKey(keyRegister+b.family.words),
@@ -170,17 +170,17 @@ func (b builder) chains(s sets) {
 		b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
 		b.base("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
 	} {
-		b.rule(chain, slices.Concat(toThisNode(), verdict(expr.VerdictJump, ports.Name))...)
+		b.rule(chain, slices.Concat(matchLocalDestination(), verdict(expr.VerdictJump, ports.Name))...)
 	}
 	post := b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
-	b.rule(post, slices.Concat(marked(), b.address(b.family.source, keyRegister), lookup(s.local, false), []expr.Any{&expr.Masq{}})...)
+	b.rule(post, slices.Concat(matchMark(), b.address(b.family.source, keyRegister), lookup(s.local, false), []expr.Any{&expr.Masq{}})...)
 	b.rule(post, slices.Concat(
-		marked(), b.within(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
+		matchMark(), b.comparePrefix(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
 	outside := lookup(s.local, false)
 	outside[0].(*expr.Lookup).Invert = true
 	b.rule(post, slices.Concat(b.address(b.family.source, keyRegister), lookup(s.masquerade, false),
 		b.address(b.family.dest, keyRegister), outside,
-		b.within(b.family.dest, b.family.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})...)
+		b.comparePrefix(b.family.dest, b.family.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})...)
 }
 
 func (b builder) base(
@@ -271,8 +271,8 @@ func (b builder) dnat() []expr.Any {
 	}}
 }
 
-// within compares an address with a prefix.
-func (b builder) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
+// comparePrefix compares an address with a prefix.
+func (b builder) comparePrefix(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
 	n := 4 * b.family.words
 	mask := make([]byte, n)
 	for bit := range p.Bits() {
@@ -292,14 +292,14 @@ func lookup(s *nftables.Set, value bool) []expr.Any {
 	return []expr.Any{l}
 }
 
-func toThisNode() []expr.Any {
+func matchLocalDestination() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: keyRegister, FlagDADDR: true, ResultADDRTYPE: true},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: keyRegister, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
 	}
 }
 
-func notLoopbackDevice() []expr.Any {
+func matchNonLoopback() []expr.Any {
 	name := append([]byte("lo"), bytes.Repeat([]byte{0}, unix.IFNAMSIZ-2)...)
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: keyRegister},
@@ -319,7 +319,7 @@ func setMark() []expr.Any {
 	}
 }
 
-func marked() []expr.Any {
+func matchMark() []expr.Any {
 	bit := binaryutil.NativeEndian.PutUint32(hostPortMark)
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: markRegister},

@@ -47,7 +47,7 @@ func Load(ns netns.NS, name string) (Table, error) {
 	defer done()
 	for _, f := range []family{ip4, ip6} {
 		table := &nftables.Table{Name: name, Family: f.nft}
-		if there, err := exists(c, table); err != nil || !there {
+		if found, err := exists(c, table); err != nil || !found {
 			if err != nil && f.words == 1 {
 				return t, fmt.Errorf("read nftables table %s: %w", name, err)
 			}

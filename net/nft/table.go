@@ -73,7 +73,7 @@ func Replace(ns netns.NS, t Table) error {
 		if !part.empty() {
 			return b.rebuild(part)
 		}
-		if there, _ := exists(b.conn, b.table); there {
+		if found, _ := exists(b.conn, b.table); found {
 			b.conn.DelTable(b.table)
 		}
 		return nil
@@ -142,7 +142,7 @@ func Exists(ns netns.NS, t Table) (bool, error) {
 		if t.forFamily(f).empty() {
 			continue
 		}
-		if there, err := exists(c, &nftables.Table{Name: t.Name, Family: f.nft}); !there || err != nil {
+		if found, err := exists(c, &nftables.Table{Name: t.Name, Family: f.nft}); !found || err != nil {
 			return false, err
 		}
 	}

@@ -50,7 +50,7 @@ func TestNotices(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("Run returned %v", err)
 	}
 }
 

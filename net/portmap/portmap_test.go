@@ -86,7 +86,7 @@ func TestTableSurvivesRestart(t *testing.T) {
 		t.Errorf("ports are %v, %v", is.Ports, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "goes.json")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file of what is gone: %v", err)
+		t.Errorf("the file of a removed owner: %v", err)
 	}
 	for range 2 {
 		if err := table.Remove("stays"); err != nil {

@@ -306,18 +306,18 @@ func (t *Table) damage() (table, local bool, err error) {
 	if changing { // a pending Sync writes the missing parts, or is followed by another check
 		return false, false, nil
 	}
-	is, err := nft.PrintOf(t.ns, t.name)
+	current, err := nft.PrintOf(t.ns, t.name)
 	if err != nil {
 		return false, false, err
 	}
-	if is != t.print {
+	if current != t.print {
 		return true, false, nil
 	}
-	has, err := nft.Load(t.ns, t.name)
+	stored, err := nft.Load(t.ns, t.name)
 	if err != nil {
 		return false, false, err
 	}
-	if !nft.Same(has, content) {
+	if !nft.Same(stored, content) {
 		return true, false, nil
 	}
 	differing, err := t.ns.Differing(want)

@@ -195,7 +195,7 @@ func TestPods(t *testing.T) {
 	got := <-told
 	w.must(got.err)
 	if got.about != w.index("wwan0") && got.about != w.index("farwwan0") {
-		t.Errorf("told of interface %d", got.about)
+		t.Errorf("reported interface %d", got.about)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestRunAgain(t *testing.T) {
 	select {
 	case <-warned:
 	case err := <-ended:
-		t.Fatal("it has ended", err)
+		t.Fatal("Run has ended", err)
 	}
 	w.must(os.Symlink(w.host.Path(), path))
 	late := time.After(time.Minute)
@@ -248,9 +248,9 @@ func TestRunAgain(t *testing.T) {
 		case <-w.u.Changed():
 			listens = true
 		case err := <-ended:
-			t.Fatal("it has ended", err)
+			t.Fatal("Run has ended", err)
 		case <-late:
-			t.Fatal("it does not listen again")
+			t.Fatal("Run does not listen again")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -55,7 +55,7 @@ func writeNotices(out io.Writer, programs []string) error {
 			return err
 		}
 	}
-	byFile := func(a, b *text) int { return cmp.Compare(a.of[0], b.of[0]) }
+	byFile := func(a, b *text) int { return cmp.Compare(a.files[0], b.files[0]) }
 	list := slices.SortedFunc(maps.Values(texts), byFile)
 	fmt.Fprintf(out, "The components of the programs of islet besides islet itself, and their licences.\n")
 	for _, t := range list {

@@ -112,7 +112,7 @@ func TestContents(t *testing.T) {
 				}
 				if e.Type == "config" {
 					if !bytes.Contains(after, []byte("\n"+e.Path+" ")) {
-						t.Errorf("%s: no script puts %s in place", p.name, e.Path)
+						t.Errorf("%s: no script installs %s", p.name, e.Path)
 					}
 					e.Path = placed + e.Path
 				}
@@ -136,7 +136,7 @@ func TestContents(t *testing.T) {
 			case ok && e.Type != "link" && info.Mode().Perm() != e.Mode:
 				t.Errorf("%s: %s has mode %o, want %o", p.name, name, info.Mode().Perm(), e.Mode)
 			case info.Mode()&fs.ModeSymlink == 0 && info.Mode().Perm()&0o022 != 0:
-				t.Errorf("%s: others write %s", p.name, name)
+				t.Errorf("%s: other users can write %s", p.name, name)
 			case ok && e.Type == "link":
 				if target, err := os.Readlink(path); err != nil || filepath.Base(target) != "islet" {
 					t.Errorf("%s points to %s, %v", name, target, err)

@@ -40,7 +40,7 @@ func sleeps(dir string) (violations []string, err error) {
 			}
 			p.outside(g, func(n ast.Node) {
 				call, ok := n.(*ast.CallExpr)
-				if at := set.Position(n.Pos()); ok && called(call) == "time.Sleep" && !commented[at.Line] {
+				if at := set.Position(n.Pos()); ok && nameOfCall(call) == "time.Sleep" && !commented[at.Line] {
 					violations = append(violations, fmt.Sprintf("%s:%d: a test sleeps: wait for an event", at.Filename, at.Line))
 				}
 			})
@@ -105,7 +105,7 @@ func (p *pkg) makesBubble(g *ast.FuncDecl) (makes bool) {
 	})
 	ast.Inspect(g, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
-		makes = makes || ok && takes && (called(call) == "synctest.Test" || p.bubbles[called(call)])
+		makes = makes || ok && takes && (nameOfCall(call) == "synctest.Test" || p.bubbles[nameOfCall(call)])
 		return !makes
 	})
 	return makes
@@ -119,12 +119,12 @@ func (p *pkg) outside(g *ast.FuncDecl, f func(ast.Node)) {
 		}
 		f(n)
 		call, ok := n.(*ast.CallExpr)
-		return !ok || called(call) != "synctest.Test" && !p.bubbles[called(call)]
+		return !ok || nameOfCall(call) != "synctest.Test" && !p.bubbles[nameOfCall(call)]
 	})
 }
 
-// called returns the name of the called function in the form f or x.f, or "" if it has no name.
-func called(call *ast.CallExpr) string {
+// nameOfCall returns the name of the called function in the form f or x.f, or "" if it has no name.
+func nameOfCall(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
 		return f.Name

@@ -224,7 +224,7 @@ func (m *Machine) Pods() map[string]Pod {
 	for _, p := range list.Items {
 		pods[p.Metadata.Name] = p
 		for _, c := range p.Status.ContainerStatuses {
-			if _, known := m.ran[c.ContainerID]; !known {
+			if _, found := m.ran[c.ContainerID]; !found {
 				m.ran[c.ContainerID] = false
 			}
 		}

@@ -150,7 +150,7 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 		if !gw.IsValid() {
 			continue
 		}
-		if _, have := gateway[gw.Is4()]; !have {
+		if _, found := gateway[gw.Is4()]; !found {
 			gateway[gw.Is4()] = gw
 		}
 		if b.IsGateway {

@@ -76,10 +76,10 @@ func TestHostLocalKeepsUpstreamsFiles(t *testing.T) {
 		}
 	}
 	if _, err := run("CHECK", "host-local", "one", conf); err == nil {
-		t.Error("CHECK finds what was deleted")
+		t.Error("CHECK succeeds after DEL")
 	}
 	if got := lease(t, "two", conf); got != "10.0.0.3/29 by 10.0.0.1, fd00::11/64 by fd00::ff" {
-		t.Errorf("the round does not go on: %s", got)
+		t.Errorf("the cyclic order does not continue: %s", got)
 	}
 }
 

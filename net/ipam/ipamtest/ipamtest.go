@@ -128,8 +128,8 @@ func (m *Memory) change(op string, f func() error) error {
 // AddLease implements ipam.Store. It calls Fail with the operation "add".
 func (m *Memory) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
 	return m.change("add", func() error {
-		if is, ok := m.leases[addr]; ok && is != owner {
-			return fmt.Errorf("%s is leased to %s: %w", addr, is, fs.ErrExist)
+		if leasedTo, ok := m.leases[addr]; ok && leasedTo != owner {
+			return fmt.Errorf("%s is leased to %s: %w", addr, leasedTo, fs.ErrExist)
 		}
 		m.leases[addr] = owner
 		return nil

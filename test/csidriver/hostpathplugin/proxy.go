@@ -82,7 +82,7 @@ func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver
 			continue
 		}
 		for _, c := range []*net.Conn{&caller, &driver} {
-			if gone(*c) {
+			if isClosed(*c) {
 				(*c).Close()
 				*c = nil
 			}
@@ -93,8 +93,8 @@ func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver
 	}
 }
 
-// gone reports whether the other side has closed the connection, even if it sent data before.
-func gone(c net.Conn) bool {
+// isClosed reports whether the other side has closed the connection, even if it sent data before.
+func isClosed(c net.Conn) bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {
 		return false
