@@ -14,7 +14,7 @@ const (
 	defaultSilence = 30 * time.Second
 	// defaultBusy is the timeout of a request while other requests receive data.
 	defaultBusy = 5 * time.Minute
-	// trips is the number of round trips that one round trip may take, because packets can be lost.
+	// trips is the number of round-trip times that an operation of one round trip may take, because packets can be lost.
 	trips    = 8
 	longTrip = 10 * time.Second // maximum duration of a round trip that counts
 )
