@@ -70,18 +70,18 @@ var strong = []string{
 func Table() []Check {
 	return []Check{
 		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.files(0o600, n.Units...) }},
-		{"4.1.2", "the service's files are root's", func(n *Node) error { return n.owned(n.Units...) }},
+		{"4.1.2", "the service's files belong to root", func(n *Node) error { return n.owned(n.Units...) }},
 		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.existing(proxy)...) }},
-		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.owned(n.existing(proxy)...) }},
+		{"4.1.4", "the proxy's kubeconfig belongs to root", func(n *Node) error { return n.owned(n.existing(proxy)...) }},
 		{"4.1.5", "the kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.Kubeconfig) }},
-		{"4.1.6", "the kubeconfig is root's", func(n *Node) error { return n.owned(n.Kubeconfig) }},
-		{"4.1.7", "the file of authorities has mode 644 or less",
+		{"4.1.6", "the kubeconfig belongs to root", func(n *Node) error { return n.owned(n.Kubeconfig) }},
+		{"4.1.7", "the CA file has mode 644 or less",
 			func(n *Node) error { return n.files(0o644, n.Kubelet.Authentication.X509.ClientCAFile) }},
-		{"4.1.8", "the file of authorities is root's", func(n *Node) error { return n.owned(n.Kubelet.Authentication.X509.ClientCAFile) }},
+		{"4.1.8", "the CA file belongs to root", func(n *Node) error { return n.owned(n.Kubelet.Authentication.X509.ClientCAFile) }},
 		{"4.1.9", "the configuration has mode 600 or less", func(n *Node) error { return n.files(0o600, n.ConfigFile) }},
-		{"4.1.10", "the configuration is root's", func(n *Node) error { return n.owned(n.ConfigFile) }},
-		{"4.2.1", "nobody is let in without credentials", (*Node).anonymous},
-		{"4.2.2", "not everything is allowed", func(n *Node) error {
+		{"4.1.10", "the configuration belongs to root", func(n *Node) error { return n.owned(n.ConfigFile) }},
+		{"4.2.1", "anonymous clients are rejected", (*Node).anonymous},
+		{"4.2.2", "not every request is allowed", func(n *Node) error {
 			return want("authorization.mode", n.Kubelet.Authorization.Mode,
 				"Webhook")
 		}},
@@ -109,7 +109,7 @@ func Table() []Check {
 			}
 			return nil
 		}},
-		{"4.2.9", "the kubelet API is served by TLS alone", (*Node).tls},
+		{"4.2.9", "the kubelet API uses only TLS", (*Node).tls},
 		{"4.2.10", "the client's certificate is renewed", func(n *Node) error {
 			if n.Kubeconfig == "" {
 				return nil // it has no such file
@@ -122,27 +122,27 @@ func Table() []Check {
 			}
 			return nil
 		}},
-		{"4.2.12", "cipher suites are strong ones", func(n *Node) error {
+		{"4.2.12", "only strong cipher suites are accepted", func(n *Node) error {
 			if n.Ask != nil && len(n.Ciphers) == 0 {
-				return errors.New("it takes none")
+				return errors.New("it accepts none")
 			}
 			for _, c := range n.Ciphers {
 				if !slices.Contains(strong, c) {
-					return fmt.Errorf("it takes %s", c)
+					return fmt.Errorf("it accepts %s", c)
 				}
 			}
 			return nil
 		}},
 		{"4.2.13", "pods have a limit of processes", func(n *Node) error {
 			if n.PodPids <= 0 {
-				return errors.New("a pod has none")
+				return errors.New("a pod has no limit")
 			}
 			return nil
 		}},
 		{"4.2.14", "seccompDefault is on", func(n *Node) error { return want("seccompDefault", *n.Kubelet.SeccompDefault, true) }},
-		{"4.3.1", "no kube-proxy of the host's listens", func(n *Node) error {
+		{"4.3.1", "no kube-proxy of the host listens", func(n *Node) error {
 			if len(n.existing(proxy)) > 0 {
-				return errors.New("there is one")
+				return errors.New("there is a kube-proxy")
 			}
 			return nil
 		}},

@@ -116,7 +116,7 @@ func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind 
 		return e.Type != watch.Deleted && ok(e.Object), nil
 	})
 	if err != nil {
-		t.Fatalf("waited in vain for %s %s/%s %s: %v\n%s", resource, namespace, name, what, err,
+		t.Fatalf("timed out waiting for %s %s/%s %s: %v\n%s", resource, namespace, name, what, err,
 			c.Describe("-n", namespace, resource, name))
 	}
 	return last
@@ -159,7 +159,7 @@ func (c *Cluster) AwaitGone(t testing.TB, pod *corev1.Pod) {
 		return (e.Type == watch.Deleted) == same(e.Object), nil
 	})
 	if err != nil {
-		t.Fatalf("waited in vain for pod %s/%s (%s) to be gone: %v", pod.Namespace, pod.Name, pod.UID, err)
+		t.Fatalf("timed out waiting for pod %s/%s (%s) to be gone: %v", pod.Namespace, pod.Name, pod.UID, err)
 	}
 }
 

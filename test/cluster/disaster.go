@@ -55,7 +55,7 @@ func (c *Cluster) Wipe(t testing.TB) {
 		err = c.allowJoin()
 	}
 	if err != nil {
-		t.Fatalf("make the cluster anew: %v", err)
+		t.Fatalf("replace the cluster: %v", err)
 	}
 }
 

@@ -304,7 +304,7 @@ func (m *Machine) await(what string, a *Agent, ok func() bool) {
 			m.t.Fatalf("waiting for %s: the agent ended:\n%s", what, m.AgentLog(4<<10))
 		case <-late:
 			out, _ := m.Try("pods", "-A", "-o", "wide")
-			m.t.Fatalf("waited in vain for %s\n%s", what, out)
+			m.t.Fatalf("timed out waiting for %s\n%s", what, out)
 		}
 	}
 }

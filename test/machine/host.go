@@ -47,7 +47,7 @@ func BootHost(name string) (*Host, error) {
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
 		h.Halt()
-		return nil, fmt.Errorf("boot %s: init said %q, %v", name, line, err)
+		return nil, fmt.Errorf("boot %s: the output of init is %q, %v", name, line, err)
 	}
 	return h, nil
 }

@@ -51,7 +51,7 @@ func (m *Machine) CPU() time.Duration {
 			return time.Duration(us) * time.Microsecond
 		}
 	}
-	m.t.Fatal("cpu.stat names no usage")
+	m.t.Fatal("cpu.stat has no usage")
 	return 0
 }
 

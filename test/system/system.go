@@ -218,7 +218,7 @@ func (s *System) Await(command string) string {
 			s.t.Fatalf("the system has ended:\n%s", bytes.TrimSpace(said))
 		case <-late:
 			said, _ := os.ReadFile(s.Console)
-			s.t.Fatalf("waited in vain for: %s\n%s\nconsole:\n%s", command, out, bytes.TrimSpace(said))
+			s.t.Fatalf("timed out waiting for: %s\n%s\nconsole:\n%s", command, out, bytes.TrimSpace(said))
 		}
 	}
 }

@@ -330,7 +330,7 @@ func (v *VM) Await(command string) string {
 		case a.Code == 0:
 			return a.Output
 		case time.Now().After(deadline):
-			v.t.Fatalf("waited in vain for: %s\n%s", command, a.Output)
+			v.t.Fatalf("timed out waiting for: %s\n%s", command, a.Output)
 		}
 	}
 }
@@ -340,7 +340,7 @@ func (v *VM) Await(command string) string {
 func (v *VM) unstick() {
 	v.t.Helper()
 	registers, err := v.lastWords("info registers -a")
-	v.t.Logf("the machine stands still: %v\n%s", err, registers)
+	v.t.Logf("the machine hangs: %v\n%s", err, registers)
 	v.PowerCut()
 	v.Boot()
 }

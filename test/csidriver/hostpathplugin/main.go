@@ -66,7 +66,7 @@ func run(ctx context.Context, endpoint, proxied string, c config) error {
 		return err
 	}
 	defer out.Close()
-	log.Printf("from %s to whoever connects to %s", endpoint, proxied)
+	log.Printf("forwards from %s to clients of %s", endpoint, proxied)
 	return proxy(ctx, in, out)
 }
 
