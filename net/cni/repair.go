@@ -296,8 +296,8 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	return true, err
 }
 
-// sortByCIDR returns the addresses in the order of their pod CIDRs, as Setup does. The order matters because the first address determines the
-// hardware address.
+// sortByCIDR returns the addresses in the order of their pod CIDRs, as Setup does. The order matters because the first address determines
+// the hardware address.
 func (n *Network) sortByCIDR(addrs []netip.Addr) []netip.Addr {
 	n.mu.Lock()
 	networks := slices.Concat(n.cidrs, n.former)
