@@ -44,8 +44,8 @@ type missingFile struct {
 
 func newMissingFiles() *missingFiles { return &missingFiles{noted: make(chan struct{}, 1)} }
 
-// note adds the file that a plugin's error names as missing. It ignores files that exist: the kernel also reports "no such file" for a
-// program whose interpreter is missing, and a plugin may run in another mount namespace. Waiting for an existing file would retry the pod
+// note adds the file that a plugin's error names as missing. It ignores existing files: the kernel also reports "no such file" for a
+// program whose interpreter is missing, and a plugin may see other files than the agent. Waiting for an existing file would retry the pod
 // in a busy loop.
 func (m *missingFiles) note(err error) {
 	text := err.Error()
