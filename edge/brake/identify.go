@@ -113,6 +113,6 @@ func isSuccessor(c desired.Claim, p *v1.Pod) bool {
 	if c.Pod.Name == p.Name {
 		return true
 	}
-	oldOwner, newOwner := metav1.GetControllerOf(p), metav1.GetControllerOf(c.Pod)
-	return oldOwner != nil && newOwner != nil && oldOwner.Kind == "DaemonSet" && newOwner.Kind == oldOwner.Kind && newOwner.Name == oldOwner.Name
+	former, owner := metav1.GetControllerOf(p), metav1.GetControllerOf(c.Pod)
+	return former != nil && owner != nil && former.Kind == "DaemonSet" && owner.Kind == former.Kind && owner.Name == former.Name
 }

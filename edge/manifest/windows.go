@@ -90,7 +90,8 @@ func (r *review) hostProcess(p *field.Path) {
 		own := pod
 		if sc := c.SecurityContext; sc != nil && sc.WindowsOptions != nil && sc.WindowsOptions.HostProcess != nil {
 			own = sc.WindowsOptions.HostProcess
-			r.failIf(pod != nil && *pod != *own, p.Child("securityContext", "windowsOptions", "hostProcess"), *own, "must be equal to the pod's value")
+			r.failIf(pod != nil && *pod != *own, p.Child("securityContext", "windowsOptions", "hostProcess"), *own,
+				"must be equal to the pod's value")
 		}
 		some, set = some || podspec.IsTrue(own), set && podspec.IsTrue(own)
 	})

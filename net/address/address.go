@@ -127,7 +127,8 @@ func defaultRoute(h *netlink.Handle, family int) (source netip.Addr, link int, e
 			ones, _ := r.Dst.Mask.Size()
 			isDefault = ones == 0
 		}
-		if isDefault && r.Type == unix.RTN_UNICAST && r.Flags&unix.RTNH_F_LINKDOWN == 0 && (best < 0 || r.Priority < routes[best].Priority) {
+		usable := isDefault && r.Type == unix.RTN_UNICAST && r.Flags&unix.RTNH_F_LINKDOWN == 0
+		if usable && (best < 0 || r.Priority < routes[best].Priority) {
 			best = i
 		}
 	}
