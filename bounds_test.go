@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// bounded are types whose zero value accepts megabytes of headers, and the fields that every literal
-// must set. Each header line becomes an entry of a map.
+// bounded contains the types whose zero value accepts megabytes of headers, and the fields that every literal must set. Each header line
+// becomes an entry of a map.
 var bounded = map[string][]string{
 	"net/http.Transport": {"MaxResponseHeaderBytes"},
 	"net/http.Server":    {"MaxHeaderBytes", "ReadHeaderTimeout"},
@@ -60,7 +60,7 @@ func TestHTTPBounds(t *testing.T) {
 type source struct {
 	*ast.File
 	name     string
-	packages map[string]string // import paths by the names that the file has for them
+	packages map[string]string // import paths by their names in the file
 }
 
 // sources parses the files of a folder without its tests.

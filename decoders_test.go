@@ -17,21 +17,19 @@ import (
 	"testing"
 )
 
-// decodersFile lists every function of the shipped programs that decodes, unpacks or reads a whole
-// input: the calls, the sender of the input, and the test that sends a bomb. The format of a row is
-// explained at the top of the file.
+// decodersFile lists every function of the shipped programs that decodes, unpacks or reads a whole input. A row contains the calls, the
+// sender of the input, and the test that sends a bomb. The top of the file describes the format of a row.
 const decodersFile = "decoders.txt"
 
-// foreign are the senders whose rows need a bomb. The others need a reason.
+// foreign contains the senders whose rows need a bomb. The rows of the other senders need a reason.
 var foreign = []string{"image", "registry", "server", "plugin", "pod", "manifest", "client", "configuration", "release"}
 
-// trusted are the senders that can do anything to the node anyway: islet itself in files that only
-// root can write, the kernel, root, embedded files, and the user who runs a command, which then
-// uses memory of the user's own process.
+// trusted contains the senders that have full control of the node anyway: islet itself in files that only root can write, the kernel,
+// root, embedded files, and the user who runs a command, which then uses memory of the user's own process.
 var trusted = []string{"own", "kernel", "root", "embedded", "caller"}
 
-// decoders are the decoding functions of packages, by import path. A name that ends with * matches
-// all names with that prefix, and one that begins with & matches a literal of that type.
+// decoders contains the decoding functions of packages, by import path. A name that ends with * matches all names with that prefix. A
+// name that begins with & matches a literal of that type.
 var decoders = map[string][]string{
 	"archive/tar":       {"NewReader"},
 	"archive/zip":       {"*"},
@@ -100,16 +98,16 @@ var decoders = map[string][]string{
 	"github.com/moby/sys/mountinfo":                                  {"GetMounts*"},
 }
 
-// decodingMethods are names of methods that decode, for any type.
+// decodingMethods contains the names of decoding methods of any type.
 var decodingMethods = []string{
 	"AppendCertsFromPEM", "Decode", "DecodeElement", "Into", "NextReader", "ParseForm", "ParseMultipartForm", "ReadBytes",
 	"ReadFile", "ReadFrame", "ReadJSON", "ReadLine", "ReadMessage", "ReadSlice", "ReadString", "Unmarshal", "UnmarshalStrict",
 }
 
-// TestDecoders compares the calls of decoders in the shipped programs with decodersFile. It fails for
-// a call that is not listed, a row without a call, and a row whose bomb is not a test.
+// TestDecoders compares the calls of decoders in the shipped programs with decodersFile. It fails for a call that is not listed, a row
+// without a call, and a row whose bomb is not a test.
 func TestDecoders(t *testing.T) {
-	found := map[string]string{} // the calls of a function, by its folder and name
+	found := map[string]string{} // the calls of each function, by its folder and name
 	for folder := range shippedFolders(t) {
 		maps.Copy(found, decodersOf(t, folder))
 	}
@@ -200,7 +198,7 @@ func decoderRows(t *testing.T) map[string]decoderRow {
 	return rows
 }
 
-// shippedFolders returns the folders of our packages that are linked into islet and its shim.
+// shippedFolders returns the folders of islet's packages that are linked into islet and its shim.
 func shippedFolders(t *testing.T) map[string]bool {
 	t.Helper()
 	folders := map[string]bool{}
@@ -243,7 +241,7 @@ func decodersOf(t *testing.T, folder string) map[string]string {
 	return found
 }
 
-// decodingCalls returns the names of the decoders that a declaration calls or passes on.
+// decodingCalls returns the names of the decoders that a declaration calls or passes as values.
 func decodingCalls(decl ast.Decl, packages map[string]string) (calls []string) {
 	ast.Inspect(decl, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -284,14 +282,14 @@ func declName(decl ast.Decl) string {
 		if d.Recv == nil || len(d.Recv.List) == 0 {
 			return d.Name.Name
 		}
-		of := d.Recv.List[0].Type
-		if s, ok := of.(*ast.StarExpr); ok {
-			of = s.X
+		recv := d.Recv.List[0].Type
+		if s, ok := recv.(*ast.StarExpr); ok {
+			recv = s.X
 		}
-		if g, ok := of.(*ast.IndexExpr); ok {
-			of = g.X
+		if g, ok := recv.(*ast.IndexExpr); ok {
+			recv = g.X
 		}
-		if id, ok := of.(*ast.Ident); ok {
+		if id, ok := recv.(*ast.Ident); ok {
 			return id.Name + "." + d.Name.Name
 		}
 	case *ast.GenDecl:

@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write dependencies.txt anew")
+var update = flag.Bool("update", false, "write dependencies.txt again")
 
-// dependenciesFile lists every module that is linked into islet and its shim, with the packages of
-// islet, or else the other modules, that import it. A change to it is reviewed like code.
+// dependenciesFile lists every module that is linked into islet and its shim, with the packages of islet that import it, or else the
+// modules that import it. A change of the list is reviewed like code.
 const dependenciesFile = "dependencies.txt"
 
 // A goPackage has the fields of go list for a package.
@@ -51,9 +51,9 @@ func linked(t *testing.T, program string) map[string]goPackage {
 
 // TestDependencies compares the linked modules with the reviewed list.
 func TestDependencies(t *testing.T) {
-	now := "# Every module that is linked into islet, and which of islet's rooms import it, or else\n# which modules do. Write it anew with: go test -run TestDependencies -update .\n" +
+	now := "# Every module that is linked into islet, with the packages of islet that import it, or else (by ...)\n# the modules that import it. Update the list with: go test -run TestDependencies -update .\n" +
 		importers(linked(t, ".")) +
-		"\n# The same of the shim, which islet embeds.\n" +
+		"\n# The same list for the shim, which islet embeds.\n" +
 		importers(linked(t, "./runtime/shim/cmd"))
 	if *update {
 		if err := os.WriteFile(dependenciesFile, []byte(now), 0o644); err != nil {
@@ -110,15 +110,15 @@ func union(a, b map[string]map[string]bool) map[string]bool {
 	return out
 }
 
-// TestHomes finds heavy dependencies that a package imports through another module. The
-// dependencies of another package of islet count only for that package.
+// TestHomes finds heavy dependencies that a package imports through another module. A dependency of another islet package counts only for
+// that package.
 func TestHomes(t *testing.T) {
 	all := linked(t, ".")
 	for path, p := range all {
 		if p.Module == nil || p.Module.Path != module {
 			continue
 		}
-		reached := map[string]string{} // the package that imports it
+		reached := map[string]string{} // by package: the package that imports it
 		var walk func(string)
 		walk = func(from string) {
 			for _, imp := range all[from].Imports {

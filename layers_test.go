@@ -14,9 +14,8 @@ import (
 
 const module = "github.com/islet-edge/islet"
 
-// layers lists the packages of islet that a package may import. The first line with a district that
-// contains the package applies. lower stands for the packages below agent, and own for the district
-// itself. Beside them:
+// layers lists the packages of islet that a package may import. The first line whose district contains the package applies. lower stands
+// for the packages below agent, and own for the district itself. In addition:
 //   - the root package of a district of agent is its door, which only agent and main open;
 //   - packages whose names end with test are for tests, which may import anything.
 var layers = []struct {
@@ -75,7 +74,7 @@ func isDoor(imp string) bool {
 	return strings.HasPrefix(imp, "agent/") && strings.Count(imp, "/") == 1
 }
 
-// TestAllows tests forbidden imports and existing ones.
+// TestAllows checks forbidden and allowed imports.
 func TestAllows(t *testing.T) {
 	for _, tt := range []struct {
 		room, imp string
@@ -150,9 +149,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// wiringLines is the maximum number of lines of package agent, which only builds, connects, runs
-// and closes other parts. No line of it is wider than 140 columns. Code with a state or a loop
-// belongs in a package of its own.
+// wiringLines is the maximum number of lines of package agent, which only builds, connects, runs and closes other parts. No line is wider
+// than 140 columns. Code with a state or a loop belongs in a separate package.
 const wiringLines = 1400
 
 func TestWiringIsNoPlaceToLive(t *testing.T) {
@@ -189,8 +187,7 @@ func under(imp string, allowed []string) bool {
 	return false
 }
 
-// TestDocsOfRooms checks that every package has a doc.go with its purpose. For a program, main.go
-// is enough.
+// TestDocsOfRooms checks that every package has a doc.go that describes its purpose. A program needs only main.go.
 func TestDocsOfRooms(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{if ne .Name "main"}}{{.ImportPath}} {{.GoFiles}}{{end}}`, "./...").Output()
 	if err != nil {
@@ -201,7 +198,7 @@ func TestDocsOfRooms(t *testing.T) {
 		room, list, _ := strings.Cut(strings.TrimSpace(line), " ")
 		files := strings.Fields(strings.Trim(list, "[]"))
 		if len(files) == 0 {
-			continue // a program, or tests only
+			continue // a program, or a package with only tests
 		}
 		seen++
 		if !slices.Contains(files, "doc.go") {

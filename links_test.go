@@ -24,7 +24,7 @@ var (
 	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// parsePage reads a document. The anchors are GitHub's: a second heading with the same words gets "-1".
+// parsePage reads a document. The anchors are those of GitHub: a second heading with the same words gets "-1".
 func parsePage(text string) page {
 	text = codeBlock.ReplaceAllString(text, "")
 	var p page
@@ -40,7 +40,7 @@ func parsePage(text string) page {
 		p.anchors = append(p.anchors, anchor)
 	}
 	for _, m := range link.FindAllStringSubmatch(text, -1) {
-		if !strings.Contains(m[1], ":") { // an address of another site
+		if !strings.Contains(m[1], ":") { // a link to another site
 			p.links = append(p.links, m[1])
 		}
 	}
@@ -61,7 +61,7 @@ func readPages(t *testing.T, dir string, files []string) map[string]page {
 	return pages
 }
 
-// brokenLinks returns the relative links of documents that lead to no file below dir, or to no heading of it.
+// brokenLinks returns the relative links of documents to missing files below dir, and to missing headings of these files.
 func brokenLinks(dir string, pages map[string]page) []string {
 	var broken []string
 	for file, p := range pages {
@@ -81,7 +81,7 @@ func brokenLinks(dir string, pages map[string]page) []string {
 	return broken
 }
 
-// unreachable returns the documents below the index's directory that no chain of links from the index leads to.
+// unreachable returns the documents below the index's directory to which no chain of links from the index leads.
 func unreachable(pages map[string]page, index string) []string {
 	seen := map[string]bool{index: true}
 	for queue := []string{index}; len(queue) > 0; queue = queue[1:] {
@@ -103,9 +103,9 @@ func unreachable(pages map[string]page, index string) []string {
 	return missing
 }
 
-// TestLinks checks the relative links of all documents in the repository. Every page below docs/ is
-// reachable from its index. The other documents need not be: GitHub shows its templates itself, and
-// README.md and the READMEs of folders are where a reader of those folders begins.
+// TestLinks checks the relative links of all documents in the repository. Every page below docs/ must be reachable from its index. That
+// does not apply to the other documents: GitHub shows its templates itself, and README.md and the READMEs of folders are the first pages
+// that a reader sees there.
 func TestLinks(t *testing.T) {
 	out, err := exec.Command("git", "ls-files", "*.md").Output()
 	if err != nil {
@@ -143,7 +143,7 @@ func TestLinksOfArchive(t *testing.T) {
 	}
 }
 
-// TestBrokenLinks plants faults that the tests above must find.
+// TestBrokenLinks plants faults that the functions above must find.
 func TestBrokenLinks(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{

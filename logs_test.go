@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// nameless are the files that log a pod whose name is unknown, so that they log only its UID.
+// nameless contains the files that log only the UID of a pod, because its name is unknown.
 var nameless = []string{
 	"agent/pod/life/observe/observe.go", // the runtime did not answer, so the name is unknown
 	"agent/pod/life/worker/set.go",      // the worker that panicked may not have the pod
@@ -22,8 +22,7 @@ var nameless = []string{
 	"edge/store/statuses.go",
 }
 
-// TestLogKeys checks that log lines have errors under the key "error", and pods under the keys
-// "pod" (namespace/name) and "uid".
+// TestLogKeys checks that log lines have errors under the key "error", and pods under the keys "pod" (namespace/name) and "uid".
 func TestLogKeys(t *testing.T) {
 	calls := 0
 	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
@@ -67,7 +66,7 @@ func TestLogKeys(t *testing.T) {
 	}
 }
 
-// logs reports whether a call calls a logger's method, such as log.Warn or s.Log.Error.
+// logs reports whether a call is a call of a logger's method, such as log.Warn or s.Log.Error.
 func logs(call *ast.CallExpr) bool {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 || !slices.Contains([]string{"Debug", "Info", "Warn", "Error", "With"}, method.Sel.Name) {
@@ -82,7 +81,7 @@ func logs(call *ast.CallExpr) bool {
 	return false
 }
 
-// literals returns the string literals among arguments: for a logger, the keys and some values.
+// literals returns the string literals among arguments. For a logger, these are the keys and some values.
 func literals(args []ast.Expr) (all []string) {
 	for _, a := range args {
 		if lit, ok := a.(*ast.BasicLit); ok && lit.Kind == token.STRING {

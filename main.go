@@ -1,6 +1,5 @@
-// Islet makes a Linux machine a Kubernetes node. The program's name and arguments select the task of the process.
-// Under the name of a CNI plugin it runs the plugin. With a command as the first argument it runs the command.
-// Otherwise it runs the agent.
+// Islet makes a Linux machine a Kubernetes node. The program's name and arguments select the task of the process. Under the name of a CNI
+// plugin, it runs the plugin. With a command as the first argument, it runs the command. Otherwise it runs the agent.
 package main
 
 import (
@@ -19,13 +18,12 @@ import (
 
 var version = "0.0.0-dev" // set by the Makefile
 
-// Lock the main goroutine to the main thread. A thread that creates a pod's namespaces stays in them, so it has to end
-// with its goroutine. The main thread must not do this work, because it cannot end that way, and because /proc/self
-// and /proc/net refer to it.
+// Lock the main goroutine to the main thread. A thread that creates a pod's namespaces stays in them and must end with its goroutine. The
+// main thread must not create them, because it cannot end that way, and because /proc/self and /proc/net refer to it.
 func init() { runtime.LockOSThread() }
 
-// Record allocations only after the first request for them (/debug/pprof/heap). The records need a table of 1.5 MiB,
-// with an entry for each call stack that allocates.
+// Record allocations only after the first request for them (/debug/pprof/heap). The records need a table of 1.5 MiB, with an entry for
+// each call stack that allocates.
 func init() { runtime.MemProfileRate = 0 }
 
 func selfTest(stdout, stderr io.Writer) int { return selftest.Main(version, stdout, stderr) }

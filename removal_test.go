@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestOneRemoval checks that only one package removes directory trees. That package stops at mount
-// points. os.RemoveAll and the method of os.Root descend into mounted file systems. edge and net
-// are exempt, because nothing is mounted in their directories.
+// TestOneRemoval checks that only one package removes directory trees. That package stops at mount points, while os.RemoveAll and the
+// method of os.Root descend into mounted file systems. edge and net are exempt, because nothing is mounted in their directories.
 func TestOneRemoval(t *testing.T) {
 	looked := 0
 	for _, top := range []string{"agent", "runtime"} {

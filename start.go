@@ -21,14 +21,14 @@ import (
 	"github.com/islet-edge/islet/internal/inherit"
 )
 
-// A runner runs an agent until ctx ends. It returns an error if the agent fails. The agent calls restart with the
-// reason to make this process start another agent.
+// A runner runs an agent until ctx ends. It returns an error if the agent fails. The agent calls restart with the reason to make this
+// process start another agent.
 type runner func(
 	ctx context.Context, cfg *config.Config, start *configure.Start, restart context.CancelCauseFunc, version string, log *slog.Logger,
 ) error
 
-// start runs an agent in this process and returns the exit code. It reads the command line and the configuration,
-// prepares the process, and runs the agent until SIGTERM or SIGINT. Pods continue to run after the agent has ended.
+// start runs an agent in this process and returns the exit code. It reads the command line and the configuration, prepares the process,
+// and runs the agent until SIGTERM or SIGINT. Pods continue to run after the agent has ended.
 //
 //	main --> start --configuration--> agent.Run
 //	           ^                          |

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestVersion checks the output of --version. Under the name kubelet it is only the line that
-// kubeadm parses. Otherwise islet's own version comes first.
+// TestVersion checks the output of --version. Under the name kubelet, the output is only the line that kubeadm parses. Otherwise the
+// version of islet is the first line.
 func TestVersion(t *testing.T) {
 	program := os.Args[0]
 	t.Cleanup(func() { os.Args[0] = program })

@@ -32,7 +32,7 @@ func TestWatchers(t *testing.T) {
 		}
 		looked++
 		if !bytes.Contains(text, []byte(".Errors")) {
-			t.Errorf("%s: nobody reads Errors of the watcher", path)
+			t.Errorf("%s: Errors of the watcher is not read", path)
 		}
 		return nil
 	})

@@ -19,8 +19,7 @@ func packed(t *testing.T, from string, tar ...string) string {
 	return file
 }
 
-// TestInstallArchive: an archive or a directory on the command line is installed by its own script.
-// No unpacked file is left.
+// TestInstallArchive: an archive or a directory on the command line is installed by its own script. No unpacked file is left.
 func TestInstallArchive(t *testing.T) {
 	want := t.TempDir()
 	run(t, unpacked(t, "two"), want, "--kubeadm")
@@ -40,7 +39,7 @@ func TestInstallArchive(t *testing.T) {
 			t.Errorf("%s: left over: %v, %v", from, left, err)
 		}
 	}
-	// Of a name of itself it looks beside itself.
+	// An archive given only by its name is searched in the directory of the script.
 	root := t.TempDir()
 	cmd := exec.Command("sh", "../"+filepath.Base(script)+"/install.sh", ".")
 	cmd.Dir = two
@@ -49,8 +48,8 @@ func TestInstallArchive(t *testing.T) {
 	}
 }
 
-// TestInstallArchiveRefuses: an archive that is incomplete or not islet's changes nothing, and the
-// message has its name and the reason.
+// TestInstallArchiveRefuses: an archive that is incomplete or does not belong to islet changes nothing. The message contains its name and
+// the reason.
 func TestInstallArchiveRefuses(t *testing.T) {
 	script, whole := unpacked(t, "one"), packed(t, unpacked(t, "two"))
 	data, err := os.ReadFile(whole)
@@ -115,8 +114,8 @@ func TestInstallArchiveRefuses(t *testing.T) {
 	}
 }
 
-// TestInstallArchiveRoom: an archive for which there is not enough space to unpack it is rejected
-// before, with the needed size, also if gzip does not know it.
+// TestInstallArchiveRoom: if there is not enough space to unpack an archive, it is rejected before the unpacking, with the needed size,
+// also if gzip does not know the size.
 func TestInstallArchiveRoom(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -1,4 +1,4 @@
-// Package packaging tests what `make dist` ships besides the program.
+// Package packaging tests the files that `make dist` ships in addition to the program.
 package packaging
 
 import (
@@ -107,7 +107,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	if now := tree(t, root); !strings.Contains(now["/usr/local/bin/islet"], "two") || !strings.HasSuffix(now["/etc/default/islet"], "mine") {
 		t.Error("an upgrade must replace the program and keep the settings")
 	}
-	// What the agent has made for logind goes, another's file does not.
+	// The agent's file for logind is removed. Another program's file is kept.
 	logind := filepath.Join(root, "etc/systemd/logind.conf.d/99-islet.conf")
 	write(t, logind, "[Login]\nInhibitDelayMaxSec=60\n", 0o644)
 	run(t, archive, root, "uninstall")
@@ -141,8 +141,7 @@ func TestInstallAsKubelet(t *testing.T) {
 	}
 }
 
-// TestInstallAsKubeletStays: an installation for kubeadm is upgraded as one, also without the
-// option.
+// TestInstallAsKubeletStays: the upgrade of an installation for kubeadm is again an installation for kubeadm, also without the option.
 func TestInstallAsKubeletStays(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root, "--kubeadm")
@@ -159,8 +158,8 @@ func TestInstallAsKubeletStays(t *testing.T) {
 	}
 }
 
-// TestInstallFails: a file that cannot be written ends the installation with a message. The
-// previous files stay, and no incomplete file is left.
+// TestInstallFails: a file that cannot be written ends the installation with a message. The previous files are kept, and no incomplete
+// file is left.
 func TestInstallFails(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root)
@@ -170,7 +169,7 @@ func TestInstallFails(t *testing.T) {
 	if err := os.Remove(unit); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(unit, 0o755); err != nil { // which cp does not copy
+	if err := os.Mkdir(unit, 0o755); err != nil { // cp does not copy over a directory
 		t.Fatal(err)
 	}
 	out, err := try(exec.Command("sh", filepath.Join(archive, "install.sh")), "DESTDIR="+root)
@@ -183,8 +182,8 @@ func TestInstallFails(t *testing.T) {
 	}
 }
 
-// TestInstallModes: whatever the umask, installed files have the modes of the CIS benchmark: only
-// root can write them, and only root can read those that may contain a secret.
+// TestInstallModes: with any umask, installed files have the modes of the CIS benchmark: only root can write them, and only root can read
+// files that may contain a secret.
 func TestInstallModes(t *testing.T) {
 	for _, mask := range []string{"000", "022", "077"} {
 		for _, args := range []string{"", "--kubeadm"} {
@@ -233,8 +232,7 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
-// alone runs install.sh on this machine with empty installation directories and no init. Programs
-// in bin precede others.
+// alone runs install.sh on this machine with empty installation directories and no init. Programs in bin precede others.
 func alone(t *testing.T, bin string, args ...string) (string, error) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -243,12 +241,12 @@ func alone(t *testing.T, bin string, args ...string) (string, error) {
 	if _, err := os.Stat("/usr/bin/islet"); err == nil {
 		t.Skip("islet is installed as a package here, beside which install.sh installs nothing")
 	}
-	awk, err := exec.LookPath("awk") // by way of /etc on some systems
+	awk, err := exec.LookPath("awk") // through /etc on some systems
 	if err == nil {
 		awk, err = filepath.EvalSymlinks(awk)
 	}
 	if err == nil {
-		os.Remove(filepath.Join(bin, "awk")) // of a run before
+		os.Remove(filepath.Join(bin, "awk")) // from an earlier run
 		err = os.Symlink(awk, filepath.Join(bin, "awk"))
 	}
 	if err != nil {
@@ -262,9 +260,9 @@ func alone(t *testing.T, bin string, args ...string) (string, error) {
 func TestInstallElsewhere(t *testing.T) {
 	from := unpacked(t, "one")
 	arm := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
-	arm[16], arm[18] = 2, 0xb7 // a program, of AArch64
+	arm[16], arm[18] = 2, 0xb7 // a program for AArch64
 	if runtime.GOARCH == "arm64" {
-		arm[18] = 0x3e // of x86-64
+		arm[18] = 0x3e // a program for x86-64
 	}
 	write(t, filepath.Join(from, "islet"), string(arm), 0o755)
 	for _, archive := range []string{from, packed(t, from)} {
@@ -275,8 +273,8 @@ func TestInstallElsewhere(t *testing.T) {
 	}
 }
 
-// TestInstallClock: a time before islet was built cannot be right, whatever the year. The program
-// contains the time of its build, which islet doctor uses as well.
+// TestInstallClock: a time before the build of islet cannot be correct. The program contains the time of its build, which islet doctor
+// uses as well.
 func TestInstallClock(t *testing.T) {
 	from, bin := unpacked(t, "one"), t.TempDir()
 	write(t, filepath.Join(from, "built"), "1800000000\n", 0o600)
@@ -296,9 +294,9 @@ func TestInstallClock(t *testing.T) {
 	}
 }
 
-// TestEmpty: nothing is removed from a directory below which something is mounted, whatever its
-// name, also if it is a link to another disk. If something is mounted on the directory itself, the
-// files there are removed. The installer and the packages each have this function.
+// TestEmpty: if a file system is mounted below a directory, nothing is removed from that directory, for any name, also if it is a link to
+// another disk. If a file system is mounted on the directory itself, the files in it are removed. The installer and the packages each
+// have this function.
 func TestEmpty(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -338,7 +336,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// The units must do what the README says.
+// The units must work as the README describes.
 func TestUnits(t *testing.T) {
 	for _, file := range []string{"systemd/islet.service", "kubeadm/kubelet.service", "kubeadm/islet-cri.service"} {
 		data, err := os.ReadFile(file)

@@ -33,10 +33,10 @@ func copied(t *testing.T, from, to string) {
 	write(t, to, string(text), 0o755)
 }
 
-// TestSourcesOfTheOCIRuntime: the sources are identified by checksums, not by a Debian revision, so
-// any mirror that has the file can be used, and none that has another file.
+// TestSourcesOfTheOCIRuntime: the sources are identified by checksums, not by a Debian revision. So every mirror that has the right file
+// can be used, and a mirror with another file cannot.
 func TestSourcesOfTheOCIRuntime(t *testing.T) {
-	var mu sync.Mutex // of what was asked for
+	var mu sync.Mutex // guards the list of requested files
 	var asked []string
 	pool := map[string]string{"/old/pool/main/c/crun/crun_1.tar": "crun", "/apt/pool/main/libs/libseccomp/libseccomp_2.tar": "libseccomp", "/old/pool/main/libs/libseccomp/libseccomp_2.tar": "another", "/apt/pool/main/g/glibc/glibc_3.tar": "changed"}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -84,14 +84,14 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	out, err := fetch("", "crun", "libseccomp")
 	mu.Lock()
 	if err != nil || len(asked) > 0 {
-		t.Errorf("what is there was asked for: %v, %v: %s", asked, err, out)
+		t.Errorf("existing files were requested: %v, %v: %s", asked, err, out)
 	}
 	mu.Unlock()
 	if out, err := fetch("", "glibc=3-2"); err == nil {
-		t.Errorf("a file with another sum was taken: %s", out)
+		t.Errorf("a file with another checksum was accepted: %s", out)
 	}
 	if out, err := fetch("", "glibc=4"); err == nil || !strings.Contains(out, "is not in") {
-		t.Errorf("a source that nobody knows: %v: %s", err, out)
+		t.Errorf("an unknown source: %v: %s", err, out)
 	}
 	left, _ := filepath.Glob(into + "/*")
 	if len(left) != 2 {
@@ -99,8 +99,8 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	}
 }
 
-// TestRunInstallsNothing: make run uses the built OCI runtime, builds it, or uses the host's and
-// says so. It installs nothing.
+// TestRunInstallsNothing: make run uses the built OCI runtime, or builds it, or uses the runtime of the host and reports that. It
+// installs nothing.
 func TestRunInstallsNothing(t *testing.T) {
 	for _, c := range []struct {
 		name, build, host, want string
@@ -133,7 +133,7 @@ func TestRunInstallsNothing(t *testing.T) {
 		cmd := exec.Command(filepath.Join(dir, "oci/for-run.sh"), filepath.Join(dir, "out"), "amd64")
 		cmd.Env = []string{"PATH=" + filepath.Join(dir, "bin")}
 		out, err := cmd.CombinedOutput()
-		link, _ := os.Readlink(filepath.Join(dir, "out/crun")) // none: empty
+		link, _ := os.Readlink(filepath.Join(dir, "out/crun")) // without a link, the result is empty
 		if (err != nil) != c.fails || link != c.linked || !strings.Contains(string(out), c.want) || c.want == "" && len(out) > 0 {
 			t.Errorf("%s: %v, %q: %s", c.name, err, link, out)
 		}

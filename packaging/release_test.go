@@ -14,10 +14,10 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// signer makes a key of packaging/sign in a file.
+// signer writes a key of packaging/sign to a file.
 func signer(t *testing.T, file string) release.Key {
 	t.Helper()
-	t.Setenv("CGO_ENABLED", "0") // as all programs are built, which Go's cache has; these tests themselves need cgo
+	t.Setenv("CGO_ENABLED", "0") // as all programs are built, so that Go's cache has them; these tests need cgo
 	out, err := exec.Command("go", "run", "./sign", "key", file).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -29,8 +29,8 @@ func signer(t *testing.T, file string) release.Key {
 	return key
 }
 
-// TestRelease: a release has what is of its version, signed so that nodes take it, and is there
-// whole or not at all. The sources are small ones, the program that signs is the real one.
+// TestRelease: a release contains exactly the files of its version, with signatures that nodes accept, and is either complete or does not
+// exist. The sources in this test are small. The signing program is the real one.
 func TestRelease(t *testing.T) {
 	top := t.TempDir()
 	root, err := filepath.Abs("..")
@@ -41,7 +41,7 @@ func TestRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The check of advisories has a test of its own; here only what it says matters.
+	// The check of advisories has its own test. Only its output matters here.
 	write(t, filepath.Join(top, "bin/go"),
 		"#!/bin/sh\n[ \"$2\" != ./packaging/advisories ] || { echo \"asked: $*\"; exit ${ISLET_TEST_ADVISORIES:-0}; }\ncd "+root+" && exec "+
 			tool+" \"$@\"\n", 0o755)

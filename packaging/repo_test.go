@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestRepositoryIsWhole: a repository that is served is replaced by a signed one or stays, its
-// private key is not in it, and it names where it is read, not where it was made. The tools are
-// small ones; apt reads a real one in test/system.
+// TestRepositoryIsWhole: a published repository is replaced by a signed one or kept. Its private key is not in it. It contains the
+// address where it is served, not the directory where it was created. The tools in this test are small. apt reads a real repository in
+// test/system.
 func TestRepositoryIsWhole(t *testing.T) {
 	top := t.TempDir()
 	bin, served := filepath.Join(top, "bin"), filepath.Join(top, "dist/repo")

@@ -19,29 +19,28 @@ type page struct {
 	items   []runtime.Object
 }
 
-// list returns all objects that a request selects. If the request has a limit, it returns at most limit
-// objects and a continue token. See
-// https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks.
+// list returns the objects that a request selects. If the request has a limit, list returns at most limit objects and a continue token.
+// See https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks.
 func (s *Server) list(r *http.Request, k key) (runtime.Object, error) {
-	of := page{version: s.version}
+	rest := page{version: s.version}
 	if token := r.URL.Query().Get("continue"); token != "" {
-		var known bool
-		if of, known = s.pages[token]; !known {
+		var found bool
+		if rest, found = s.pages[token]; !found {
 			return nil, apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.")
 		}
 	} else {
-		of.items = s.selectObjects(r, k)
+		rest.items = s.selectObjects(r, k)
 	}
 	list := listOf(k.resource)
 	m := list.(metav1.ListInterface)
-	m.SetResourceVersion(strconv.FormatInt(of.version, 10))
-	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && len(of.items) > limit {
+	m.SetResourceVersion(strconv.FormatInt(rest.version, 10))
+	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); limit > 0 && len(rest.items) > limit {
 		token := fmt.Sprintf("page-%d", len(s.pages)+1)
-		s.pages[token] = page{of.version, of.items[limit:]}
+		s.pages[token] = page{rest.version, rest.items[limit:]}
 		m.SetContinue(token)
-		of.items = of.items[:limit]
+		rest.items = rest.items[:limit]
 	}
-	return list, meta.SetList(list, of.items)
+	return list, meta.SetList(list, rest.items)
 }
 
 // selectObjects returns copies of the objects that a request selects, sorted by namespace and name.

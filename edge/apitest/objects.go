@@ -58,27 +58,27 @@ func (s *Server) CSINode(name string) *storagev1.CSINode {
 }
 
 // Events returns copies of all events.
-func (s *Server) Events() (all []*v1.Event) {
+func (s *Server) Events() (list []*v1.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, o := range s.objects {
 		if e, ok := o.(*v1.Event); ok && k.resource == "events" {
-			all = append(all, e.DeepCopy())
+			list = append(list, e.DeepCopy())
 		}
 	}
-	return all
+	return list
 }
 
 // Pods returns copies of all pods.
-func (s *Server) Pods() (all []*v1.Pod) {
+func (s *Server) Pods() (list []*v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.objects {
 		if p, ok := o.(*v1.Pod); ok {
-			all = append(all, p.DeepCopy())
+			list = append(list, p.DeepCopy())
 		}
 	}
-	return all
+	return list
 }
 
 func (s *Server) get(k key) object {
@@ -97,7 +97,7 @@ func (s *Server) Put(o object) {
 	s.put(keyOf(o), o.DeepCopyObject().(object))
 }
 
-// Remove removes an object at once.
+// Remove removes an object immediately.
 func (s *Server) Remove(o object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +111,7 @@ func (s *Server) Terminate(o object, grace int64) {
 	s.delete(keyOf(o), &grace)
 }
 
-// Compact discards the recorded changes. A watch from an earlier version fails with 410, and so does the
-// next page of a list.
+// Compact discards the recorded changes. A watch from an earlier version, and the next page of a list, then fail with 410.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,9 +137,8 @@ func (s *Server) Snapshot() *Snapshot {
 	return b
 }
 
-// Restore restores a backup, including its versions, like a control plane whose etcd was restored. All
-// connections break. The version is set to that of the backup plus others, as if other objects had changed
-// since.
+// Restore restores a backup, including its resource versions, as if the etcd of a control plane was restored. All connections break. The
+// current version becomes the version of the backup plus others, as if other objects had changed since the backup.
 func (s *Server) Restore(b *Snapshot, others int64) {
 	s.mu.Lock()
 	s.version, s.compacted = b.version+others, b.compacted
@@ -152,8 +150,8 @@ func (s *Server) Restore(b *Snapshot, others int64) {
 	for k, o := range b.objects {
 		s.keep(k, o.DeepCopyObject().(object))
 	}
-	for of := range s.changed {
-		s.wake(of)
+	for scope := range s.changed {
+		s.wake(scope)
 	}
 	s.mu.Unlock()
 	s.Cut()
@@ -164,8 +162,8 @@ func (s *Server) Bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
-	for of := range s.log {
-		s.note(of, change{s.version, watch.Bookmark, key{}, nil})
+	for scope := range s.log {
+		s.note(scope, change{s.version, watch.Bookmark, key{}, nil})
 	}
 }
 
@@ -220,7 +218,7 @@ func (s *Server) delete(k key, grace *int64) {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Duration(seconds) * time.Second).Truncate(time.Second)}
 		p.DeletionGracePeriodSeconds = &seconds
 		s.put(k, p)
-		if seconds == 0 { // a real server shows the deletion first
+		if seconds == 0 { // a real server marks the object as deleted first
 			s.drop(k)
 		}
 	}
@@ -337,13 +335,13 @@ func group(resource string) schema.GroupResource {
 func notFound(k key) error { return apierrors.NewNotFound(group(k.resource), k.name) }
 
 // CertificateRequests returns copies of all PodCertificateRequests.
-func (s *Server) CertificateRequests() (all []*certificatesv1.PodCertificateRequest) {
+func (s *Server) CertificateRequests() (list []*certificatesv1.PodCertificateRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.objects {
 		if r, ok := o.(*certificatesv1.PodCertificateRequest); ok {
-			all = append(all, r.DeepCopy())
+			list = append(list, r.DeepCopy())
 		}
 	}
-	return all
+	return list
 }

@@ -4,8 +4,7 @@ package apitest
 
 import "runtime"
 
-// On one processor, timers run one at a time. Two threads that run timers of a synctest bubble at once
-// corrupt the context that all timers of the bubble share in the race detector, and ThreadSanitizer crashes
-// (https://go.dev/issue/78156). Races are still detected: the detector compares the order of
-// synchronization, not the time.
+// On one processor, timers run one at a time. If two threads run timers of a synctest bubble at the same time, they corrupt a context
+// that the race detector shares among all timers of the bubble, and ThreadSanitizer crashes (https://go.dev/issue/78156). Races are still
+// detected, because the detector compares the order of synchronization, not the time.
 func init() { runtime.GOMAXPROCS(1) }

@@ -45,8 +45,8 @@ func parse(path string) (k key, sub string) {
 	return k, sub
 }
 
-// certificates returns the version of certificates.k8s.io in the path of a request. It returns false if the path
-// belongs to another group.
+// certificates returns the version of certificates.k8s.io in the path of a request. It returns false if the path belongs to another
+// group.
 func certificates(r *http.Request) (version string, asked bool) {
 	rest, asked := strings.CutPrefix(r.URL.Path, "/apis/"+certificatesv1.GroupName+"/")
 	version, _, _ = strings.Cut(rest, "/")
@@ -110,8 +110,8 @@ func (s *Server) do(r *http.Request, verb string, k key, sub string, body []byte
 }
 
 func (s *Server) change(r *http.Request, verb string, k key, sub string, body []byte) (runtime.Object, error) {
-	old, there := s.objects[k]
-	if !there && k.name != "" {
+	old, found := s.objects[k]
+	if !found && k.name != "" {
 		return nil, notFound(k)
 	}
 	switch verb {
@@ -148,7 +148,7 @@ func (s *Server) create(k key, body []byte) (runtime.Object, error) {
 		return nil, err
 	}
 	k = keyOf(o)
-	if _, there := s.objects[k]; there {
+	if _, found := s.objects[k]; found {
 		return nil, apierrors.NewAlreadyExists(group(k.resource), k.name)
 	}
 	o.SetUID("")
@@ -173,7 +173,7 @@ func (s *Server) patch(k key, old object, body []byte) (runtime.Object, error) {
 		return nil, apierrors.NewConflict(group(k.resource), k.name, errors.New("the UID or version in the precondition does not match"))
 	}
 	if m := o.GetManagedFields(); len(m) == 1 && m[0] == (metav1.ManagedFieldsEntry{}) {
-		o.SetManagedFields(nil) // the patch clears them
+		o.SetManagedFields(nil) // the patch clears the managed fields
 	}
 	if again, err := json.Marshal(o); err == nil && string(again) == string(before) {
 		return old, nil // an unchanged object is not written, as in a real server
@@ -190,10 +190,10 @@ func belongsTo(at, asked key) bool {
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	text := r.URL.Query().Get("resourceVersion")
 	since, err := strconv.ParseInt(text, 10, 64)
-	of := topicOf(r, k.resource)
-	var there []change // the initial events of a watch without a version
+	scope := topicOf(r, k.resource)
+	var initial []change // the initial events of a watch without a version
 	if text == "" {
-		since, there, err = s.presentState(r, k)
+		since, initial, err = s.presentState(r, k)
 	}
 	if streamsList(r) && s.NoWatchList.Load() {
 		err = apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", nil)
@@ -224,7 +224,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 	for {
 		s.mu.Lock()
-		changed, log := s.nextChange(of), s.log[of]
+		changed, log := s.nextChange(scope), s.log[scope]
 		fresh := log[sort.Search(len(log), func(i int) bool { return log[i].version > since }):]
 		s.mu.Unlock()
 		for _, c := range fresh {
@@ -246,7 +246,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 }
 
 // presentState returns the current version, and the watched objects as events of type Added.
-func (s *Server) presentState(r *http.Request, k key) (version int64, there []change, err error) {
+func (s *Server) presentState(r *http.Request, k key) (version int64, initial []change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.selectObjects(r, k) {
@@ -254,9 +254,9 @@ func (s *Server) presentState(r *http.Request, k key) (version int64, there []ch
 		if !is {
 			return 0, nil, fmt.Errorf("%T is not an API object", o)
 		}
-		there = append(there, change{s.version, watch.Added, keyOf(o), o})
+		initial = append(initial, change{s.version, watch.Added, keyOf(o), o})
 	}
-	return s.version, there, nil
+	return s.version, initial, nil
 }
 
 func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInfo, k key, c change) error {
@@ -277,9 +277,9 @@ func (s *Server) frame(r *http.Request, to io.Writer, info runtime.SerializerInf
 	return s.codecs.EncoderForVersion(info.StreamSerializer.Serializer, v1.SchemeGroupVersion).Encode(e, to)
 }
 
-// Swallow is a Fault that accepts requests and never answers.
+// Swallow is a Fault that reads requests and never answers.
 func Swallow(_ http.ResponseWriter, r *http.Request) bool {
-	_, _ = io.Copy(io.Discard, r.Body) // the server notices that the client disconnected only after the body was read
+	_, _ = io.Copy(io.Discard, r.Body) // the server detects a disconnect of the client only after reading the body
 	<-r.Context().Done()
 	return true
 }

@@ -28,8 +28,7 @@ import (
 
 // A Server is a cluster for a test. Its methods are safe for concurrent use.
 type Server struct {
-	// Fault, if set, is called before each request. If it returns true, it has answered the
-	// request.
+	// Fault, if set, is called before each request. It returns true if it has answered the request.
 	Fault atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
 
 	// Former makes the server serve ClusterTrustBundles and PodCertificateRequests as v1beta1 and not as v1, like the API
@@ -107,7 +106,7 @@ func (s *Server) Client(t testing.TB) *kube.Client {
 	return c
 }
 
-// Down makes the server unreachable. Open connections stay open, without data, until Cut.
+// Down makes the server unreachable. Open connections stay open until Cut and transfer no data.
 func (s *Server) Down() { s.down.Store(true) }
 
 // Up makes the server reachable.
@@ -127,8 +126,7 @@ func (s *Server) Cut() {
 // TLS, TCP and IP.
 func (s *Server) Bytes() (sent, received int64) { return s.sent.Load(), s.received.Load() }
 
-// Requests returns the number of requests by "METHOD resource", such as "PATCH pods/status"; a watch
-// is "WATCH pods".
+// Requests returns the number of requests by "METHOD resource", such as "PATCH pods/status". The method of a watch is "WATCH".
 func (s *Server) Requests(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +159,7 @@ func (s *Server) Dial(ctx context.Context, _, address string) (net.Conn, error) 
 	c := &counted{Conn: near, s: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down.Load() { // Down was called during the connect: Cut would miss this connection
+	if s.down.Load() { // Down was called during the connect, so Cut may miss this connection
 		_ = near.Close()
 		return nil, fmt.Errorf("dial %s: no route to host", address)
 	}

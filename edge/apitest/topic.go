@@ -8,12 +8,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A topic is the scope of a list or a watch: all objects of a resource, or those that a field selector
-// matches. Changes are stored and delivered by topic. So a watch receives only the changes of its own pods,
-// also with ten thousand nodes. The index of a real server does the same.
+// A topic is the scope of a list or a watch: all objects of a resource, or the objects that a field selector matches. Changes are stored
+// and delivered by topic, like the index of a real server. So a watch receives only the changes of its own pods, even with ten thousand
+// nodes.
 type topic struct{ resource, field, value string }
 
-// topicOf returns the topic of a request. topicOf ignores all other selectors.
+// topicOf returns the topic of a request. It ignores selectors that are not part of a topic.
 func topicOf(r *http.Request, resource string) topic {
 	first, _, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), ",")
 	field, value, _ := strings.Cut(first, "=")
@@ -27,18 +27,18 @@ func topicOf(r *http.Request, resource string) topic {
 // topicsOf returns all topics of an object.
 func topicsOf(o object) []topic {
 	resource := resourceOf(o)
-	all := []topic{{resource: resource}, {resource, "metadata.name", o.GetName()}}
+	topics := []topic{{resource: resource}, {resource, "metadata.name", o.GetName()}}
 	if p, ok := o.(*v1.Pod); ok {
-		all = append(all, topic{resource, "spec.nodeName", p.Spec.NodeName})
+		topics = append(topics, topic{resource, "spec.nodeName", p.Spec.NodeName})
 	}
 	if b, ok := o.(*certificatesv1.ClusterTrustBundle); ok {
-		all = append(all, topic{resource, "spec.signerName", b.Spec.SignerName})
+		topics = append(topics, topic{resource, "spec.signerName", b.Spec.SignerName})
 	}
-	return all
+	return topics
 }
 
-// watchable reports whether a resource can be watched. Leases and Events cannot be watched: the Leases of
-// many nodes would fill the memory with changes that no test watches.
+// watchable reports whether a resource can be watched. Leases and Events cannot: no test watches them, and the changes of many Leases
+// would fill the memory.
 func watchable(resource string) bool { return resource != "leases" && resource != "events" }
 
 // The methods below require mu.
@@ -47,25 +47,25 @@ func watchable(resource string) bool { return resource != "leases" && resource !
 func (s *Server) keep(k key, o object) {
 	s.take(k)
 	s.objects[k] = o
-	for _, of := range topicsOf(o) {
-		if s.index[of] == nil {
-			s.index[of] = map[key]struct{}{}
+	for _, scope := range topicsOf(o) {
+		if s.index[scope] == nil {
+			s.index[scope] = map[key]struct{}{}
 		}
-		s.index[of][k] = struct{}{}
+		s.index[scope][k] = struct{}{}
 	}
 }
 
 // take removes an object if it exists.
 func (s *Server) take(k key) {
-	o, there := s.objects[k]
-	if !there {
+	o, found := s.objects[k]
+	if !found {
 		return
 	}
 	delete(s.objects, k)
-	for _, of := range topicsOf(o) {
-		delete(s.index[of], k)
-		if len(s.index[of]) == 0 {
-			delete(s.index, of)
+	for _, scope := range topicsOf(o) {
+		delete(s.index[scope], k)
+		if len(s.index[scope]) == 0 {
+			delete(s.index, scope)
 		}
 	}
 }
@@ -75,33 +75,33 @@ func (s *Server) tell(c change) {
 	if !watchable(c.key.resource) {
 		return
 	}
-	for _, of := range topicsOf(c.object) {
-		s.note(of, c)
+	for _, scope := range topicsOf(c.object) {
+		s.note(scope, c)
 	}
 }
 
-func (s *Server) note(of topic, c change) {
-	s.log[of] = append(s.log[of], c)
-	s.wake(of)
+func (s *Server) note(scope topic, c change) {
+	s.log[scope] = append(s.log[scope], c)
+	s.wake(scope)
 }
 
 // wake wakes the watches of a topic.
-func (s *Server) wake(of topic) {
-	if changed, ok := s.changed[of]; ok {
+func (s *Server) wake(scope topic) {
+	if changed, ok := s.changed[scope]; ok {
 		close(changed)
-		delete(s.changed, of)
+		delete(s.changed, scope)
 	}
 }
 
 // nextChange returns a channel that is closed at the next change.
-func (s *Server) nextChange(of topic) <-chan struct{} {
-	changed, ok := s.changed[of]
+func (s *Server) nextChange(scope topic) <-chan struct{} {
+	changed, ok := s.changed[scope]
 	if !ok {
 		changed = make(chan struct{})
-		s.changed[of] = changed
+		s.changed[scope] = changed
 	}
-	if _, ok := s.log[of]; !ok {
-		s.log[of] = nil // a log without changes: the next change is recorded
+	if _, ok := s.log[scope]; !ok {
+		s.log[scope] = nil // an empty log makes put record the next change
 	}
 	return changed
 }

@@ -20,11 +20,10 @@ import (
 const (
 	// metaBrake is the store's key for the state, as JSON.
 	metaBrake = "brake"
-	// settleFor is the delay before a group of pods is judged together. Garbage collection removes pods one
-	// after the other.
+	// settleFor is the delay before several pods are judged together, because garbage collection removes pods one after the other.
 	settleFor = 5 * time.Second
-	// lookEvery is the interval at which a hold is checked. A check compares its time limit with the clock,
-	// and the control plane's identity with the one that the hold was judged at.
+	// lookEvery is the interval between two checks of a hold. A check compares the time limit with the clock, and the identity of the
+	// control plane with the identity at which the hold was judged.
 	lookEvery = time.Minute
 )
 
@@ -65,11 +64,11 @@ type Config struct {
 type Hold struct {
 	Since time.Time   `json:"since"`
 	Why   string      `json:"why"`
-	Seen  *Identity   `json:"seen,omitempty"` // the control plane that lacks the pods; nil if the hold has not been judged yet
+	Seen  *Identity   `json:"seen,omitempty"` // the control plane that lacks the pods; nil before the first judgement
 	Pods  []types.UID `json:"pods"`           // sorted
 }
 
-// state is stored, so that it survives a restart of the agent.
+// state is stored and survives a restart of the agent.
 type state struct {
 	Known Identity `json:"known"`
 	Hold  *Hold    `json:"hold,omitempty"`
@@ -81,11 +80,11 @@ type Brake struct {
 	listAgain chan struct{} // capacity 1: requests a full list from the source
 	wake      chan struct{} // capacity 1: signals Run that there is a hold
 
-	judging sync.Mutex // one judgement at a time; held during calls of Next
+	judging sync.Mutex // serializes judgements; held during calls of Next
 
 	mu       sync.Mutex
 	state    state
-	settleAt time.Time // when a hold without Seen is judged; zero if no judgement is scheduled
+	settleAt time.Time // due time of the judgement of a hold without Seen; zero if none is scheduled
 }
 
 // New loads the stored state.
@@ -125,8 +124,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Registered stores the UID of the Node if none is stored. None is stored before the first list of pods, and
-// after an update from a version of islet without a brake.
+// Registered stores the UID of the Node if the state has none. The state has none before the first list of pods, and after an update from
+// a version of islet without a brake.
 func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
@@ -136,11 +135,10 @@ func (b *Brake) Registered(ctx context.Context, uid types.UID) {
 	}
 }
 
-// Again returns a channel that requests a new list of all pods from the source, because the judgement of
-// the pods on hold may change.
+// Again returns a channel that requests a new list of all pods from the source. The judgement of the pods on hold may change.
 func (b *Brake) Again() <-chan struct{} { return b.listAgain }
 
-// Held returns the current hold. The result is false if there is none.
+// Held returns the current hold, and false if there is none.
 func (b *Brake) Held() (Hold, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,7 +150,7 @@ func (b *Brake) Held() (Hold, bool) {
 	return h, true
 }
 
-// Until returns the time when a hold ends by itself. It is zero if the hold never ends by itself.
+// Until returns the time limit of a hold. It returns zero if the hold has no limit.
 func (b *Brake) Until(h Hold) time.Time {
 	if b.Limit == 0 {
 		return time.Time{}
@@ -163,8 +161,7 @@ func (b *Brake) Until(h Hold) time.Time {
 // Fail forwards the reason why the API server cannot be reached.
 func (b *Brake) Fail(source string, problems []desired.Problem) { b.Next.Fail(source, problems) }
 
-// Set judges a full list of pods and forwards it. Missing pods that are put on hold are added to the
-// forwarded list.
+// Set judges a full list of pods and forwards it. If it puts missing pods on hold, it adds them to the forwarded list.
 func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
 	if source != desired.API {
 		return b.Next.Set(ctx, source, claims, problems)
@@ -199,7 +196,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 			claims = append(claims, desired.Claim{Pod: p.Pod, Origin: p.Origin})
 		}
 		slices.Sort(after.Hold.Pods)
-		b.setState(ctx, after) // before Next.Set, so that the pods are never shown without their hold
+		b.setState(ctx, after) // store the hold before Next.Set, so that readers never see the pods without their hold
 	default:
 		after.Known = before.Known.merge(now)
 	}
@@ -211,9 +208,9 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 	return nil
 }
 
-// Update judges changes and forwards them. A pod that disappears without a graceful deletion ends only if
-// the Node has not been replaced. Garbage collection removes the pods of a deleted Node. If it was
-// replaced, the pod is put on hold until Set judges all pods together.
+// Update judges changes and forwards them. A pod that disappeared without a graceful deletion ends only if the Node has not been
+// replaced, because garbage collection removes the pods of a deleted Node. If the Node was replaced, the pod is on hold until Set judges
+// all pods together.
 func (b *Brake) Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error {
 	if source != desired.API {
 		return b.Next.Update(ctx, source, claims, gone)
@@ -231,7 +228,7 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	before := b.currentState()
 	why := before.Known.differs(now)
 	if h := before.Hold; why == "" || h != nil && h.Seen != nil && h.Seen.Node == now.Node && h.Seen.Epoch == now.Epoch {
-		return b.Next.Update(ctx, source, claims, gone) // this control plane had the pod, so it may remove it
+		return b.Next.Update(ctx, source, claims, gone) // this control plane had the pod, so it may remove the pod
 	}
 	after := state{Known: before.Known, Hold: &Hold{Since: b.Now(), Why: why, Pods: slices.Clone(forced)}}
 	if h := before.Hold; h != nil {
@@ -250,9 +247,8 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	return b.Next.Update(ctx, source, claims, gone)
 }
 
-// forcedRemovals returns the UIDs of running pods that were removed without a graceful deletion, as far as
-// this node observed it. A forced deletion sets a grace period of 0 before the server removes the pod.
-// Other removals set none.
+// forcedRemovals returns the UIDs of running pods that were removed without a graceful deletion that this node observed. The server sets
+// a grace period of 0 before it removes a pod by force. In other removals it sets no grace period.
 func (b *Brake) forcedRemovals(claims []desired.Claim, gone []desired.Gone) (uids []types.UID) {
 	for _, c := range claims {
 		if c.Ending != nil && c.Ending.Forced || failedByPodGC(c.Pod) {
@@ -274,16 +270,14 @@ func (b *Brake) forcedRemovals(claims []desired.Claim, gone []desired.Gone) (uid
 	return slices.DeleteFunc(uids, func(uid types.UID) bool { return !runs[uid] })
 }
 
-// failedByPodGC reports whether the pod garbage collector has set the pod to Failed. It deletes the pod
-// next.
+// failedByPodGC reports whether the pod garbage collector has set the pod to Failed. The collector deletes the pod next.
 func failedByPodGC(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodFailed && slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Reason == "DeletionByPodGC"
 	})
 }
 
-// Accept ends the pods on hold and returns their number. It is called when a user confirms that the control
-// plane is right to lack them.
+// Accept ends the pods on hold and returns their number. The caller is a user who confirms that the pods were deleted on purpose.
 func (b *Brake) Accept(ctx context.Context) (int, error) {
 	b.judging.Lock()
 	defer b.judging.Unlock()
@@ -315,8 +309,7 @@ func (b *Brake) currentState() state {
 	return b.state
 }
 
-// setState sets the state, and stores it if it changed. A failed write is only logged: the pods keep
-// running.
+// setState sets the state and stores it if it changed. It logs a write error. The pods on hold keep running.
 func (b *Brake) setState(ctx context.Context, now state) {
 	b.mu.Lock()
 	before := b.state
@@ -338,9 +331,8 @@ func (b *Brake) setState(ctx context.Context, now state) {
 	}
 }
 
-// Run checks the current hold periodically until ctx ends. It ends a hold whose time limit is over. It requests
-// a new list in two cases: when pods that were removed one by one can be judged together, and when the identity
-// of the control plane changes again.
+// Run checks the current hold periodically until ctx ends. It ends a hold whose time limit has passed. It requests a new list when pods
+// that were removed separately can be judged together, and when the identity of the control plane changes again.
 func (b *Brake) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

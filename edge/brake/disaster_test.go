@@ -34,7 +34,7 @@ func TestRestoredFromABackup(t *testing.T) {
 				s.Restore(backup, others)
 				time.Sleep(30 * time.Second)
 				s.want("a e f g", "e f g")
-				s.Put(pod("new")) // it is not deaf
+				s.Put(pod("new")) // a new pod still starts
 				s.want("a e f g new", "e f g")
 				s.Terminate(pod("new"), 1)
 				s.want("a e f g", "e f g")
@@ -47,8 +47,8 @@ func TestRestoredFromABackup(t *testing.T) {
 	}
 }
 
-// TestRestoredSoonAfterTheBackup: the node has not renewed its Lease in between, so only the
-// versions of the pods reveal the restore.
+// TestRestoredSoonAfterTheBackup: the node has not renewed its Lease since the backup, so only the versions of the pods reveal the
+// restore.
 func TestRestoredSoonAfterTheBackup(t *testing.T) {
 	at(t, func(s *site) {
 		backup := s.Snapshot()
@@ -58,7 +58,7 @@ func TestRestoredSoonAfterTheBackup(t *testing.T) {
 		s.want("a b c d e", "")
 		s.Restore(backup, 0)
 		time.Sleep(time.Second)
-		s.Put(pod("f")) // with a version that the node has seen already
+		s.Put(pod("f")) // the new pod has a version that the node has seen already
 		s.want("a b c d f", "")
 		s.stays("a b c d f", "")
 	})
@@ -78,18 +78,18 @@ func TestRestoredWhileTheAgentIsDown(t *testing.T) {
 		s.start()
 		time.Sleep(30 * time.Second)
 		s.want("a b c d e f g h", "e f g h")
-		for _, name := range []string{"e", "f", "g", "h"} { // the backup of the right moment was found
+		for _, name := range []string{"e", "f", "g", "h"} { // the right backup was restored
 			p, _ := s.get(name)
 			s.Put(p)
 		}
-		s.want("a b c d e f g h", "e f g h") // until they are listed
+		s.want("a b c d e f g h", "e f g h") // until the list contains them
 		s.restart()
 		s.want("a b c d e f g h", "")
 		s.stays("a b c d e f g h", "")
 	})
 }
 
-// get returns a pod from the node's wanted set.
+// get returns a wanted pod.
 func (s *site) get(name string) (*v1.Pod, bool) {
 	for _, p := range s.List() {
 		if p.Pod.Name == name {
@@ -114,7 +114,7 @@ func TestClusterMadeAnew(t *testing.T) {
 			t.Errorf("events: %q", s.events)
 		}
 		s.stays("a b c d new", "a b c d")
-		s.Remove(pod("new")) // by force: that cluster's own pod ends
+		s.Remove(pod("new")) // a forced deletion of a pod that this cluster has created
 		s.want("a b c d", "a b c d")
 		s.away(func() { s.Restore(right, 0) })
 		s.want("a b c d", "")
@@ -134,7 +134,7 @@ func TestNodeDeletedWhileAway(t *testing.T) {
 				})
 				time.Sleep(2 * time.Minute)
 				s.want("a b c d", "a b c d")
-				s.Put(pod("a")) // a StatefulSet makes its pod anew: that is the one now
+				s.Put(pod("a")) // a StatefulSet creates its pod again, which replaces the old one
 				s.want("a b c d", "b c d")
 				s.stays("a b c d", "b c d")
 				s.accept(3)
@@ -145,8 +145,7 @@ func TestNodeDeletedWhileAway(t *testing.T) {
 	}
 }
 
-// ways are the ways to remove a pod that has not ended: without a deletion, by kubectl delete
-// --force, and by pod garbage collection.
+// ways are the ways to remove a pod that has not ended: without a deletion, by kubectl delete --force, and by pod garbage collection.
 var ways = map[string]func(s *site, name string){
 	"gone":   func(s *site, name string) { s.Remove(pod(name)) },
 	"forced": func(s *site, name string) { s.Terminate(pod(name), 0) },
@@ -179,7 +178,7 @@ func TestNodeDeletedWhileConnected(t *testing.T) {
 				s.want("a b c d", "a b c d")
 				s.stays("a b c d", "a b c d")
 			})
-			at(t, func(s *site) { // but when only one of them is removed then, it ends
+			at(t, func(s *site) { // if only one pod is removed afterwards, it ends
 				s.Remove(s.Server.Node("n"))
 				time.Sleep(10 * time.Second)
 				remove(s, "c")
@@ -265,7 +264,7 @@ func TestLyingList(t *testing.T) {
 				s.Cut()
 				s.stays("a b c d", "")
 				if lies.Load() == 0 {
-					t.Error("nobody was lied to")
+					t.Error("the faulty answer was never sent")
 				}
 				s.Fault.Store(nil)
 				s.Terminate(pod("b"), 1)
@@ -323,7 +322,7 @@ func TestIdleWire(t *testing.T) {
 		before, renewals := count(), s.Requests("PATCH leases")
 		time.Sleep(30 * time.Minute)
 		if now := count(); !slices.Equal(now, before) {
-			t.Errorf("%q were asked %v times, after %v half an hour ago", asked, now, before)
+			t.Errorf("%q: %v requests, half an hour ago %v", asked, now, before)
 		}
 		if s.Requests("PATCH leases")-renewals < 100 {
 			t.Error("the lease is not renewed")

@@ -17,11 +17,11 @@ import (
 // apiService is the Service of the API server. Nodes may read it.
 const apiService = "kubernetes"
 
-// maxReads is the maximum number of missing pods that checkVanished reads by name.
+// maxReads is the maximum number of missing pods that checkVanished reads.
 const maxReads = 4
 
-// identify reads the identity of the control plane. If cluster is false it reads only the Node, because an
-// open watch cannot have moved to another cluster.
+// identify reads the identity of the control plane. If cluster is false, it reads only the Node, because the server of an open watch
+// cannot have become another cluster.
 func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err error) {
 	now.Epoch = b.Epoch()
 	if now.Node, err = uidOf[v1.Node](ctx, b.Client, "", b.Node); err != nil {
@@ -34,7 +34,7 @@ func (b *Brake) identify(ctx context.Context, cluster bool) (now Identity, err e
 		return now, nil
 	}
 	now.Cluster, err = uidOf[v1.Service](ctx, b.Client, metav1.NamespaceDefault, apiService)
-	if apierrors.IsForbidden(err) { // a policy of the cluster forbids it: the other two facts decide
+	if apierrors.IsForbidden(err) { // a policy of the cluster forbids the request; the other two facts decide
 		err = nil
 	}
 	if err != nil {
@@ -55,9 +55,8 @@ func uidOf[T any, P kube.Object[T]](ctx context.Context, c *kube.Client, namespa
 	return m.UID, nil
 }
 
-// checkVanished reads some of the pods that a list lacks by their names. It returns an error if one of them
-// still exists, because the list was cut short then. For a pod that does not exist, the node authorizer
-// answers Forbidden.
+// checkVanished reads some of the pods that a list lacks, by name. It returns an error if one of them still exists, because the list was
+// truncated. For a pod that does not exist, the node authorizer answers Forbidden.
 func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error {
 	for i := range min(maxReads, len(vanished)) {
 		p := vanished[i*(len(vanished)-1)/max(1, min(maxReads, len(vanished))-1)].Pod
@@ -73,8 +72,8 @@ func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error
 	return nil
 }
 
-// missingPods returns the number of pods of the API server that are to run, and those of them that a list
-// lacks, in the order of pods.
+// missingPods returns the number of running pods of the API server, and those of them that a list lacks, in the order of pods. Pods that
+// are being deleted do not count.
 func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
 	listed := make(map[types.UID]bool, len(claims))
 	for _, c := range claims {
@@ -92,8 +91,8 @@ func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanis
 	return running, vanished
 }
 
-// podsToHold returns the vanished pods that are put on hold. A pod that has a successor on this node is not
-// put on hold. A successor has the same name, or belongs to the same DaemonSet.
+// podsToHold returns the vanished pods that are put on hold. It skips pods that have a successor on this node: a pod with the same name,
+// or of the same DaemonSet.
 func podsToHold(vanished []desired.Pod, claims []desired.Claim, v Verdict, before *Hold) (held []desired.Pod) {
 	if v == EndAll {
 		return nil
@@ -114,6 +113,6 @@ func isSuccessor(c desired.Claim, p *v1.Pod) bool {
 	if c.Pod.Name == p.Name {
 		return true
 	}
-	was, is := metav1.GetControllerOf(p), metav1.GetControllerOf(c.Pod)
-	return was != nil && is != nil && was.Kind == "DaemonSet" && is.Kind == was.Kind && is.Name == was.Name
+	former, owner := metav1.GetControllerOf(p), metav1.GetControllerOf(c.Pod)
+	return former != nil && owner != nil && former.Kind == "DaemonSet" && owner.Kind == former.Kind && owner.Name == former.Name
 }

@@ -2,14 +2,14 @@ package brake
 
 import "k8s.io/apimachinery/pkg/types"
 
-// An Identity identifies the control plane of one node. Empty fields are not known.
+// An Identity identifies the control plane of one node. An empty field is unknown.
 type Identity struct {
 	Cluster types.UID `json:"cluster,omitempty"` // UID of the Service default/kubernetes
-	Node    types.UID `json:"node,omitempty"`    // UID of the Node; empty in a read identity if the Node does not exist
-	Epoch   int       `json:"epoch,omitempty"`   // (*history.History).Epoch
+	Node    types.UID `json:"node,omitempty"`    // UID of the Node; when read, empty if the Node does not exist
+	Epoch   int       `json:"epoch,omitempty"`   // value of (*history.History).Epoch
 }
 
-// differs returns the difference between two identities as a sentence. It is empty if they are the same.
+// differs returns the difference between two identities as a sentence, or "" if they are the same.
 func (before Identity) differs(now Identity) string {
 	switch {
 	case before.Cluster != "" && now.Cluster != "" && before.Cluster != now.Cluster:
@@ -39,35 +39,35 @@ func (before Identity) merge(now Identity) Identity {
 type Scene struct {
 	Known    Identity // identity at the last accepted list
 	Now      Identity
-	Running  int       // number of pods of the API server that are to run; pods that are being deleted are not counted
+	Running  int       // number of pods of the API server that run; pods that are being deleted do not count
 	Vanished int       // number of these pods that the list lacks, including pods on hold
 	Held     bool      // a hold exists
-	Seen     *Identity // the identity at which the hold was judged; nil if it has not been judged yet
+	Seen     *Identity // identity at the judgement of the hold; nil before the first judgement
 }
 
-// A Verdict is the decision about the pods that vanished.
+// A Verdict is the decision about vanished pods.
 type Verdict int
 
 // Verdicts.
 const (
 	EndAll     Verdict = iota // they were deleted
 	HoldAll                   // the control plane lost them
-	HoldFormer                // pods of an existing hold stay on hold; all other missing pods were deleted
+	HoldFormer                // pods of an existing hold stay on hold; the other missing pods were deleted
 )
 
 // String names a verdict.
 func (v Verdict) String() string { return [...]string{"end all", "hold all", "hold former"}[v] }
 
-// Judge decides about the pods that a list lacks, and returns the reason of a hold. It is a pure function.
+// Judge decides about the pods that a list lacks. It returns the verdict and the reason of a hold. It is a pure function.
 func Judge(s Scene) (v Verdict, why string) {
 	why = s.Known.differs(s.Now)
 	switch {
 	case s.Vanished == 0 || why == "":
 		return EndAll, ""
 	case s.Held && s.Seen != nil && *s.Seen == s.Now:
-		// The hold is about another control plane. The pods of this one come and go as usual.
+		// The hold is about another control plane. Pods of the current control plane start and end as usual.
 		return HoldFormer, why
-	case s.Now.Node == "" && s.Known.Node != "": // the list is judged again when the node has registered again
+	case s.Now.Node == "" && s.Known.Node != "": // the next list is judged after the node has registered again
 		return HoldAll, why
 	case mostVanished(s.Vanished, s.Running):
 		return HoldAll, why
@@ -75,7 +75,7 @@ func Judge(s Scene) (v Verdict, why string) {
 	return EndAll, ""
 }
 
-// mostVanished reports whether too many pods vanished for deletions by hand.
+// mostVanished reports whether the number of vanished pods is too large for manual deletions.
 func mostVanished(vanished, running int) bool {
 	return vanished > 0 && (vanished >= running || vanished >= 3 && 2*vanished >= running)
 }

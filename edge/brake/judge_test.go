@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// FuzzJudge checks invariants for any scene.
+// FuzzJudge checks the invariants of Judge for every scene.
 func FuzzJudge(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed, seed*7)

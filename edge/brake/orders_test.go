@@ -46,17 +46,15 @@ func orders(names []string) [][]string {
 	return out
 }
 
-// TestEveryOrderOfDisasters: pods are created after a backup; then, in every order, the backup is
-// restored, the link is cut, the agent is killed, and the machine is rebooted. Machine and link
-// are back after the last of them. The pods that the backup lacks must be held, not ended. In the
-// cases with soon, the agent has not renewed its lease since the pods were created, so it has not
-// stored the marker with a renewal. The other cases test every fourth order, and all of them with
-// ISLET_TEST_LONG.
+// TestEveryOrderOfDisasters: pods are created after a backup. Then, in every order, the backup is restored, the link is cut, the agent is
+// killed, and the machine is rebooted. Machine and link return after the last of these. The pods that the backup lacks must be held and
+// must not end. In the cases with soon, the agent has not renewed its lease since the creation of the pods, so it has not stored the
+// marker with a renewal. The other cases test every fourth order, or every order with ISLET_TEST_LONG.
 func TestEveryOrderOfDisasters(t *testing.T) {
 	for i, order := range orders([]string{"restored", "cut", "killed", "reboot"}) {
 		for name, c := range map[string]struct {
-			settled time.Duration // between the pods and the first disaster
-			others  int64         // what others wrote since the restore
+			settled time.Duration // time from the creation of the pods to the first disaster
+			others  int64         // number of changes of other objects since the restore
 		}{"soon": {time.Second, 0}, "later": {time.Minute, 0}, "overtaken": {time.Minute, 10_000}} {
 			if name != "soon" && i%4 > 0 && os.Getenv("ISLET_TEST_LONG") == "" {
 				continue

@@ -26,8 +26,8 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A site is a control plane and a node, from the API source to the wanted pods, in a synctest
-// bubble. No containers run, so a pod that is to end has ended at once.
+// A site is a control plane and a node, from the API source to the wanted pods, in a synctest bubble. There are no containers, so a pod
+// ends immediately.
 type site struct {
 	testing.TB
 	*apitest.Server
@@ -36,7 +36,7 @@ type site struct {
 	path   string
 	limit  time.Duration
 	events []string
-	dead   atomic.Bool // the agent was killed: what it does at its end is not done
+	dead   atomic.Bool // the agent was killed, so it skips its work at the end
 	stop   func()
 }
 
@@ -64,7 +64,7 @@ func at(t *testing.T, test func(s *site)) {
 		s.start()
 		defer func() { s.stop() }()
 		s.want("a b c d", "")
-		time.Sleep(time.Minute) // with some renewals of the lease
+		time.Sleep(time.Minute) // the lease is renewed several times
 		test(s)
 	})
 }
@@ -178,12 +178,12 @@ func (s *site) want(running, held string) {
 		if kept = strings.Join(names, " "); got == running && kept == held {
 			return
 		}
-		time.Sleep(100 * time.Millisecond) // of the bubble
+		time.Sleep(100 * time.Millisecond) // in the bubble
 	}
 	s.Fatalf("runs %q and holds %q, want %q and %q", got, kept, running, held)
 }
 
-// stays asserts that nothing changes for minutes and over restarts.
+// stays asserts that nothing changes during some minutes and several restarts.
 func (s *site) stays(running, held string) {
 	s.Helper()
 	for range 2 {
@@ -194,14 +194,14 @@ func (s *site) stays(running, held string) {
 	}
 }
 
-// away disconnects the node while happens runs.
+// away disconnects the node, calls happens, and connects the node again.
 func (s *site) away(happens func()) {
 	s.Down()
 	s.Cut()
 	time.Sleep(2 * time.Minute)
 	happens()
 	s.Up()
-	time.Sleep(30 * time.Second) // until it has tried again
+	time.Sleep(30 * time.Second) // until the node has retried
 }
 
 func (s *site) accept(want int) {

@@ -19,27 +19,26 @@ import (
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
-	// poll is the interval for reading a ConfigMap that the node may not watch.
-	poll = 5 * time.Minute
-	// steady is the minimum duration of a watch that resets the back-off.
-	steady = 10 * time.Second
+	// pollInterval is the interval between reads of a ConfigMap that the node may not watch.
+	pollInterval = 5 * time.Minute
+	// steadyTime is the minimum duration of a watch that resets the back-off.
+	steadyTime = 10 * time.Second
 )
 
 // Config contains the dependencies of a Source.
 type Config struct {
 	Client *kube.Client
-	// Want returns the name of the ConfigMap to follow, or an empty name if there is none to follow.
+	// Want returns the name of the ConfigMap to follow. An empty name means none.
 	Want func() (namespace, name string)
 	// Changed receives a value when the result of Want may have changed. Its capacity is 1.
 	Changed <-chan struct{}
 	// None is called when Want returns an empty name.
 	None func()
-	// Take receives the ConfigMap when it was read first, and after each change. Take must not retain it.
+	// Take receives the ConfigMap after the first read, and after each change. Take must not retain it.
 	Take func(*v1.ConfigMap)
-	// Problem receives the reason why the ConfigMap cannot be followed. It receives "" when the problem is
-	// solved.
+	// Problem receives the reason why the ConfigMap cannot be followed, and "" when it can be followed again.
 	Problem func(why string)
-	Retry   <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
+	Retry   <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
 	Log     *slog.Logger
 }
 
@@ -54,7 +53,7 @@ func New(c Config) (*Source, error) {
 	return &Source{c}, nil
 }
 
-// errOther means that Run must call Want again.
+// errOther makes Run call Want again.
 var errOther = errors.New("another ConfigMap is wanted")
 
 // Run follows the ConfigMap until ctx ends.
@@ -83,7 +82,7 @@ func (s *Source) Run(ctx context.Context) error {
 			s.c.Log.Debug("the ConfigMap cannot be followed", "configMap", namespace+"/"+name, "error", err)
 			s.c.Problem(err.Error())
 		}
-		if time.Since(began) > steady {
+		if time.Since(began) > steadyTime {
 			again.Reset()
 		}
 		if _, err := kube.Wait(ctx, &again, err, s.c.Retry); err != nil {
@@ -135,9 +134,9 @@ func (s *Source) follow(ctx context.Context, namespace, name string) error {
 	}
 }
 
-// pause waits until the node should read a ConfigMap again that it may not watch.
+// pause waits until the next read of a ConfigMap that the node may not watch.
 func (s *Source) pause(ctx context.Context) error {
-	t := time.NewTimer(retry.Around(poll))
+	t := time.NewTimer(retry.Around(pollInterval))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -148,10 +147,10 @@ func (s *Source) pause(ctx context.Context) error {
 }
 
 func (s *Source) event(e watch.Event, name string) error {
-	cm, is := e.Object.(*v1.ConfigMap)
+	cm, ok := e.Object.(*v1.ConfigMap)
 	switch {
 	case e.Type == watch.Bookmark:
-	case e.Type == watch.Error || !is:
+	case e.Type == watch.Error || !ok:
 		return fmt.Errorf("watch the ConfigMap: %w", apierrors.FromObject(e.Object))
 	case e.Type == watch.Deleted:
 		s.c.Problem("it was deleted; the configuration that it had sent to the node stays")
@@ -161,7 +160,7 @@ func (s *Source) event(e watch.Event, name string) error {
 	return nil
 }
 
-// forward forwards a ConfigMap with the requested name. A faulty server may send others.
+// forward forwards a ConfigMap that has the requested name. A faulty server may send others.
 func (s *Source) forward(cm *v1.ConfigMap, name string) {
 	if cm.Name != name {
 		return

@@ -76,7 +76,7 @@ func (s *scene) put(name, value string) {
 	time.Sleep(time.Second)
 }
 
-// has asserts the ConfigMap that was taken, and the problem.
+// has asserts the last received ConfigMap and the problem.
 func (s *scene) has(taken, problem string) {
 	s.Helper()
 	s.mu.Lock()
@@ -112,19 +112,19 @@ func TestWatched(t *testing.T) {
 		defer s.mu.Unlock()
 		for path := range s.asked {
 			if !strings.HasPrefix(path, "/api/v1/namespaces/kube-system/configmaps") {
-				t.Errorf("it asks for %s", path)
+				t.Errorf("the request is for %s", path)
 			}
 		}
 	})
 }
 
-// TestMayOnlyGet: the permissions of kubeadm's role for kubelet-config suffice.
+// TestMayOnlyGet: the permissions of kubeadm's role for kubelet-config are sufficient.
 func TestMayOnlyGet(t *testing.T) {
 	in(t, "mine", false, func(s *scene) {
 		s.put("mine", "a")
-		time.Sleep(2 * poll)
+		time.Sleep(2 * pollInterval)
 		s.put("mine", "b")
-		time.Sleep(2 * poll)
+		time.Sleep(2 * pollInterval)
 		s.mu.Lock()
 		got, problem := strings.Join(s.taken, ""), s.problem
 		s.mu.Unlock()
@@ -144,7 +144,7 @@ func TestOutage(t *testing.T) {
 		problem := s.problem
 		s.mu.Unlock()
 		if problem == "" {
-			t.Error("nobody knows that it cannot be followed")
+			t.Error("Problem was not called")
 		}
 		s.Up()
 		s.put("mine", "b")

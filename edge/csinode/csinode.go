@@ -23,18 +23,17 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// nodeIDs is the annotation of the Node that contains the node IDs of its drivers, as JSON.
+// nodeIDs is the annotation of the Node that contains the driver-specific node IDs as JSON.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute
 	maxKnown   = 256     // maximum number of drivers, including uninstalled ones
-	maxMemory  = 1 << 20 // size of the decoded annotation, in bytes; all annotations together have at most 256 KiB
+	maxMemory  = 1 << 20 // maximum size of the decoded annotation, in bytes; all annotations together have at most 256 KiB
 )
 
-// migrated is the list of in-tree plugins whose volumes CSI drivers handle now. It is the same as a
-// kubelet's.
+// migrated is the list of in-tree plugins whose volumes are handled by CSI drivers. A kubelet has the same list.
 const migrated = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder," +
 	"kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
 
@@ -43,7 +42,7 @@ type Config struct {
 	Client *kube.Client
 	Name   string
 	Node   func() *v1.Node // returns the last known Node, or nil
-	Retry  <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
+	Retry  <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
 	Log    *slog.Logger
 }
 
@@ -52,10 +51,10 @@ type Node struct {
 	Config
 	wake chan struct{} // capacity 1
 
-	mu      sync.Mutex
-	drivers map[string]*driver // the drivers of this node; a nil value means uninstalled
-	told    map[string]*driver // the drivers as last written to the API server
-	owner   types.UID          // UID of the Node for which they were written
+	mu       sync.Mutex
+	drivers  map[string]*driver // the drivers of this node; a nil value means uninstalled
+	reported map[string]*driver // the drivers as last written to the API server
+	owner    types.UID          // UID of the Node for which reported is valid
 }
 
 type driver struct {
@@ -68,11 +67,10 @@ func New(c Config) (*Node, error) {
 	if c.Client == nil || c.Name == "" || c.Node == nil || c.Log == nil {
 		return nil, errors.New("csinode: a part of the configuration is missing")
 	}
-	return &Node{Config: c, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, told: map[string]*driver{}}, nil
+	return &Node{Config: c, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, reported: map[string]*driver{}}, nil
 }
 
-// Install adds a driver: its ID for this node, the maximum number of volumes (0: unlimited) and the
-// topology.
+// Install adds a driver. id is the driver's ID for this node, and limit is the maximum number of volumes (0: unlimited).
 func (n *Node) Install(name, id string, limit int64, topology map[string]string) {
 	spec := storagev1.CSINodeDriver{Name: name, NodeID: id, TopologyKeys: slices.Sorted(maps.Keys(topology))}
 	d := &driver{CSINodeDriver: spec, topology: maps.Clone(topology)}
@@ -89,12 +87,12 @@ func (n *Node) Uninstall(name string) { n.set(name, nil) }
 func (n *Node) set(name string, d *driver) {
 	n.mu.Lock()
 	n.drivers[name] = d
-	delete(n.told, name)
+	delete(n.reported, name)
 	n.mu.Unlock()
 	n.Poke()
 }
 
-// Poke reports that the Node may have changed, or that the server may answer again.
+// Poke signals that the Node may have changed, or that the server may answer again.
 func (n *Node) Poke() {
 	select {
 	case n.wake <- struct{}{}:
@@ -131,17 +129,17 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// todo returns the drivers that are not yet written to the API server.
+// todo returns the drivers that are not written to the API server yet.
 func (n *Node) todo(owner types.UID) map[string]*driver {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.owner != owner { // a new Node: nothing was written to it
+	if n.owner != owner { // nothing was written to a new Node
 		n.owner = owner
-		clear(n.told)
+		clear(n.reported)
 	}
 	out := map[string]*driver{}
 	for name, d := range n.drivers {
-		if told, known := n.told[name]; !known || told != d {
+		if reported, found := n.reported[name]; !found || reported != d {
 			out[name] = d
 		}
 	}
@@ -167,7 +165,7 @@ func (n *Node) sync(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(todo)) { // one by one: the server may reject the labels of one driver
+	for _, name := range slices.Sorted(maps.Keys(todo)) { // one request per driver, because the server may reject the labels of one driver
 		d := todo[name]
 		err := n.label(ctx, node, name, d)
 		if err == nil {
@@ -176,21 +174,20 @@ func (n *Node) sync(ctx context.Context) error {
 		n.mu.Lock()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("driver %s: %w", name, err))
-		} else if n.drivers[name] == d { // an unequal driver has changed in the meantime
-			n.told[name] = d
+		} else if n.drivers[name] == d { // otherwise the driver has changed during the request
+			n.reported[name] = d
 		}
 		n.mu.Unlock()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.drivers) > maxKnown { // label needs uninstalled drivers, but their number is limited
+	if len(n.drivers) > maxKnown { // label needs uninstalled drivers, but only a limited number is kept
 		maps.DeleteFunc(n.drivers, func(_ string, d *driver) bool { return d == nil })
 	}
 	return errors.Join(errs...)
 }
 
-// label sets the annotation and the labels of the Node. A label that another program has set to another
-// value is not changed.
+// label sets the annotation and the labels of the Node. It does not change a label to which another program has set another value.
 func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {
@@ -207,7 +204,7 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 	before := maps.Clone(ids)
 	labels := map[string]string{}
 	n.mu.Lock()
-	for name, d := range n.drivers { // the known Node may be older than the last change, so all drivers are added
+	for name, d := range n.drivers { // add all drivers, because the known Node may be older than the last change
 		delete(ids, name)
 		if d != nil {
 			ids[name] = d.NodeID
@@ -216,8 +213,8 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 	n.mu.Unlock()
 	if d != nil {
 		for key, value := range d.topology {
-			switch has, there := node.Labels[key]; {
-			case !there:
+			switch has, found := node.Labels[key]; {
+			case !found:
 				labels[key] = value
 			case has != value:
 				n.Log.Warn("topology value collision: another program has set this label of the Node, which is not changed",
@@ -230,7 +227,7 @@ func (n *Node) label(ctx context.Context, node *v1.Node, name string, d *driver)
 		change["labels"] = labels
 	}
 	if !maps.Equal(before, ids) {
-		var text any // null removes the annotation
+		var text any // a JSON null removes the annotation
 		if len(ids) > 0 {
 			data, err := json.Marshal(ids)
 			if err != nil {
@@ -264,7 +261,7 @@ func (n *Node) updateCSINode(ctx context.Context, node *v1.Node, name string, d 
 			return fmt.Errorf("delete the CSINode of an earlier Node: %w", err)
 		}
 		n.mu.Lock()
-		todo = maps.Clone(n.drivers) // all of them
+		todo = maps.Clone(n.drivers) // write all drivers to the new object
 		n.mu.Unlock()
 		err = apierrors.NewNotFound(storagev1.Resource("csinodes"), n.Name)
 	}
@@ -277,30 +274,30 @@ func (n *Node) updateCSINode(ctx context.Context, node *v1.Node, name string, d 
 	return n.change(ctx, has.Spec.Drivers, name, d)
 }
 
-// change updates a driver's entry in the existing CSINode. API servers since 1.35 permit a change of the
-// limit (KEP-4876). For other changes the entry is deleted and added again.
+// change updates a driver's entry in the existing CSINode. API servers since 1.35 accept a change of the limit (KEP-4876). For other
+// changes, the entry is deleted and added again.
 func (n *Node) change(ctx context.Context, has []storagev1.CSINodeDriver, name string, d *driver) error {
-	var gone, come []any
+	var removed, added []any
 	i := slices.IndexFunc(has, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 	if i >= 0 && d != nil && equalDriver(has[i], d.CSINodeDriver) {
 		return nil
 	}
 	if i >= 0 {
-		gone = append(gone, map[string]any{"$patch": "delete", "name": name})
+		removed = append(removed, map[string]any{"$patch": "delete", "name": name})
 	}
 	if d != nil {
-		come = append(come, d.CSINodeDriver)
+		added = append(added, d.CSINodeDriver)
 	}
 	if i >= 0 && d != nil && d.Allocatable != nil {
 		other := *d
 		other.Allocatable = has[i].Allocatable
 		if equalDriver(has[i], other.CSINodeDriver) {
-			if err := n.patch(ctx, come); err == nil || !apierrors.IsInvalid(err) {
+			if err := n.patch(ctx, added); err == nil || !apierrors.IsInvalid(err) {
 				return err
 			}
 		}
 	}
-	for _, drivers := range [][]any{gone, come} {
+	for _, drivers := range [][]any{removed, added} {
 		if len(drivers) == 0 {
 			continue
 		}

@@ -103,7 +103,7 @@ func TestDrivers(t *testing.T) {
 		s.Install("b", "id-b", 0, nil) // as after a restart of the agent or the driver
 		s.wants("a=id-a host.dev/h,zone.dev/z limited;b=id-b ;")
 		if n := s.Total() - before; n != 1 {
-			t.Errorf("%d requests for what is known", n)
+			t.Errorf("%d requests for known drivers", n)
 		}
 		s.Install("b", "id-c", 0, nil)
 		s.wants("a=id-a host.dev/h,zone.dev/z limited;b=id-c ;")
@@ -113,7 +113,7 @@ func TestDrivers(t *testing.T) {
 		all := s.CSINode("n").Spec.Drivers
 		a := all[slices.IndexFunc(all, func(d storagev1.CSINodeDriver) bool { return d.Name == "a" })]
 		if n := s.Requests("PATCH csinodes") - changes; n != 1 || *a.Allocatable.Count != 7 {
-			t.Errorf("%d changes for a new limit, which is %d: a driver is never gone for that", n, *a.Allocatable.Count)
+			t.Errorf("%d changes for a new limit, which is %d: the driver must never be missing", n, *a.Allocatable.Count)
 		}
 		s.Uninstall("a")
 		s.wants("b=id-c ;")
@@ -122,14 +122,14 @@ func TestDrivers(t *testing.T) {
 		}
 		s.Uninstall("b")
 		s.wants("")
-		if _, there := s.Server.Node("n").Annotations[nodeIDs]; there || s.CSINode("n") == nil {
-			t.Error("the annotation is there still, or the CSINode is gone")
+		if _, found := s.Server.Node("n").Annotations[nodeIDs]; found || s.CSINode("n") == nil {
+			t.Error("the annotation still exists, or the CSINode does not")
 		}
 	})
 }
 
-// TestOffline: drivers register without a link. A restart of the agent removes none. A Node that
-// was created again gets a new CSINode.
+// TestOffline: drivers register without a link, and a restart of the agent removes no driver. A Node that was created again gets a new
+// CSINode.
 func TestOffline(t *testing.T) {
 	in(t, func(s *scene) {
 		s.Down()
@@ -162,7 +162,7 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// TestAnnotationBomb: an annotation of the Node that is too large when decoded is replaced.
+// TestAnnotationBomb: an annotation of the Node that is too large after decoding is replaced.
 func TestAnnotationBomb(t *testing.T) {
 	in(t, func(s *scene) {
 		var text strings.Builder

@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// Set replaces the full set of a source, and the problems of that source. Missing pods end, except pods
-// from an origin with a problem: the source cannot know whether they are still wanted. If Set returns an
-// error, only the problems have changed, and the source must call Set again.
+// Set replaces the full set of a source, and the problems of that source. Missing pods end. Exception: a pod from an origin with a
+// problem is kept, because the source cannot know whether the pod is still wanted. If Set returns an error, only the problems have
+// changed, and the source must call Set again.
 func (d *Desired) Set(ctx context.Context, source string, claims []Claim, problems []Problem) error {
 	unsure := make(map[string]bool, len(problems))
 	for _, p := range problems {
@@ -46,11 +46,10 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 	return err
 }
 
-// Update applies changes to the set of a source: new and changed claims, and pods that are gone. All other
-// pods of the source are kept. If Update returns an error, nothing has changed, and the source must call
-// Set.
+// Update applies changes to the set of a source: new and changed claims, and removed pods. The other pods of the source are kept. If
+// Update returns an error, nothing has changed, and the source must call Set.
 func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []Gone) error {
-	return d.change(ctx, func(next rows, all map[string][]blocked) error {
+	return d.change(ctx, func(next rows, blockedClaims map[string][]blocked) error {
 		named := make(map[types.UID]bool, len(claims)+len(gone))
 		for _, g := range gone {
 			named[g.UID] = true
@@ -61,8 +60,8 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 		for _, c := range claims {
 			named[c.Pod.UID] = true
 		}
-		still := slices.DeleteFunc(slices.Clone(all[source]), func(b blocked) bool { return named[b.Pod.UID] })
-		all[source] = append(still, next.applyClaims(source, claims)...)
+		still := slices.DeleteFunc(slices.Clone(blockedClaims[source]), func(b blocked) bool { return named[b.Pod.UID] })
+		blockedClaims[source] = append(still, next.applyClaims(source, claims)...)
 		return nil
 	})
 }
@@ -70,8 +69,7 @@ func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gon
 // Fail reports the reason why a source cannot read its set. All pods of the source are kept.
 func (d *Desired) Fail(source string, problems []Problem) { d.report(source, problems, false) }
 
-// report replaces the problems of a source and logs new ones. delivered is true if the source has delivered
-// its set.
+// report replaces the problems of a source and logs new ones. delivered means that the source has delivered its set.
 func (d *Desired) report(source string, problems []Problem, delivered bool) {
 	problems = slices.Clone(problems)
 	for i := range problems {
@@ -93,8 +91,8 @@ func (d *Desired) logNew(before, now []Problem) {
 	}
 }
 
-// Apply sets pods of the local source, identified by namespace and name. An unchanged pod (the same UID) is
-// kept. A changed one is replaced gracefully. It applies all pods or none.
+// Apply sets pods of the local source, identified by namespace and name. An unchanged pod (same UID) is kept. A changed pod is replaced
+// gracefully. Apply applies all pods or none.
 func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {
@@ -114,8 +112,8 @@ func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 	})
 }
 
-// Delete ends a pod of the local source. The grace period is in seconds; nil means the one in the manifest.
-// The grace period of a pod that is already ending can only be shortened.
+// Delete ends a pod of the local source. The grace period is in seconds. Without one, the pod's own grace period applies. The grace
+// period of an ending pod can only be shortened.
 func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		row, ok := next[uid]
@@ -134,8 +132,8 @@ func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error
 	})
 }
 
-// Forget removes a deleting pod when nothing of it is left on the node. If the pod was added again in the
-// meantime, it becomes wanted. For any other UID it does nothing.
+// Forget removes a deleting pod after all its resources on the node are gone. If the pod was added again in the meantime, it becomes
+// wanted. Other UIDs are ignored.
 func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		next.forget(uid)
@@ -143,7 +141,7 @@ func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 	})
 }
 
-// Rewrite stores all pods again, because the store may have lost rows. Unchanged rows are not written.
+// Rewrite stores all pods again, because the store may have lost rows. It does not write unchanged rows.
 func (d *Desired) Rewrite(ctx context.Context) error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -160,12 +158,12 @@ type Recovered struct {
 	Deleting bool // true if the pod was ending
 }
 
-// Adopt adds running pods to a store that was rebuilt after damage. It skips pods with a known UID. If two
-// pods have the same name, the second one is ended.
+// Adopt adds running pods to a store that was rebuilt after damage. It skips pods with a known UID. If two pods have the same name, it
+// ends the second one.
 func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
 	return d.change(ctx, func(next rows, _ map[string][]blocked) error {
 		for _, p := range pods {
-			if _, known := next[p.Pod.UID]; known || p.Pod.UID == "" {
+			if _, found := next[p.Pod.UID]; found || p.Pod.UID == "" {
 				continue
 			}
 			setPriority(p.Source, p.Pod)

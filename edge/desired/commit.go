@@ -18,9 +18,8 @@ type change struct {
 	err  error
 }
 
-// change applies an edit, stores the difference, publishes it, and calls Poke for the changed UIDs. If it
-// returns an error, nothing has changed. Each commit waits for the disk, so the edits that arrive during a
-// commit share the next one.
+// change applies an edit, stores the difference, publishes it, and calls Poke for the changed UIDs. If it returns an error, nothing has
+// changed. A commit waits for the disk. Edits that arrive during a commit share the next commit.
 func (d *Desired) change(ctx context.Context, e edit) error {
 	c := &change{edit: e}
 	d.asking.Lock()
@@ -32,7 +31,7 @@ func (d *Desired) change(ctx context.Context, e edit) error {
 	return c.err
 }
 
-// commitWaiting commits all waiting edits. It does nothing if another caller has committed c already.
+// commitWaiting commits all waiting edits. It does nothing if another caller has already committed c.
 func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types.UID) {
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -47,7 +46,7 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 		ctx = context.WithoutCancel(ctx)
 	}
 	changed, err := d.commit(ctx, group)
-	if err != nil && len(group) > 1 { // a failing edit must not fail the others
+	if err != nil && len(group) > 1 { // a failing edit must not fail the other ones
 		for _, c := range group {
 			if c.err == nil {
 				one, err := d.commit(ctx, []*change{c})
@@ -66,21 +65,21 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 	return changed
 }
 
-// commit commits a group of changes in one transaction. A change whose edit fails is left out, and
-// its caller gets the error. An error of commit means that nothing was stored. The caller must hold changing.
+// commit commits a group of changes in one transaction. It leaves out a change whose edit fails, and sets the error of that change. If
+// commit returns an error, nothing was stored. The caller must hold changing.
 func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, error) {
 	next, claims := maps.Clone(d.rows), maps.Clone(d.blocked)
 	for _, c := range group {
 		if c.err != nil {
 			continue
 		}
-		if c.err = c.edit(next, claims); c.err != nil { // the edit may have changed some rows: start over without it
+		if c.err = c.edit(next, claims); c.err != nil { // the edit may have changed some rows, so start over without it
 			return d.commit(ctx, group)
 		}
 		claims = next.retry(claims)
 	}
 	put, remove := difference(d.rows, next)
-	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // the usual cause is a change of a field that is not stored
+	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // usually a field has changed that is not stored
 		return nil, nil
 	}
 	if err := d.Store.UpdatePods(ctx, put, remove); err != nil {

@@ -17,7 +17,7 @@ import (
 // A disk is a Store that counts its updates, can block in the first one, and rejects one pod.
 type disk struct {
 	memory
-	wait         chan struct{} // nil: it does not
+	wait         chan struct{} // if nil, the first update does not block
 	predecessors chan struct{}
 	refuses      types.UID
 	updates      int
@@ -49,7 +49,7 @@ func onDisk(t *testing.T) (*disk, *Desired) {
 	return k, d
 }
 
-// meanwhile applies changes while the disk is busy with another one, and returns their errors.
+// meanwhile applies changes while the disk is busy with another change, and returns their errors.
 func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []error {
 	t.Helper()
 	release := make(chan struct{})

@@ -19,8 +19,8 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// Sources of pods. Their names are those of a kubelet's annotation kubernetes.io/config.source. Local is
-// the source of pods that a person applied with islet.
+// Sources of pods. The names are the values of a kubelet's annotation kubernetes.io/config.source. Local is the source of pods that a
+// user applied with islet.
 const (
 	File  = keys.SourceFile
 	HTTP  = keys.SourceHTTP
@@ -31,8 +31,7 @@ const (
 var (
 	// ErrNotFound is the error of Delete for an unknown UID.
 	ErrNotFound = errors.New("not found")
-	// ErrForeign is the error of changing a pod that another source defines. That source would create the
-	// pod again.
+	// ErrForeign is the error of changing a pod that belongs to another source, because that source would create the pod again.
 	ErrForeign = errors.New("it belongs to another source")
 )
 
@@ -41,7 +40,7 @@ type Pod struct {
 	Pod      *v1.Pod // must not be modified
 	Source   string
 	Origin   string        // the file or URL; used in messages
-	Deleting bool          // the pod is ending; call Forget when nothing of it is left
+	Deleting bool          // the pod is ending; call Forget when its resources are gone
 	Grace    time.Duration // grace period, if Deleting
 	Lives    int           // number of times that the pod has ended and started again under its UID
 	Waiting  types.UID     // UID of an older pod with the same name that must be forgotten before this pod starts
@@ -64,7 +63,7 @@ type Ending struct {
 // A Gone is a pod that its source no longer knows.
 type Gone struct {
 	UID    types.UID
-	Ending *Ending // nil if the pod ends with the grace period in its manifest
+	Ending *Ending // nil if the grace period in the manifest applies
 }
 
 // A Problem is the reason why a source, or one of its pods, cannot be followed.
@@ -78,19 +77,18 @@ type Problem struct {
 // A Store stores the rows. *store.Store implements it.
 type Store interface {
 	Pods(ctx context.Context) ([]store.Pod, error)
-	// UpdatePods durably writes all rows or none.
+	// UpdatePods durably writes either all rows or none.
 	UpdatePods(ctx context.Context, put []store.Pod, remove []types.UID) error
 }
 
 // Config contains the dependencies of a Desired.
 type Config struct {
 	Store Store
-	Poke  func(types.UID) // is called for each changed UID, without a lock; must not block
-	// Hold keeps pods running that are missing from the full set of their source. The method Held returns
-	// these pods. A held pod also starts after another pod with its name, or its own former instance, has
-	// ended. Hold is set while a new version or configuration of islet is on trial. If the new version
-	// fails to find a pod, the node must not lose that pod. A pod that was removed on purpose runs until
-	// the agent starts without Hold.
+	Poke  func(types.UID) // called for each changed UID, without a lock; must not block
+	// Hold keeps pods running that are missing from the full set of their source. The method Held returns these pods. Hold is set during
+	// the trial of a new version or configuration of islet: if the new version fails to find a pod, the node must not lose that pod. A
+	// held pod starts again after another pod with its name, or its own former instance, has ended. A pod that was removed on purpose
+	// runs until the agent starts without Hold.
 	Hold bool
 	Log  *slog.Logger
 }
@@ -99,7 +97,7 @@ type Config struct {
 type Desired struct {
 	Config
 
-	changing sync.Mutex // held for one commit at a time, from reading rows to publishing new ones
+	changing sync.Mutex // held during a commit, from reading rows to publishing new ones
 	rows     rows
 
 	asking sync.Mutex
@@ -109,12 +107,12 @@ type Desired struct {
 	pods     map[types.UID]Pod
 	version  uint64
 	spoken   map[string]bool
-	problems map[string][]Problem // problems as reported by each source
+	problems map[string][]Problem // problems that each source reported
 	blocked  map[string][]blocked // by source
 	held     map[string][]types.UID
 }
 
-// New loads the stored pods, which are the initial set of every source.
+// New loads the stored pods. They are the initial set of every source.
 func New(c Config) (*Desired, error) {
 	stored, err := c.Store.Pods(context.Background())
 	if err != nil {
@@ -132,8 +130,8 @@ func New(c Config) (*Desired, error) {
 	return d, nil
 }
 
-// setPriority sets the priority of static pods that an older version stored without one. Without a network,
-// their manifests may not be read again for a long time.
+// setPriority sets the priority of static pods that an older version of islet stored without one. Without a network, their manifests may
+// not be read again for a long time.
 func setPriority(source string, pod *v1.Pod) {
 	if source != API {
 		demand.Rank(pod)
@@ -151,12 +149,12 @@ func (d *Desired) Get(uid types.UID) (Pod, bool) {
 // List returns all pods, sorted by namespace, name and UID.
 func (d *Desired) List() []Pod {
 	d.mu.RLock()
-	all := slices.Collect(maps.Values(d.pods))
+	list := slices.Collect(maps.Values(d.pods))
 	d.mu.RUnlock()
-	sorting.By(all, func(a, b Pod) int {
+	sorting.By(list, func(a, b Pod) int {
 		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})
-	return all
+	return list
 }
 
 // Each calls f for all pods in an unspecified order. It does not copy the list, so f must be fast and must
@@ -169,15 +167,15 @@ func (d *Desired) Each(f func(Pod)) {
 	}
 }
 
-// Version increases with each change of a pod.
+// Version returns a number that increases with each change of a pod.
 func (d *Desired) Version() uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.version
 }
 
-// Spoken reports whether a source has delivered its full set since the agent started. Before that, no
-// running pod of the source counts as an orphan.
+// Spoken reports whether a source has delivered its full set since the agent started. Before that, no running pod of the source is an
+// orphan.
 func (d *Desired) Spoken(source string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -185,39 +183,39 @@ func (d *Desired) Spoken(source string) bool {
 }
 
 // Held returns the UIDs of the pods that run only because of Hold.
-func (d *Desired) Held() (all []types.UID) {
+func (d *Desired) Held() (list []types.UID) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, held := range d.held {
 		for _, uid := range held {
-			if p, ok := d.pods[uid]; ok && !p.Deleting { // a deleting pod was ended in another way
-				all = append(all, uid)
+			if p, ok := d.pods[uid]; ok && !p.Deleting { // a deleting pod does not run because of Hold
+				list = append(list, uid)
 			}
 		}
 	}
-	return all
+	return list
 }
 
 // Problems returns all problems, sorted by source and origin.
 func (d *Desired) Problems() []Problem {
 	d.mu.RLock()
-	all := slices.Concat(slices.Collect(maps.Values(d.problems))...)
-	all = append(all, problemsOf(d.blocked)...)
+	list := slices.Concat(slices.Collect(maps.Values(d.problems))...)
+	list = append(list, problemsOf(d.blocked)...)
 	d.mu.RUnlock()
-	sorting.By(all, func(a, b Problem) int {
+	sorting.By(list, func(a, b Problem) int {
 		return cmp.Or(
 			cmp.Compare(a.Source, b.Source), cmp.Compare(a.Origin, b.Origin),
 			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message),
 		)
 	})
-	return all
+	return list
 }
 
 // publish makes a change visible to readers and returns the UIDs whose Pod has changed.
 func (d *Desired) publish(next rows, claims map[string][]blocked) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
 	waits := next.predecessors()
-	version := d.version + 1 // only publish writes it, so reading it needs no lock
+	version := d.version + 1 // only publish writes version, so reading it needs no lock
 	for uid, row := range next {
 		p := Pod{
 			Pod: row.Pod, Source: row.Source, Origin: row.Origin, Deleting: row.Deleting,

@@ -90,7 +90,7 @@ func (w *world) show() string {
 	each := map[types.UID]Pod{}
 	w.Each(func(p Pod) { each[p.Pod.UID] = p })
 	if listed := w.List(); len(each) != len(listed) || slices.ContainsFunc(listed, func(p Pod) bool { return each[p.Pod.UID] != p }) {
-		w.Errorf("each is told of %v, listed are %v", each, listed)
+		w.Errorf("Each passes %v, List returns %v", each, listed)
 	}
 	slices.Sort(out)
 	return strings.Join(out, ", ")
@@ -166,7 +166,7 @@ func TestLifeOfPods(t *testing.T) {
 	w.want("gone for good", w.Forget(ctx, "b1"), "a2, c1", "b1")
 	w.want("anew", w.Set(ctx, File, claims("a/a2", "b/b1"), nil), "a2, b1, c1", "b1")
 	if p, _ := w.Get("b1"); p.Lives != 0 {
-		t.Errorf("of a pod that nobody knew any more, %d former lives are counted", p.Lives)
+		t.Errorf("%d former lives are counted for a forgotten pod", p.Lives)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestLocal(t *testing.T) {
 	w.want("forget", w.Forget(ctx, "a1"), "f1", "a1")
 }
 
-// Manifests with a fixed UID are copied, moved and renamed.
+// TestFixedUIDs moves, copies and renames manifests with a fixed UID.
 func TestFixedUIDs(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	at := func(spec, origin string) Claim { return Claim{Pod: pod(spec), Origin: origin} }
@@ -245,7 +245,7 @@ http http://h metadata.name: the UID of pod default/c is already used by pod def
 	}
 }
 
-// The time when a manifest was seen is not part of the pod.
+// The time at which a manifest was read is not a change of the pod.
 func TestSeenAgain(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	seen := func(when string) []Claim {
@@ -257,7 +257,7 @@ func TestSeenAgain(t *testing.T) {
 	w.want("seen again", w.Set(ctx, File, seen("2026"), nil), "a1")
 }
 
-// The pods of an origin that cannot be read are kept.
+// The pods of an unreadable origin are kept.
 func TestUnsureOriginsKeepTheirPods(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	bad := []Problem{{Origin: "/manifests/a1", Field: "spec", Message: "bad"}}
@@ -284,14 +284,14 @@ func TestRebuild(t *testing.T) {
 	w.want("adopt", w.Adopt(ctx, recovered), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1", "a2", "b1", "e1", "l1")
 	w.want("adopt again", w.Adopt(ctx, recovered), "a1 waiting a2, a2 deleting, b1, e1 deleting, l1")
 	if w.Spoken(File) {
-		t.Error("what runs is not what the source says")
+		t.Error("the running pod differs from the source's pod")
 	}
 	w.want("unsure", w.Set(ctx, File, claims("a/a1"), []Problem{{Origin: "/manifests/b1", Message: "bad"}}),
 		"a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1")
 	w.want("sure", w.Set(ctx, File, claims("a/a1"), nil), "a1 waiting a2, a2 deleting, b1 deleting, e1 deleting, l1", "b1")
 }
 
-// On a full disk nothing changes and the problem has the reason; then it recovers.
+// On a full disk nothing changes, and the problem contains the reason. A later call succeeds.
 func TestFullDisk(t *testing.T) {
 	disk := &memory{pods: map[types.UID]store.Pod{}, full: true}
 	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
@@ -312,7 +312,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Poke may call methods of Desired, also to change something.
+// Poke may call methods of Desired, including methods that change it.
 func TestPokeMayCallBack(t *testing.T) {
 	var d *Desired
 	disk := &memory{pods: map[types.UID]store.Pod{}}
@@ -336,8 +336,8 @@ func TestPokeMayCallBack(t *testing.T) {
 	}
 }
 
-// TestOldPriority: a static pod that an older version stored without the priority of its class has
-// it from the start, before any source has delivered its set. A pod of the API server is unchanged.
+// TestOldPriority: a static pod that an older version stored without the priority of its class has the priority from the start, before
+// any source has delivered its set. A pod of the API server is unchanged.
 func TestOldPriority(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	critical := func(spec, source string) *v1.Pod {
@@ -368,7 +368,7 @@ func TestOldPriority(t *testing.T) {
 	}
 }
 
-// TestRewrite: a store that has lost rows gets them again.
+// TestRewrite: a store that has lost rows contains them again.
 func TestRewrite(t *testing.T) {
 	disk := &memory{pods: map[types.UID]store.Pod{}}
 	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
@@ -384,8 +384,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// TestHold: a pod that is missing from the set of its source stays while Hold is set, and ends when
-// an agent starts without Hold.
+// TestHold: a pod that is missing from the set of its source is kept while Hold is set, and ends when an agent starts without Hold.
 func TestHold(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()
@@ -404,14 +403,14 @@ func TestHold(t *testing.T) {
 	if held := w.Held(); w.show() != "1, 2, 3, 4" || len(held) != 3 || slices.Contains(held, "1") {
 		t.Errorf("%s, held are %v", w.show(), held)
 	}
-	ending := Claim{Pod: pod("c/3"), Ending: &Ending{Grace: time.Second}} // somebody deletes it
+	ending := Claim{Pod: pod("c/3"), Ending: &Ending{Grace: time.Second}} // a user deletes the pod
 	if err := w.Update(ctx, API, []Claim{ending}, []Gone{{UID: "4"}}); err != nil {
 		t.Fatal(err)
 	}
 	if held := w.Held(); w.show() != "1, 2, 3 deleting, 4 deleting" || !slices.Equal(held, []types.UID{"2"}) {
 		t.Errorf("%s, held are %v", w.show(), held)
 	}
-	set(File, "a/1", "b/2") // it was there after all
+	set(File, "a/1", "b/2") // the source has the pod again
 	if held := w.Held(); len(held) > 0 {
 		t.Errorf("held are %v", held)
 	}
@@ -424,8 +423,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldReplaced: held pods that wait for the end of another pod with their name, or of their own
-// former life, start while Hold is set, and end when an agent starts without Hold.
+// TestHoldReplaced: a held pod that waits for the end of another pod with its name, or of its own former instance, starts while Hold is
+// set. It ends when an agent starts without Hold.
 func TestHoldReplaced(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()

@@ -18,15 +18,15 @@ import (
 // rows is the set of all pods, by UID. Their methods do no I/O.
 type rows map[types.UID]store.Pod
 
-// A blocked claim is one that cannot be applied now. Many can be applied when their name is free.
+// A blocked claim cannot be applied now. Most blocked claims can be applied when their name is free.
 type blocked struct {
 	Claim
 	field, why string
-	final      bool // the claim stays blocked, whatever happens to other pods
+	final      bool // the claim stays blocked even if other pods are removed
 }
 
-func problemsOf(all map[string][]blocked) (problems []Problem) {
-	for source, claims := range all {
+func problemsOf(blockedClaims map[string][]blocked) (problems []Problem) {
+	for source, claims := range blockedClaims {
 		for _, b := range claims {
 			problems = append(problems, Problem{Source: source, Origin: b.Origin, Field: b.field, Message: b.why})
 		}
@@ -51,8 +51,7 @@ func (r rows) owner(name types.NamespacedName) (store.Pod, bool) {
 	return store.Pod{}, false
 }
 
-// predecessors returns, for each wanted pod, the deleting pod with the same name that must be forgotten
-// first. If there are several, it returns the oldest.
+// predecessors returns, for each wanted pod, the oldest deleting pod with the same name. That pod must be forgotten first.
 func (r rows) predecessors() map[types.UID]types.UID {
 	ending := map[types.NamespacedName]store.Pod{}
 	for _, row := range r {
@@ -72,8 +71,8 @@ func (r rows) predecessors() map[types.UID]types.UID {
 	return waits
 }
 
-// missingPods returns the pods of a source that claims, its full set, does not contain. It omits pods of the
-// origins in unsure, which have a problem.
+// missingPods returns the pods of a source that are not in claims, the full set. It omits pods of the origins in unsure, which have a
+// problem.
 func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
 	type identity struct {
 		uid  types.UID
@@ -92,10 +91,10 @@ func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool)
 	return gone
 }
 
-// applyClaims applies the claims of a source and returns the blocked ones. A new pod of the API server
-// replaces an older one of the API server with the same name.
+// applyClaims applies the claims of a source and returns the blocked ones. A new pod of the API server replaces an older pod of the API
+// server with the same name.
 func (r rows) applyClaims(source string, claims []Claim) []blocked {
-	// If two files have the same UID, the file that the stored pod came from takes precedence.
+	// If two files have the same UID, the file of the stored pod takes precedence.
 	moved := func(c Claim) int {
 		if r[c.Pod.UID].Origin == c.Origin {
 			return 0
@@ -137,8 +136,8 @@ func (r rows) whyBlocked(source string, c Claim) (why string) {
 	if h, ok := r.owner(name); ok && h.Pod.UID != c.Pod.UID {
 		return fmt.Sprintf("pod %s is already defined by %s, which came first", name, describe(h))
 	}
-	row, known := r[c.Pod.UID]
-	if known && (nameOf(row.Pod) != name || ownsName(row) && row.Source != source) {
+	row, found := r[c.Pod.UID]
+	if found && (nameOf(row.Pod) != name || ownsName(row) && row.Source != source) {
 		return fmt.Sprintf("the UID of pod %s is already used by pod %s of %s", name, nameOf(row.Pod), describe(row))
 	}
 	return ""
@@ -146,9 +145,9 @@ func (r rows) whyBlocked(source string, c Claim) (why string) {
 
 // claim applies a claim that is not blocked.
 func (r rows) claim(source string, c Claim) {
-	row, known := r[c.Pod.UID]
+	row, found := r[c.Pod.UID]
 	switch {
-	case !known:
+	case !found:
 		row = store.Pod{Seq: r.nextSeq(), Pod: c.Pod}
 	case row.Deleting: // the pod ends first and then starts again
 		row.Again = true
@@ -163,7 +162,7 @@ func (r rows) claim(source string, c Claim) {
 	}
 }
 
-// end marks a pod as deleting. The grace period can only be shortened.
+// end marks a pod as deleting. It can only shorten the grace period.
 func (r rows) end(uid types.UID, grace time.Duration) {
 	row := r[uid]
 	if !row.Deleting || grace < row.Grace {
@@ -173,7 +172,7 @@ func (r rows) end(uid types.UID, grace time.Duration) {
 	r[uid] = row
 }
 
-// forget removes a row that has ended, or makes it wanted if it was added again.
+// forget removes a row of an ended pod, or makes the row wanted if the pod was added again.
 func (r rows) forget(uid types.UID) {
 	switch row := r[uid]; {
 	case row.Again:
@@ -193,12 +192,11 @@ func (r rows) nextSeq() int64 {
 	return last + 1
 }
 
-// retry applies the claims that are no longer blocked, and returns the others. It processes the sources in
-// the order of their names.
-func (r rows) retry(all map[string][]blocked) map[string][]blocked {
+// retry applies the claims that are no longer blocked, and returns the others. It processes the sources in the order of their names.
+func (r rows) retry(blockedClaims map[string][]blocked) map[string][]blocked {
 	still := map[string][]blocked{}
-	for _, source := range slices.Sorted(maps.Keys(all)) {
-		for _, b := range all[source] {
+	for _, source := range slices.Sorted(maps.Keys(blockedClaims)) {
+		for _, b := range blockedClaims[source] {
 			if !b.final {
 				b.why = r.whyBlocked(source, b.Claim)
 			}
@@ -213,16 +211,16 @@ func (r rows) retry(all map[string][]blocked) map[string][]blocked {
 	return still
 }
 
-// difference returns the rows to write and the UIDs to remove. A pod that starts again under its UID is in
-// both lists, because other tables still contain rows of its former instance.
+// difference returns the rows to write and the UIDs to remove. A pod that starts again under its UID is in both lists, because other
+// tables still have rows of its former instance.
 func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	for uid, row := range next {
-		before, known := old[uid]
+		before, found := old[uid]
 		if row == before {
 			continue
 		}
 		put = append(put, row)
-		if known && before.Deleting && !row.Deleting {
+		if found && before.Deleting && !row.Deleting {
 			remove = append(remove, uid)
 		}
 	}
@@ -234,7 +232,7 @@ func difference(old, next rows) (put []store.Pod, remove []types.UID) {
 	return put, remove
 }
 
-// sameManifest reports whether two manifests of a UID are equal, apart from the time they were seen.
+// sameManifest reports whether two manifests with the same UID are equal, apart from the time at which islet read them.
 func sameManifest(a, b *v1.Pod) bool {
 	if a == b {
 		return true

@@ -47,15 +47,15 @@ func (m *memory) UpdatePods(_ context.Context, put []store.Pod, remove []types.U
 	return nil
 }
 
-// A simulation is a node's history, chosen by bytes: sources that deliver anything, people who apply
-// and delete, pods that end, restarts, and a disk that fills up.
+// A simulation is a node's history, chosen by bytes: sources deliver any sets, users apply and delete, pods end, the agent restarts, and
+// the disk fills up.
 type simulation struct {
 	testing.TB
 	*Desired
 	disk  *memory
-	said  map[string][]Claim   // by source: the last set that was taken
-	local map[string]types.UID // by name: what was applied and not deleted since
-	seen  map[types.UID]Pod    // as of the last poke
+	said  map[string][]Claim   // by source: the last accepted set
+	local map[string]types.UID // by name: applied and not deleted pods
+	seen  map[types.UID]Pod    // pods at the last poke
 	bytes interface{ ReadByte() (byte, error) }
 }
 
@@ -65,7 +65,7 @@ func (s *simulation) restart() {
 	d, err := New(Config{Store: s.disk, Log: log, Poke: func(uid types.UID) {
 		p, ok := s.Get(uid)
 		if ok && p == s.seen[uid] {
-			s.Errorf("poked %s for nothing", uid)
+			s.Errorf("Poke was called for the unchanged pod %s", uid)
 		}
 		delete(s.seen, uid)
 		if ok {
@@ -89,7 +89,7 @@ func (s *simulation) pick(n int) int {
 	return int(b) % n
 }
 
-// spec picks one of nine pods: three names, three contents of each.
+// spec picks one of nine pods. There are three names with three contents each.
 func (s *simulation) spec() string {
 	name := string(rune('a' + s.pick(3)))
 	return fmt.Sprintf("%s/%s%d", name, name, s.pick(3))
@@ -120,7 +120,7 @@ func (s *simulation) step() {
 			s.local[p.Name] = p.UID
 		} else if !errors.Is(err, errFull) && !errors.Is(err, ErrForeign) {
 			if _, mine := s.local[p.Name]; mine {
-				s.Error("apply over an own pod:", err)
+				s.Error("apply over a pod of the local source:", err)
 			}
 		}
 	case 4:
@@ -142,7 +142,7 @@ func (s *simulation) set(ctx context.Context, source string, all []Claim, proble
 	err := s.Set(ctx, source, all, problems)
 	if err != nil {
 		if !errors.Is(err, errFull) || !slices.Equal(before, s.List()) {
-			s.Error("a set that was not taken has changed pods:", err)
+			s.Error("a rejected set has changed pods:", err)
 		}
 		return
 	}
@@ -199,7 +199,7 @@ func (s *simulation) check() {
 		}
 	}
 	if len(s.seen) != len(s.List()) || len(s.disk.pods) != len(s.List()) {
-		s.Error("a pod went without a poke, or is still stored")
+		s.Error("a pod was removed without a call of Poke, or is still stored")
 	}
 	for name, uid := range s.local {
 		if row, ok := s.rows[uid]; !ok || !ownsName(row) || row.Source != Local {
@@ -222,8 +222,7 @@ func (s *simulation) checkClaims(source string, all []Claim) {
 	}
 }
 
-// settle lets all deleting pods end, and asserts that they do, and that every wanted name then has
-// its pod.
+// settle ends all deleting pods. It asserts that they end, and that every wanted name has its pod afterwards.
 func (s *simulation) settle() {
 	s.disk.full = false
 	for range 100 {

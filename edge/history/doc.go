@@ -1,6 +1,6 @@
-// Package history detects that the API server has lost changes that this node has already seen. After a
-// restore from a backup, a control plane continues from an older state. A watch that continues from a newer
-// version receives no events then, and no error (https://github.com/kubernetes/kubernetes/issues/131115).
+// Package history detects that the API server has lost changes that this node has already seen. After a restore from a backup, a control
+// plane continues from an older state. A watch that continues from a newer version then receives no events and no error
+// (https://github.com/kubernetes/kubernetes/issues/131115).
 //
 //	lease room --Renewed, Doubt--> History --Rewritten--> source.API   list anew
 //	source.API --Settle, Resume-->    |                   object.Cache list anew
@@ -8,16 +8,15 @@
 //	             store <--marker------'                   node         read anew
 //	               (with pods, and after them)
 //
-// Only this node writes its Lease. So the Lease marks this node's position in the history of the cluster.
-// The server has another history if its Lease does not exist, or has a lower version or an older renewal
-// than the server has acknowledged. Each renewal returns the version, so the comparison needs no request.
-// After a start or a closed connection the Lease is read before it is renewed, because a renewal overwrites
-// the evidence. The Lease does not reveal a backup that is newer than the last renewal. So the server is
-// also asked for its current version before a watch of pods continues.
+// Only this node writes its Lease. So the Lease marks this node's position in the history of the cluster. The server has another history
+// if it has no Lease of this node, or a Lease with a lower version or an older renewal than the server has acknowledged. Each renewal
+// returns the version, so the comparison needs no request. After a start or a closed connection, the Lease is read before it is renewed,
+// because a renewal overwrites the evidence. A backup that is newer than the last renewal does not show in the Lease. So the package also
+// requests the server's current version before a watch of pods continues.
 //
-// The node counts the histories that it has seen, and the epoch is the number of the current one. The marker
-// consists of the epoch, the last renewal and the newest version of a pod. It is stored in each transaction
-// that stores pods, and with the first renewal after that. So stored pods are never newer than the marker. An
-// agent that starts later still detects a backup that lacks one of them. Two cases are not detected: the agent
-// was killed before that renewal; the restored cluster has since written more than it had lost.
+// The node counts the histories that it has seen. The epoch is the number of the current history. The marker consists of the epoch, the
+// last renewal and the newest version of a pod. It is stored in each transaction that stores pods, and with the first renewal after such
+// a transaction. Stored pods are therefore never newer than the marker, and an agent that starts later still detects a backup that lacks
+// one of them. Two cases are not detected: an agent that was killed before that renewal, and a restored cluster that has since written
+// more than it had lost.
 package history

@@ -21,8 +21,8 @@ import (
 const (
 	// metaHistory is the store's key for the marker, as JSON.
 	metaHistory = "history"
-	// storeEvery is the interval for storing a marker when no pods are stored. An older marker is still a
-	// valid lower bound, and each write wears out flash memory.
+	// storeEvery is the interval for storing a marker while no pods are stored. An older marker is still a valid lower bound, and each
+	// write wears out flash memory.
 	storeEvery = 10 * time.Minute
 )
 
@@ -37,25 +37,25 @@ type Config struct {
 	Client *kube.Client
 	Node   string // name of this node and of its Lease
 	Meta   Meta
-	// Ride is (*store.Store).Ride: the store writes the value under key in each transaction that stores
-	// pods. If Ride is nil, the marker is stored only every storeEvery.
+	// Ride is (*store.Store).Ride. It makes the store write the value under key in each transaction that stores pods. Without Ride, the
+	// marker is stored only every storeEvery.
 	Ride func(key string, value func() string)
 	Log  *slog.Logger
 }
 
-// A marker is a lower bound: every later state of the same history has reached it.
+// A marker is a lower bound of the history. Every later state of the same history has reached it.
 type marker struct {
 	Epoch   int       `json:"epoch"`
-	Version uint64    `json:"version,omitempty"` // version of the Lease when it was last renewed; 0 if it is not known
-	Renewed time.Time `json:"renewed,omitzero"`  // renewTime of that renewal
-	Pods    uint64    `json:"pods,omitempty"`    // newest version of a pod, or of a list of pods; 0 if it is not known
+	Version uint64    `json:"version,omitempty"` // version of the Lease after its last renewal; 0 if unknown
+	Renewed time.Time `json:"renewed,omitzero"`  // renewTime of the last renewal
+	Pods    uint64    `json:"pods,omitempty"`    // newest version of a pod or of a list of pods; 0 if unknown
 }
 
 // A History detects a change of the API server's history. It is safe for concurrent use.
 type History struct {
 	Config
 
-	settling sync.Mutex // held while the Lease is read
+	settling sync.Mutex // held during a read of the Lease
 
 	mu          sync.Mutex
 	last        marker
@@ -89,8 +89,8 @@ func New(ctx context.Context, c Config) (*History, error) {
 	return h, nil
 }
 
-// markerForPods returns the marker for the transaction that stores pods. It also makes the next renewal
-// store the marker at once: the Lease cannot reveal a backup that is newer than the last renewal.
+// markerForPods returns the marker for the transaction that stores pods. It also makes the next renewal store the marker, because the
+// Lease cannot reveal a backup that is newer than the last renewal.
 func (h *History) markerForPods() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,14 +103,14 @@ func (h *History) markerForPods() string {
 	return string(b)
 }
 
-// Seen records the version of a pod, or of a list of pods. Call it before the content is stored.
+// Seen records the version of a pod, or of a list of pods. Call it before storing the content.
 func (h *History) Seen(version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last.Pods = max(h.last.Pods, versionOf(version))
 }
 
-// Rewritten returns a new channel that receives a value whenever a new epoch begins. Signals coalesce.
+// Rewritten returns a new channel that receives a value at the begin of each new epoch. Signals coalesce.
 func (h *History) Rewritten() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,23 +119,23 @@ func (h *History) Rewritten() <-chan struct{} {
 	return c
 }
 
-// Epoch returns the number of times that a new history was detected. It never decreases.
+// Epoch returns the number of detected changes of the history. It never decreases.
 func (h *History) Epoch() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last.Epoch
 }
 
-// Doubt records that another server may answer now, because a connection ended or a request failed. The
-// next Settle reads the Lease.
+// Doubt records that the next answer may come from another server, because a connection ended or a request failed. The next Settle reads
+// the Lease.
 func (h *History) Doubt() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.doubt = true
 }
 
-// Settle reads the Lease if Doubt was called since the last read. Call it before the Lease is renewed, and
-// before a list from the server is accepted. If it returns an error, the next Settle reads the Lease again.
+// Settle reads the Lease if Doubt was called since the last read. Call it before renewing the Lease, and before accepting a list from the
+// server. If it returns an error, the next Settle reads the Lease again.
 func (h *History) Settle(ctx context.Context) error {
 	h.settling.Lock()
 	defer h.settling.Unlock()
@@ -164,8 +164,8 @@ func (h *History) Settle(ctx context.Context) error {
 	return nil
 }
 
-// contradicts returns the reason why a Lease cannot belong to a history that contains the marker. It is
-// empty if the Lease can belong to it.
+// contradicts returns the reason why a Lease cannot belong to a history that contains the marker. It returns "" if the Lease can belong
+// to that history.
 func (m marker) contradicts(lease *coordinationv1.Lease) string {
 	version, renewed := versionOf(lease.ResourceVersion), renewedAt(lease)
 	switch {
@@ -184,15 +184,14 @@ func renewedAt(lease *coordinationv1.Lease) time.Time {
 	return lease.Spec.RenewTime.Time
 }
 
-// versionOf parses a resource version. It returns 0 if s is not a number. Versions of the same resource can
-// be compared (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
+// versionOf parses a resource version. It returns 0 if s is not a number. Versions of the same resource can be compared
+// (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
 func versionOf(s string) uint64 {
 	v, _ := strconv.ParseUint(s, 10, 64)
 	return v
 }
 
-// Renewed records that the server acknowledged a renewal of the Lease, with the new resourceVersion and
-// renewTime.
+// Renewed records that the server acknowledged a renewal of the Lease, with the new resourceVersion and renewTime.
 func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 	v := versionOf(version)
 	at = at.Truncate(time.Microsecond) // the precision of a Lease
@@ -214,19 +213,18 @@ func (h *History) Renewed(ctx context.Context, version string, at time.Time) {
 	}
 }
 
-// Missing records that the server has no Lease of this node. If the server acknowledged a Lease before, a
-// new epoch begins.
+// Missing records that the server has no Lease of this node. If the server has acknowledged a Lease before, a new epoch begins.
 func (h *History) Missing(ctx context.Context) {
 	h.mu.Lock()
-	known := h.last.Version != 0 || !h.last.Renewed.IsZero()
+	hadLease := h.last.Version != 0 || !h.last.Renewed.IsZero()
 	h.mu.Unlock()
-	if known {
+	if hadLease {
 		h.beginEpoch(ctx, 0, time.Time{}, "it has no lease of this node, which was acknowledged")
 	}
 }
 
-// Listed compares the version of a list of pods with before, the version that is already known, and with
-// the newest version that Seen recorded. If the list is older, a new epoch begins and Listed returns true.
+// Listed compares now, the version of a list of pods, with before, the version that is already known, and with the newest version that
+// Seen recorded. If the list is older, a new epoch begins and Listed returns true.
 func (h *History) Listed(ctx context.Context, before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)
@@ -238,15 +236,14 @@ func (h *History) Listed(ctx context.Context, before, now string) (older bool) {
 	return true
 }
 
-// Resume checks the current version of the server. It must be called before a watch of this node's pods
-// continues from a version. If the server has not reached that version, a watch would receive no events
-// until it does, and never the changes before. The Lease does not reveal a backup that is newer than the
-// last renewal (https://github.com/kubernetes/kubernetes/issues/131115). The request is a list that is
-// nearly always empty. Its version is the current one.
+// Resume checks the current version of the server. Call it before a watch of this node's pods continues from a version. If the server has
+// not reached that version, the watch receives no events until it does, and it never receives the earlier changes. The Lease does not
+// reveal a backup that is newer than the last renewal (https://github.com/kubernetes/kubernetes/issues/131115). Resume requests a list
+// that is nearly always empty, because the version of the list is the current one.
 func (h *History) Resume(ctx context.Context, version string) error {
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + h.Node + ",metadata.name=" + h.Node}
 	none, err := kube.List[v1.PodList](ctx, h.Client, "", o)
-	if apierrors.IsForbidden(err) { // a policy of the cluster forbids it: only the Lease decides
+	if apierrors.IsForbidden(err) { // a policy of the cluster forbids the request; only the Lease decides
 		return nil
 	}
 	if err != nil {
@@ -256,7 +253,7 @@ func (h *History) Resume(ctx context.Context, version string) error {
 	return nil
 }
 
-// beginEpoch begins an epoch and signals all channels. It does so also if the marker cannot be stored.
+// beginEpoch begins an epoch and signals all channels, even if the marker cannot be stored.
 func (h *History) beginEpoch(ctx context.Context, version uint64, renewed time.Time, why string) {
 	h.mu.Lock()
 	h.last = marker{Epoch: h.last.Epoch + 1, Version: version, Renewed: renewed}
@@ -295,7 +292,7 @@ func (h *History) store(ctx context.Context) error {
 	return nil
 }
 
-// Run waits until ctx ends and then stores the last renewal, which is compared after the next start.
+// Run waits until ctx ends and then stores the last renewal. The next start compares it.
 func (h *History) Run(ctx context.Context) error {
 	<-ctx.Done()
 	h.mu.Lock()

@@ -69,7 +69,7 @@ func (s *scene) renew() {
 	s.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
 	s.Renewed(s.Context(), s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
-	time.Sleep(10 * time.Second) // of the bubble
+	time.Sleep(10 * time.Second) // in the bubble
 }
 
 func (s *scene) want(epoch int, heard bool, c <-chan struct{}) {
@@ -81,7 +81,7 @@ func (s *scene) want(epoch int, heard bool, c <-chan struct{}) {
 	default:
 	}
 	if s.Epoch() != epoch || got != heard {
-		s.Errorf("epoch %d, heard of it %v; want %d, %v", s.Epoch(), got, epoch, heard)
+		s.Errorf("epoch %d, signal %v; want %d, %v", s.Epoch(), got, epoch, heard)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestRewritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(s *scene) {
 				backup := s.Snapshot()
-				for range 70 { // enough for a marker that is newer than the backup
+				for range 70 { // enough renewals for a marker that is newer than the backup
 					s.renew()
 				}
 				heard := s.Rewritten()
@@ -148,7 +148,7 @@ func TestFewWrites(t *testing.T) {
 			t.Errorf("%d writes in an hour", s.disk.writes)
 		}
 		if n := s.Requests("GET leases"); n != 0 {
-			t.Errorf("the lease was read %d times without a doubt", n)
+			t.Errorf("the lease was read %d times without a call of Doubt", n)
 		}
 		if _, err := strconv.Atoi(s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion); err != nil {
 			t.Error(err)
@@ -156,7 +156,7 @@ func TestFewWrites(t *testing.T) {
 	})
 }
 
-// TestUnsettled: the doubt stays while the server does not answer.
+// TestUnsettled: the history stays in doubt while the server does not answer.
 func TestUnsettled(t *testing.T) {
 	in(t, func(s *scene) {
 		backup := s.Snapshot()

@@ -20,8 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-// TestServerAsksToWait: a request is retried after the server's Retry-After, a few times; then the
-// caller gets the answer.
+// TestServerAsksToWait: a request is retried a few times after the server's Retry-After. Then the caller gets the answer.
 func TestServerAsksToWait(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	var asked, refuse atomic.Int32
@@ -49,7 +48,7 @@ func TestServerAsksToWait(t *testing.T) {
 	}
 }
 
-// TestUnbound: Unbound requests neither wait for the client's limit nor count for it.
+// TestUnbound: Unbound requests do not wait for the client's limit and do not count for it.
 func TestUnbound(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.Write(w, r, 200, pod("a")) })
@@ -88,7 +87,7 @@ func TestInternalErrorIsTheCallers(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a request ends with its context, and so does a watch that is not accepted.
+// TestSilentServer: a request ends with its context, and so does a watch that the server has not accepted.
 func TestSilentServer(t *testing.T) {
 	s := kubetest.New(t)
 	s.Mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -105,8 +104,8 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// TestGateAndCredentials: a request that Before rejects is not sent, After is called for the others,
-// and another configuration opens another connection.
+// TestGateAndCredentials: a request that Before rejects is not sent, After is called for the other requests, and a new configuration
+// opens a new connection.
 func TestGateAndCredentials(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("GET /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {
@@ -151,7 +150,7 @@ func TestGateAndCredentials(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if asked.Load() != 2 {
-		t.Errorf("two requests asked %d times, though the answer will be the same", asked.Load())
+		t.Errorf("two requests were sent %d times, although the answer is the same", asked.Load())
 	}
 	if a, err := c.Ready(t.Context()); err != nil || a.Status != 200 || a.Date.IsZero() {
 		t.Errorf("got %+v, %v", a, err)

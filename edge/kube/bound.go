@@ -5,16 +5,15 @@ import (
 	"net/http"
 )
 
-// limitBody limits the size of an answer's body after decompression. Such a body is read into memory as a
-// whole. The bytes count against the budget of all answers. The body of a watch is not limited. Its events
-// are limited one by one.
+// limitBody limits the size of an answer's body after decompression. The client reads such a body into memory. Its bytes count against
+// the budget of all answers. The body of a watch is not limited, because its events are limited one by one.
 func limitBody(req *http.Request, resp *http.Response) io.ReadCloser {
 	if req.URL.Query().Get("watch") == "true" && resp.StatusCode < http.StatusMultipleChoices {
 		return resp.Body
 	}
-	b := &boundedBody{ReadCloser: resp.Body, most: mostAnswer}
+	b := &boundedBody{ReadCloser: resp.Body, limit: maxAnswer}
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		b.most = mostFailure
+		b.limit = maxFailure
 	}
 	b.p, _ = req.Context().Value(ownProgress{}).(*patient)
 	return b
@@ -22,8 +21,8 @@ func limitBody(req *http.Request, resp *http.Response) io.ReadCloser {
 
 type boundedBody struct {
 	io.ReadCloser
-	read, most int      // bytes
-	p          *patient // nil if the request does not track progress
+	read, limit int      // bytes
+	p           *patient // nil if the request does not track progress
 }
 
 // Read returns errTooLong if the body exceeds the limit. It blocks while other answers use up the budget.
@@ -34,7 +33,7 @@ func (b *boundedBody) Read(data []byte) (int, error) {
 		return 0, err
 	}
 	n, err := b.ReadCloser.Read(data)
-	if b.read += n; b.read > b.most || b.p == nil && b.read > freeAnswer {
+	if b.read += n; b.read > b.limit || b.p == nil && b.read > freeAnswer {
 		return 0, errTooLong
 	}
 	return n, err

@@ -27,7 +27,7 @@ func TestEndlessAnswer(t *testing.T) {
 				return
 			}
 		}
-		t.Error("a gibibyte was taken")
+		t.Error("a gibibyte was accepted")
 	}
 	s.Mux.HandleFunc("GET /api/v1/nodes/n", endless)
 	s.Mux.HandleFunc("GET /api/v1/pods", endless)

@@ -6,29 +6,28 @@ import (
 	"sync"
 )
 
-// Limits of the memory for answers. All answers of a server together may use 16 MiB at a time: 32 small
-// answers and a large one. The first bytes of an answer do not count, so that a lease can be renewed while
-// large answers wait.
+// Limits of the memory for answers. All answers of a server together may use 16 MiB at a time, for 32 small answers and one large answer.
+// The first bytes of an answer do not count, so a lease can be renewed while large answers wait.
 const (
 	freeAnswer  = 16 << 10
 	smallAnswer = 128 << 10
 	smallPlaces = 32
-	mostAnswer  = 8 << 20   // maximum size of a decompressed answer, in bytes; an object in etcd has at most 1.5 MiB
-	mostFailure = 256 << 10 // maximum size of an error answer, in bytes
-	mostEvent   = 4 << 20   // maximum size of a watch event, in bytes
-	mostDecoded = 24 << 20  // maximum size of a decoded answer, in bytes
-	mostListed  = 24 << 20  // maximum size of all decoded pages of a list, in bytes
-	// streamWindow is the amount of data that the server may send before the client reads it. Answers that
-	// wait for the budget remain on the server.
+	maxAnswer   = 8 << 20   // maximum size of a decompressed answer, in bytes; an object in etcd has at most 1.5 MiB
+	maxFailure  = 256 << 10 // maximum size of an error answer, in bytes
+	maxEvent    = 4 << 20   // maximum size of a watch event, in bytes
+	maxDecoded  = 24 << 20  // maximum size of a decoded answer, in bytes
+	maxListed   = 24 << 20  // maximum size of all decoded pages of a list, in bytes
+	// streamWindow is the amount of data that the server may send before the client reads it. Answers that wait for the budget stay on
+	// the server.
 	streamWindow = 128 << 10
-	// mostHeaders is the maximum size of an answer's headers, in bytes.
-	mostHeaders = 64 << 10
+	// maxHeaders is the maximum size of an answer's headers, in bytes.
+	maxHeaders = 64 << 10
 )
 
 // errTooLong is the error of an answer that exceeds its limit.
-var errTooLong = fmt.Errorf("the server's answer is longer than %d MiB", mostAnswer>>20)
+var errTooLong = fmt.Errorf("the server's answer is longer than %d MiB", maxAnswer>>20)
 
-// Answers is the budget for the memory of the API server's answers. All clients of a server share one.
+// Answers is the budget for the memory of the API server's answers. All clients of a server share one budget.
 type Answers struct {
 	small chan struct{} // contains a value for each place in use
 	large chan struct{}
@@ -39,19 +38,18 @@ func NewAnswers() *Answers {
 	return &Answers{small: make(chan struct{}, smallPlaces), large: make(chan struct{}, 1)}
 }
 
-// A share is the part of the budget that one request uses, or that all pages of a list use together. An answer
-// of up to freeAnswer bytes needs no place. For a longer answer the share acquires one of the small places. For
-// more than smallAnswer bytes it then also acquires the only large place. Because all shares acquire the places
-// in this order, they cannot deadlock.
+// A share is the part of the budget that one request uses, or that the pages of a list use together. An answer of up to freeAnswer bytes
+// needs no place. For a longer answer, the share acquires one of the small places. For more than smallAnswer bytes, it also acquires the
+// only large place. All shares acquire the places in this order, so they cannot deadlock.
 type share struct {
 	answers *Answers
-	mu      sync.Mutex // held during a wait, so that a share grows in one goroutine at a time
+	mu      sync.Mutex // held during a wait, so only one goroutine at a time grows a share
 	small   bool
 	large   bool
 }
 
-// hold waits until the given number of bytes of an answer may be in memory, and reports whether it had to
-// wait. If ctx ends first, it returns the cause.
+// hold waits until the given number of bytes of an answer fits into the budget, and reports whether it had to wait. If ctx ends first,
+// hold returns the cause.
 func (c *share) hold(ctx context.Context, bytes int) (waited bool, err error) {
 	if bytes <= freeAnswer {
 		return false, nil
@@ -84,7 +82,7 @@ func take(ctx context.Context, places chan struct{}, has *bool) (waited bool, er
 	}
 }
 
-// release frees the memory that the share holds. It may be called repeatedly.
+// release returns the share's places to the budget. It may be called repeatedly.
 func (c *share) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +98,7 @@ func (c *share) release() {
 // listShareKey is the context key of the share for all pages of a list.
 type listShareKey struct{}
 
-// shareOf returns the share of a request's answer, and a function that ends the request's use of it.
+// shareOf returns the share of a request's answer, and a function that ends the request's use of the share.
 func (c *Client) shareOf(ctx context.Context) (on *share, end func()) {
 	if shared, ok := ctx.Value(listShareKey{}).(*share); ok {
 		return shared, func() {}

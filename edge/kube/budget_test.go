@@ -28,8 +28,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// TestLargeAnswersWait: many simultaneous large answers all arrive, one after the other, and a small
-// answer is not blocked by a stuck large one.
+// TestLargeAnswersWait: large simultaneous answers arrive one after the other, and a stuck large answer does not block a small one.
 func TestLargeAnswersWait(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme, coordinationv1.AddToScheme)
 	large := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Data: map[string]string{"a": strings.Repeat("x", 3<<20)}}
@@ -82,7 +81,7 @@ func TestLargeAnswersWait(t *testing.T) {
 	wg.Wait()
 }
 
-// bombers returns handlers whose answers are small on the wire and large in memory.
+// bombers returns handlers whose answers are small on the wire and large when decoded.
 func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
 	gzipped := func(mediaType, begin, repeated string, times int, end ...string) func(http.ResponseWriter) {
 		packed := sync.OnceValue(func() []byte {
@@ -108,7 +107,7 @@ func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
 		head := field("\x0a", field("\x0a", "v1")+field("\x12", kind)) + "\x12"
 		return "k8s\x00" + head + string(binary.AppendUvarint(nil, uint64(size)))
 	}
-	containers := "k8s\x00" + field("\x0a", field("\x12", "Pod")) + "\x12\x84\x80\x40\x12\x80\x80\x40" // of 1 MiB in a spec
+	containers := "k8s\x00" + field("\x0a", field("\x12", "Pod")) + "\x12\x84\x80\x40\x12\x80\x80\x40" // 1 MiB of containers in a spec
 	const mib = 1 << 20
 	return map[string]func(http.ResponseWriter){
 		"16 MiB of spaces":     gzipped("application/json", "", " ", 16*mib),
@@ -133,8 +132,7 @@ func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
 	}
 }
 
-// TestBombs: neither answers nor events of a watch use much more memory than the budget, however many
-// arrive at a time.
+// TestBombs: neither answers nor watch events use much more memory than the budget, for any number of simultaneous requests.
 func TestBombs(t *testing.T) {
 	for name := range bombers(nil) {
 		t.Run(name, func(t *testing.T) {
@@ -151,19 +149,19 @@ func TestBombs(t *testing.T) {
 				for range together {
 					wg.Go(func() {
 						if _, err := kube.Get[corev1.PodList](t.Context(), c, "", "x"); err == nil {
-							t.Error("a bomb is taken for an object")
+							t.Error("a bomb is accepted as an object")
 						}
 					})
 					wg.Go(func() {
 						if _, err := kube.List[corev1.PodList](t.Context(), c, "", metav1.ListOptions{}); err == nil {
-							t.Error("a bomb is taken for a list")
+							t.Error("a bomb is accepted as a list")
 						}
 					})
 				}
 				wg.Wait()
 			})
 			if peak > 64<<20 {
-				t.Errorf("it takes %d MiB", peak>>20)
+				t.Errorf("uses %d MiB", peak>>20)
 			}
 		})
 	}
@@ -211,14 +209,14 @@ func TestWatchBombs(t *testing.T) {
 				wg.Wait()
 			})
 			if peak > 48<<20 {
-				t.Errorf("it takes %d MiB", peak>>20)
+				t.Errorf("uses %d MiB", peak>>20)
 			}
 		})
 	}
 }
 
-// TestStuckEvent: an incomplete event ends its watch after a timeout, so that other large answers do
-// not wait forever. A watch without an event in progress continues.
+// TestStuckEvent: an incomplete event ends its watch after a timeout, because other large answers wait for the budget. A watch without an
+// incomplete event continues.
 func TestStuckEvent(t *testing.T) {
 	json := `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`
 	for name, begin := range map[string]string{
@@ -273,8 +271,7 @@ func TestStuckEvent(t *testing.T) {
 	}
 }
 
-// TestEvents: events in JSON are split correctly whatever their white space is, and one that is too
-// large ends the watch with an error.
+// TestEvents: events in JSON are split correctly for any white space, and an event that is too large ends the watch with an error.
 func TestEvents(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, _ *http.Request) {
@@ -302,7 +299,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// measure returns by how many bytes the heap grew at most while f ran.
+// measure returns the maximum growth of the heap in bytes while f runs.
 func measure(f func()) uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -317,7 +314,7 @@ func measure(f func()) uint64 {
 				return
 			case <-tick.C:
 			}
-			runtime.GC() // what is in use, and not what was
+			runtime.GC() // count only reachable memory
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
 			peak = max(peak, m.HeapAlloc)
@@ -364,7 +361,7 @@ func TestNotServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := c.Ready(t.Context()); !errors.Is(err, kube.ErrNotServer) {
-				t.Errorf("it is taken for an API server: %v", err)
+				t.Errorf("accepted as an API server: %v", err)
 			}
 			bad.Store(false)
 			if _, err := c.Ready(t.Context()); err != nil {
@@ -372,7 +369,7 @@ func TestNotServer(t *testing.T) {
 			}
 			_, err = kube.Get[corev1.Pod](context.Background(), c, "ns", "a")
 			if name != "other text" && (!errors.Is(err, kube.ErrNotServer) || !errors.Is(told, kube.ErrNotServer) || kube.Answered(err)) {
-				t.Errorf("got %v, told %v", err, told)
+				t.Errorf("got %v, After received %v", err, told)
 			}
 			if err == nil || followed.Load() > 0 {
 				t.Errorf("got %v, %d redirects were followed", err, followed.Load())

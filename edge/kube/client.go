@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// UserAgent is the User-Agent of requests. The API server uses the part before the slash as the field
-// manager, so this part must be the kubelet's.
+// UserAgent is the User-Agent of requests. The API server uses the part before the slash as the field manager. That part must be the
+// kubelet's.
 const UserAgent = "kubelet/v1.37.2 (linux/" + runtime.GOARCH + ") islet"
 
 // Media types of objects.
@@ -29,29 +29,27 @@ const (
 
 // Config contains the dependencies and settings of a Client.
 type Config struct {
-	// Rest returns the server and the credentials. It is called before each request and must be fast. A
-	// different pointer means new credentials, and the next request opens a new connection. Only the fields
-	// for host, TLS, tokens, proxy and dialing are used.
+	// Rest returns the server and the credentials. It is called before each request and must be fast. A different pointer means new
+	// credentials, so the next request opens a new connection. The client uses only the fields for host, TLS, tokens, proxy and dialing.
 	Rest func() (*rest.Config, error)
-	// Dial opens connections. The default is the Dial of Rest, or the network's.
+	// Dial opens connections. The default is the Dial function of the configuration that Rest returns, or else the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now returns the time for verifying the server's certificate. The default is time.Now.
 	Now func() time.Time
-	// QPS and Burst limit the requests of the client, like kubeAPIQPS and kubeAPIBurst. Watches and
-	// requests with an Unbound context are not limited. If QPS is 0 or negative, there is no limit.
+	// QPS and Burst limit the requests of the client, like kubeAPIQPS and kubeAPIBurst. Watches and requests with an Unbound context are
+	// not limited. A QPS of 0 or less means no limit.
 	QPS   float32
 	Burst int
 	// JSON selects JSON instead of protobuf. Use it for debugging, and for proxies that require JSON.
 	JSON bool
-	// Before, if set, is called before each request and can reject it with an error. After, if set,
-	// receives the result: the HTTP status, or 0 and the error. After is not called for requests that their
-	// caller has cancelled.
+	// Before, if set, is called before each request and can reject the request with an error. After, if set, receives the result: the
+	// HTTP status, or 0 and the error. After is not called for requests that their caller has cancelled.
 	Before func(ctx context.Context) error
 	After  func(status int, err error)
-	// Heard, if set, receives the Date of each answer from a server with a verified certificate, and the
-	// NotAfter of that certificate.
+	// Heard, if set, receives the Date header of each answer from a server with a verified certificate, and the NotAfter of that
+	// certificate.
 	Heard func(date, until time.Time)
-	// Answers is the budget for the memory of answers. If it is nil, the client has a budget of its own.
+	// Answers is the budget for the memory of answers. If it is nil, the client has its own budget.
 	Answers *Answers
 }
 
@@ -71,18 +69,18 @@ type Client struct {
 	conn   *connection           // nil before the first request
 	open   map[net.Conn]struct{} // includes connections with former credentials
 	counts map[Outcome]uint64
-	served map[schema.GroupResource]schema.GroupVersionResource // the version that the API server serves, if it is not the newest
+	served map[schema.GroupResource]schema.GroupVersionResource // version that the API server serves, if it is not the newest one
 
 	took atomic.Pointer[func(method string, took time.Duration)]
 }
 
 // Outcome is the result of a request.
 type Outcome struct {
-	Method string // of HTTP
+	Method string // HTTP method
 	Status int    // HTTP status code; 0 if there was no answer
 }
 
-// New returns a client. The connection is opened by the first request.
+// New returns a client. The first request opens the connection.
 func New(cfg Config) (*Client, error) {
 	if cfg.Rest == nil {
 		return nil, errors.New("kube: Rest is missing")
@@ -108,7 +106,7 @@ func New(cfg Config) (*Client, error) {
 
 func (c *Client) serializer() weighing { return weighing{c.codecs.WithoutConversion(), c.scheme} }
 
-// Host returns the server's name and port. It is empty while there are no credentials.
+// Host returns the server's name and port, or "" while there are no credentials.
 func (c *Client) Host() string {
 	cfg, err := c.cfg.Rest()
 	if err != nil {
@@ -132,12 +130,12 @@ func (c *Client) Requests() map[Outcome]uint64 {
 	return counts
 }
 
-// Observe sets the function that receives the time from each request to the first byte of its answer. f
-// must be fast. It replaces an earlier function.
+// Observe sets the function that receives the duration from each request to the first byte of its answer. It replaces an earlier
+// function. f must be fast.
 func (c *Client) Observe(f func(method string, took time.Duration)) { c.took.Store(&f) }
 
-// CloseConnections closes all connections. Requests and watches on them fail. The next request opens a new
-// connection. Use it for connections whose peer no longer answers.
+// CloseConnections closes all connections. Requests and watches on them fail. The next request opens a new connection. Use it if the peer
+// of the connections no longer answers.
 func (c *Client) CloseConnections() {
 	c.mu.Lock()
 	open := make([]net.Conn, 0, len(c.open))
@@ -169,8 +167,8 @@ func (c *Client) restClient(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rc, nil
 }
 
-// connection returns the connection for the current credentials. A connection with former credentials is
-// closed after its last request has ended.
+// connection returns the connection for the current credentials. A connection with former credentials is closed after the end of its last
+// request.
 func (c *Client) connection() (*connection, error) {
 	cfg, err := c.cfg.Rest()
 	if err != nil {

@@ -18,15 +18,14 @@ import (
 )
 
 const (
-	// dialTimeout limits each step of opening a connection. With round trips of eight seconds a handshake
-	// takes half a minute. Callers may set shorter timeouts.
+	// dialTimeout limits each step of opening a connection. A handshake with round trips of eight seconds takes half a minute. Callers
+	// may set shorter timeouts.
 	dialTimeout = time.Minute
-	// unacknowledged is the time that the kernel waits for the acknowledgement of sent data. A slow link
-	// sometimes loses a packet and its retransmission.
-	unacknowledged = time.Minute
-	// silence is the time without received data after which the client sends an HTTP/2 ping. It is longer
-	// than the interval of lease renewals, so an idle node sends no pings. On a slow link the reply can
-	// wait behind other data for a minute.
+	// ackTimeout is the time that the kernel waits for the acknowledgement of sent data. A slow link sometimes loses a packet and its
+	// retransmission.
+	ackTimeout = time.Minute
+	// silence is the time without received data after which the client sends an HTTP/2 ping. It is longer than the interval of lease
+	// renewals, so an idle node sends no pings. On a slow link, the reply can wait behind other data for a minute.
 	silence   = 45 * time.Second
 	pingReply = time.Minute
 	keepAlive = 15 * time.Second // interval of TCP probes of an idle connection
@@ -74,7 +73,7 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 		IdleConnTimeout:     idle,
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: pingReply, MaxReceiveBufferPerStream: streamWindow},
 
-		MaxResponseHeaderBytes: mostHeaders,
+		MaxResponseHeaderBytes: maxHeaders,
 	}
 	if t.Proxy == nil {
 		t.Proxy = http.ProxyFromEnvironment
@@ -89,8 +88,7 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 	}, nil
 }
 
-// rejectRedirect rejects redirects. The API server sends none, and the target would receive the node's
-// token.
+// rejectRedirect rejects redirects. The API server sends none, and the target of a redirect would receive the node's token.
 func rejectRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func serverURL(u *url.URL) string { return strings.TrimSuffix(u.String(), "/") }
@@ -143,12 +141,12 @@ func (c *Client) dialer(tc *transport.Config) func(context.Context, string, stri
 	}
 }
 
-// boundUnacknowledged limits the time that the kernel waits for the acknowledgement of sent data before it
-// closes the connection. The kernel's default is a quarter of an hour.
+// boundUnacknowledged limits the time that the kernel waits for the acknowledgement of sent data. Then the kernel closes the connection.
+// Its default is a quarter of an hour.
 func boundUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	var set error
 	err := raw.Control(func(fd uintptr) {
-		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unacknowledged.Milliseconds()))
+		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ackTimeout.Milliseconds()))
 	})
 	if err == nil {
 		err = set

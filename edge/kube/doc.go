@@ -1,5 +1,5 @@
-// Package kube is the node's client of the API server. It has typed verbs, built on client-go's rest
-// package, for the types that a node uses, and needs neither clientset nor informers.
+// Package kube is the node's client of the API server. It has typed verbs for the types that a node uses. The verbs are built on
+// client-go's rest package and need neither clientset nor informers.
 //
 //	Get[T] List[L] WatchList[T] --> rest.Request --> gate --> connections --> API server
 //	                                (protobuf,       |  ^     (one HTTP/2 connection,
@@ -14,7 +14,7 @@
 // the metadata only. All requests share one connection, and its header compression reduces a repeated header
 // to a byte. New connections resume the TLS session.
 //
-// Three checks detect a dead connection. A request gets no answer, such as the lease renewal every few
-// seconds. The kernel gets no acknowledgement of sent data. An HTTP/2 ping gets no reply; a ping is sent
-// only after a time without received data. So an idle link carries no extra traffic.
+// Three checks detect a dead connection: a request, such as the lease renewal every few seconds, gets no answer; the kernel gets no
+// acknowledgement of sent data; an HTTP/2 ping gets no reply. The client sends a ping only after some time without received data, so an
+// idle link carries no extra traffic.
 package kube

@@ -14,12 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errLongEvent ends a watch whose event is longer than mostEvent.
-var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d MiB", mostEvent>>20)
+// errLongEvent ends a watch with an event that is longer than maxEvent.
+var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d MiB", maxEvent>>20)
 
-// events decodes the events of a watch. It differs from client-go's decoder: it also limits events in JSON,
-// counts them against the budget of all answers, and does not keep a buffer of the size of the largest
-// event.
+// events decodes the events of a watch. Unlike client-go's decoder, it also limits events in JSON, counts them against the budget of all
+// answers, and does not keep a buffer with the size of the largest event.
 type events struct {
 	in         *bufio.Reader
 	body       io.Closer
@@ -69,8 +68,8 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	return "", nil, fmt.Errorf("an event is of the unknown type %.50q", got.Type)
 }
 
-// hold waits until the budget has room for the bytes of an event. Other requests wait for that part of the
-// budget. So a timeout ends the watch if the rest of the event does not arrive.
+// hold waits until the budget has room for the bytes of an event. Other requests wait for this part of the budget. Therefore a timeout
+// ends the watch if the rest of the event does not arrive.
 func (e *events) hold(bytes int) error {
 	if bytes > freeAnswer && e.stop == nil {
 		e.stop = e.p.expect()
@@ -78,8 +77,8 @@ func (e *events) hold(bytes int) error {
 	return e.p.hold(bytes)
 }
 
-// frame reads the bytes of an event. A protobuf event begins with its length in four bytes, and the first
-// of them is zero. A JSON event begins with a brace.
+// frame reads the bytes of an event. A protobuf event begins with its length in four bytes, the first of which is zero. A JSON event
+// begins with a brace.
 func (e *events) frame() (frame []byte, mediaType string, err error) {
 	for {
 		first, err := e.in.Peek(1)
@@ -105,13 +104,13 @@ func (e *events) protobuf() ([]byte, error) {
 		return nil, err
 	}
 	size := binary.BigEndian.Uint32(head[:])
-	if size > mostEvent {
+	if size > maxEvent {
 		return nil, errLongEvent
 	}
 	if err := e.hold(int(size)); err != nil {
 		return nil, err
 	}
-	// The length may be wrong, so the buffer grows with the received data.
+	// The length is not trusted, so the buffer grows with the received data.
 	frame, err := io.ReadAll(io.LimitReader(e.in, int64(size)))
 	if err == nil && len(frame) < int(size) {
 		err = io.ErrUnexpectedEOF
@@ -129,7 +128,7 @@ func (e *events) json() (frame []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if frame = append(frame, c); len(frame) > mostEvent {
+		if frame = append(frame, c); len(frame) > maxEvent {
 			return nil, errLongEvent
 		}
 		if len(frame) >= held { // may exceed the limit by two bytes after an escape

@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// ErrNotServer is the error of a request that was answered by something other than an API server:
-// a captive portal, a proxy with a login page, or a web server.
+// ErrNotServer is the error of a request whose answer did not come from an API server, but for example from a captive portal, a proxy
+// with a login page, or a web server.
 var ErrNotServer = errors.New("this is not an API server")
 
-// checkServer returns an error if an answer cannot be from an API server. An API server never answers this
-// client with a web page or a redirect. The error page of a load balancer is accepted, because it means
-// that the server is not ready.
+// checkServer returns an error if an answer cannot come from an API server. An API server never answers this client with a web page or a
+// redirect. The error page of a load balancer is accepted, because it means that the server is not ready.
 func checkServer(resp *http.Response) error {
 	switch {
 	case resp.StatusCode >= http.StatusInternalServerError, resp.StatusCode == http.StatusTooManyRequests:
@@ -31,22 +30,21 @@ func checkServer(resp *http.Response) error {
 	return nil
 }
 
-// readyAnswer is the body of /readyz of an API server that is ready. See
+// readyAnswer is the body with which a ready API server answers /readyz. See
 // https://kubernetes.io/docs/reference/using-api/health-checks/.
 const readyAnswer = "ok"
 
-// isReady returns an error if a successful answer to /readyz does not have the body of an API server's
-// answer.
+// isReady returns an error if the body of a successful answer to /readyz is not readyAnswer.
 func isReady(resp *http.Response) error {
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}
-	said, err := io.ReadAll(io.LimitReader(resp.Body, 64))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64))
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(string(said)) != readyAnswer {
-		return fmt.Errorf("%w: the answer to /readyz is %.20q, not %q", ErrNotServer, said, readyAnswer)
+	if strings.TrimSpace(string(body)) != readyAnswer {
+		return fmt.Errorf("%w: the answer to /readyz is %.20q, not %q", ErrNotServer, body, readyAnswer)
 	}
 	return nil
 }

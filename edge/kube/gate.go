@@ -10,21 +10,19 @@ import (
 // ungatedKey is the context key of requests that skip Before, After and Heard.
 type ungatedKey struct{}
 
-// Ungated returns a context whose requests skip Before, After and Heard. Use it for requests that find out
-// whether the link may be used.
+// Ungated returns a context whose requests skip Before, After and Heard. Use it for requests that check whether the link works.
 func Ungated(ctx context.Context) context.Context { return context.WithValue(ctx, ungatedKey{}, true) }
 
-// noAnswerKey is the context key of a *error. The gate stores there why the last attempt got no answer.
+// noAnswerKey is the context key of a *error. The gate stores the reason why the last attempt got no answer in it.
 type noAnswerKey struct{}
 
-// refused is an error of Before with its text hidden. rest.Request retries errors whose text mentions a
-// lost connection.
+// refused is an error of Before with a hidden text. rest.Request retries errors whose text mentions a lost connection.
 type refused struct{ why error }
 
 func (refused) Error() string   { return "refused" }
 func (r refused) Unwrap() error { return r.why }
 
-// unwrapRefused returns the error that the caller of a request gets.
+// unwrapRefused returns the error of Before that a refused error hides, and other errors unchanged.
 func unwrapRefused(err error) error {
 	if r := (refused{}); errors.As(err, &r) {
 		return r.why
@@ -69,7 +67,7 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 		}
 	}
 	setNoAnswer(ctx, err)
-	if err != nil && cancelled(ctx, err) {
+	if err != nil && isCancelled(ctx, err) {
 		return resp, err
 	}
 	if err == nil {
@@ -86,8 +84,7 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 		(*f)(req.Method, time.Since(sent))
 	}
 	g.client.count(Outcome{Method: req.Method, Status: status})
-	// A timeout does not mean that the link is down if data arrived during the request. The link is slow
-	// then.
+	// If data arrived during a timed-out request, the link is slow, not down.
 	slow := errors.Is(err, context.DeadlineExceeded) && g.client.progress.last() > began
 	if gated && cfg.After != nil && !slow {
 		cfg.After(status, err)
@@ -95,9 +92,8 @@ func (g *gate) send(req *http.Request, gated bool) (*http.Response, error) {
 	return resp, err
 }
 
-// cancelled reports whether a request ended because its caller cancelled it. Such an error tells nothing
-// about the server.
-func cancelled(ctx context.Context, err error) bool {
+// isCancelled reports whether a request ended because its caller cancelled it. Such an error contains no information about the server.
+func isCancelled(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
 	ours := errors.Is(cause, errSilent) || errors.Is(cause, ErrBusy)
 	return errors.Is(err, context.Canceled) || !ours && errors.Is(ctx.Err(), context.Canceled)

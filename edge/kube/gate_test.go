@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestGivenUp: After is not called for a request that its caller cancels, whatever the cause.
+// TestGivenUp: After is not called for a request that its caller cancels, for any cause.
 func TestGivenUp(t *testing.T) {
 	for _, cause := range []error{nil, errors.New("the pod was deleted"), context.DeadlineExceeded} {
 		synctest.Test(t, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestGivenUp(t *testing.T) {
 			to := &rest.Config{Host: "http://127.0.0.1:1"}
 			c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial,
 				After: func(status int, err error) {
-					t.Errorf("told of %d, %v", status, err)
+					t.Errorf("After received %d, %v", status, err)
 				}})
 			if err != nil {
 				t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 // unboundKey is the context key of requests that the limiter does not count.
 type unboundKey struct{}
 
-// Unbound returns a context whose requests are not limited by QPS and Burst, and do not count for
-// them. Use it for requests with their own limit.
+// Unbound returns a context whose requests are not limited by QPS and Burst, and do not count for them. Use it for requests that have
+// their own limit.
 func Unbound(ctx context.Context) context.Context { return context.WithValue(ctx, unboundKey{}, true) }
 
 type limiter struct{ flowcontrol.RateLimiter }

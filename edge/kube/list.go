@@ -15,17 +15,15 @@ import (
 )
 
 const (
-	// A page of the usual size contains all objects of a node. Large pages compress better: the server
-	// compresses only large answers. After a failed list the pages are smaller, so that a retry repeats
-	// less.
+	// A page of the usual size contains all objects of a node. The server compresses only large answers, so large pages need fewer bytes.
+	// After a failed list, pages are smaller, so a retry repeats less.
 	usualPage, smallestPage, pageFactor = 500, 5, 10
-	// mostPages is the maximum number of pages of a list. Real lists of a node have far fewer.
-	mostPages = 2000
+	// maxPages is the maximum number of pages of a list. Real lists of a node have far fewer.
+	maxPages = 2000
 )
 
-// List reads a list in pages. T is the type of the list, such as corev1.PodList. All pages have the same
-// resource version. If the server has compacted that version, the list is read again without paging. The
-// Limit of the options is the size of a page. See
+// List reads a list in pages. T is the type of the list, such as corev1.PodList. All pages have the same resource version. If the server
+// has compacted that version, the list is read again without paging. The Limit of the options is the page size. See
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks.
 func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
 	if o.Limit == 0 {
@@ -54,10 +52,10 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 	return all, err
 }
 
-// errContinued marks the error of a page other than the first one.
+// errContinued marks the error of a page after the first one.
 var errContinued = errors.New("a further page")
 
-// isTooLarge reports whether a page exceeded a limit of its size or memory.
+// isTooLarge reports whether a page exceeded the limit of its size or memory.
 func isTooLarge(err error) bool {
 	return errors.Is(err, errTooLong) || errors.Is(err, weight.ErrTooHeavy)
 }
@@ -66,7 +64,7 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namesp
 	var first P
 	var items []runtime.Object
 	memory, seen := int64(0), map[string]bool{}
-	for n := 0; n < mostPages; n++ {
+	for n := 0; n < maxPages; n++ {
 		page, err := do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
 			return inNamespace(r, namespace).VersionedParams(&o, c.params)
 		})
@@ -87,14 +85,14 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namesp
 		if err != nil {
 			return nil, err
 		}
-		// The decoded page stays in memory until the last page was read.
+		// The decoded page stays in memory until the last page has been read.
 		memory += weight.SizeOf(page)
 		if _, err := on.hold(ctx, int(memory)); err != nil {
 			return nil, err
 		}
 		switch {
-		case memory > mostListed:
-			return nil, fmt.Errorf("the server's list uses more than %d MiB", mostListed>>20)
+		case memory > maxListed:
+			return nil, fmt.Errorf("the server's list uses more than %d MiB", maxListed>>20)
 		case seen[o.Continue]:
 			return nil, errors.New("the server's list has a loop: a continue token occurs twice")
 		case o.Continue != "":
@@ -112,5 +110,5 @@ func pages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namesp
 			return first, meta.SetList(first, items)
 		}
 	}
-	return nil, fmt.Errorf("the server's list has more than %d pages", mostPages)
+	return nil, fmt.Errorf("the server's list has more than %d pages", maxPages)
 }

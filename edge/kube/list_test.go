@@ -40,15 +40,15 @@ func names(l *corev1.PodList) (all string) {
 	return all
 }
 
-// TestPages: a list in pages is complete and of one version, whatever changes in between. When the
-// server has dropped that version, the list is of a later one.
+// TestPages: a list in pages is complete and has one version, also if objects change between the pages. If the server has compacted that
+// version, the list has a later version.
 func TestPages(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		between func(s *apitest.Server) // the first page and the second
+		between func(s *apitest.Server) // runs between the first and the second page
 		want    string
 		lists   int
-		newer   bool // the list is of after the change
+		newer   bool // the list has the version after the change
 	}{
 		{"nothing changes", func(*apitest.Server) {}, "a b c d e ", 3, false},
 		{"pods come and go", func(s *apitest.Server) { s.Put(bound("aa")); s.Put(bound("f")); s.Remove(bound("d")) },
@@ -65,7 +65,7 @@ func TestPages(t *testing.T) {
 				elsewhere := bound("bb")
 				elsewhere.Spec.NodeName = "other"
 				s.Put(elsewhere)
-				begun := s.Pod("ns", "bb").ResourceVersion // the newest there is
+				begun := s.Pod("ns", "bb").ResourceVersion // the newest version
 				var once atomic.Bool
 				fault := func(_ http.ResponseWriter, r *http.Request) bool {
 					if r.URL.Query().Get("continue") != "" && once.CompareAndSwap(false, true) {
@@ -89,8 +89,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestExpiredTokens: the caller gets 410 for the first page, and a token that always expires costs one
-// more request, not a loop.
+// TestExpiredTokens: the caller gets 410 for the first page. A token that always expires causes one more request and no loop.
 func TestExpiredTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apitest.New(t)
@@ -115,13 +114,13 @@ func TestExpiredTokens(t *testing.T) {
 	})
 }
 
-// TestEndlessPages: an endless list is an error and does not use up the memory.
+// TestEndlessPages: an endless list is an error and uses limited memory.
 func TestEndlessPages(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		bytes int // of each page
+		bytes int // size of each page
 		token func(n int64) string
-		most  int64 // pages that are read
+		most  int64 // maximum number of pages that are read
 		says  string
 	}{
 		{"always the same token", 10, func(int64) string { return "t" }, 2, "has a loop"},

@@ -10,21 +10,20 @@ import (
 )
 
 const (
-	// defaultSilence is the timeout of a request during which no connection receives data.
+	// defaultSilence is the timeout of a request while no connection receives data.
 	defaultSilence = 30 * time.Second
 	// defaultBusy is the timeout of a request while other requests receive data.
 	defaultBusy = 5 * time.Minute
-	// trips is the number of round trips that are granted for an operation of one round trip, because
-	// packets can be lost.
+	// trips is the number of round-trip times that an operation of one round trip may take, because packets can be lost.
 	trips    = 8
-	longTrip = 10 * time.Second // maximum duration of a round trip that is taken into account
+	longTrip = 10 * time.Second // maximum duration of a round trip that counts
 )
 
-// progress records when the connections of a client last received data. A slow link must not be mistaken
-// for a dead one, so only time without any data counts.
+// progress records when the connections of a client last received data. Only time without any data counts for a timeout, so a slow link
+// is not mistaken for a dead one.
 type progress struct {
 	began time.Time
-	at    atomic.Int64 // time since began at which data last arrived
+	at    atomic.Int64 // time of the last received data, since began
 	trip  atomic.Int64 // duration of the last connect
 }
 
@@ -37,11 +36,11 @@ func (p *progress) connected(in time.Duration) {
 	p.heard()
 }
 
-// errSilent ends a request during which no data arrived. It wraps context.DeadlineExceeded.
+// errSilent ends a request after a time without received data. It wraps context.DeadlineExceeded.
 var errSilent = fmt.Errorf("nothing arrived: %w", context.DeadlineExceeded)
 
-// ErrBusy ends a request that got no answer although other data arrived. On a slow link the answer can wait
-// behind other data. The server has most likely executed the request.
+// ErrBusy ends a request that got no answer although other data arrived. On a slow link, the answer can wait behind other data. The
+// server has most likely executed the request.
 var ErrBusy = fmt.Errorf("no answer, though the link works: %w", context.DeadlineExceeded)
 
 type (
@@ -49,28 +48,27 @@ type (
 	busyKey     struct{}
 )
 
-// Within returns a context that sets a timeout for requests without received data. Some round trips are
-// added to it. The default is half a minute.
+// Within returns a context that sets the timeout of a request while no data arrives. Some round trips are added to the timeout. The
+// default is half a minute.
 func Within(ctx context.Context, silence time.Duration) context.Context {
 	return context.WithValue(ctx, patienceKey{}, silence)
 }
 
-// Busy returns a context that sets a timeout for requests without data of their own answer while other data
-// arrive. Such a request ends with ErrBusy. The default is five minutes.
+// Busy returns a context that sets the timeout of a request while other data arrives, but no data of the request's own answer. The
+// request then ends with ErrBusy. The default is five minutes.
 func Busy(ctx context.Context, most time.Duration) context.Context {
 	return context.WithValue(ctx, busyKey{}, most)
 }
 
-// patient is the context of one request. It implements the timeouts. After a timeout its cause is errSilent
-// or ErrBusy.
+// patient is the context of one request and implements the timeouts. After a timeout, its cause is errSilent or ErrBusy.
 type patient struct {
 	context.Context
 	cancel  context.CancelCauseFunc
 	c       *Client
 	silence time.Duration
-	most    time.Duration // timeout without data of the request's own answer
+	most    time.Duration // timeout while no data of the request's own answer arrives
 	began   atomic.Int64
-	own     atomic.Int64 // time at which data of the answer last arrived
+	own     atomic.Int64 // time of the last received data of the answer
 	timer   *time.Timer
 
 	share *share // part of the budget of answers
@@ -116,7 +114,7 @@ func (p *patient) check() {
 		p.timer.Reset(time.Duration(min(quiet, own)))
 	case last > p.began.Load():
 		p.cancel(ErrBusy)
-	default: // no data have arrived at all
+	default: // no data has arrived
 		p.timer.Reset(time.Duration(min(quiet, int64(p.most))))
 	}
 }
@@ -129,15 +127,14 @@ func (p *patient) timeoutError() error {
 	return nil
 }
 
-// settle stops the timeout of a request whose answer has begun. It returns the error of a timeout that was
-// first.
+// settle stops the timeout of a request whose answer has begun. If the request timed out before, settle returns that error.
 func (p *patient) settle() error {
 	p.timer.Stop()
 	return p.timeoutError()
 }
 
-// expect starts a timeout for a request after settle. The request ends with ErrBusy if no data of its
-// answer arrive for p.most. stop ends the timeout.
+// expect starts a timeout for the rest of an answer after settle. The request ends with ErrBusy if no data of its answer arrives for
+// p.most. stop ends the timeout.
 func (p *patient) expect() (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(p)
 	p.own.Store(p.c.progress.now())
@@ -171,8 +168,7 @@ func (p *patient) end() {
 	p.free()
 }
 
-// hold waits until the given number of bytes of the answer may be in memory. The wait does not count for
-// the timeouts.
+// hold waits until the given number of bytes of the answer fits into the budget. The wait does not count for the timeouts.
 func (p *patient) hold(bytes int) error {
 	p.waits.Add(1)
 	defer p.waits.Add(-1)

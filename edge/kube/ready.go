@@ -12,16 +12,15 @@ import (
 // An Answer is the server's answer to /readyz.
 type Answer struct {
 	Status     int           // HTTP status
-	Date       time.Time     // the server's clock; zero if it was not sent
-	RetryAfter time.Duration // 0 if it was not sent
-	// Until is the NotAfter of the server's verified certificate. It is zero if the connection is not
-	// authenticated; the Date cannot be trusted then.
+	Date       time.Time     // the server's clock; zero if not sent
+	RetryAfter time.Duration // 0 if not sent
+	// Until is the NotAfter of the server's verified certificate. It is zero if the connection is not authenticated. The Date is not
+	// trustworthy then.
 	Until time.Time
 	Fresh bool // the answer came over a new connection
 }
 
-// Ready sends GET /readyz. It skips Before, After and the rate limit. An error means that there was no
-// answer.
+// Ready sends GET /readyz. It skips Before, After and the rate limit. It returns an error if there was no answer.
 func (c *Client) Ready(ctx context.Context) (Answer, error) {
 	conn, err := c.connection()
 	if err != nil {
@@ -30,7 +29,7 @@ func (c *Client) Ready(ctx context.Context) (Answer, error) {
 	return c.ready(ctx, conn, conn.http)
 }
 
-// ReadyAnew is like Ready, but it uses a new connection and closes it.
+// ReadyAnew is like Ready, but it opens a new connection and closes it afterwards.
 func (c *Client) ReadyAnew(ctx context.Context) (Answer, error) {
 	cfg, err := c.cfg.Rest()
 	if err != nil {
@@ -64,7 +63,7 @@ func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (
 	a := Answer{Status: resp.StatusCode}
 	a.Date, a.Until = serverTime(resp)
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		a.RetryAfter = min(time.Duration(seconds), longestAsked/time.Second) * time.Second
+		a.RetryAfter = min(time.Duration(seconds), maxRetryAfter/time.Second) * time.Second
 	}
 	err = isReady(resp)
 	if late := p.timeoutError(); late != nil && err != nil {
@@ -76,8 +75,7 @@ func (c *Client) ready(ctx context.Context, conn *connection, by *http.Client) (
 	return a, nil
 }
 
-// serverTime returns the Date of an answer, and the NotAfter of the server's verified certificate. A
-// missing time is zero.
+// serverTime returns the Date of an answer, and the NotAfter of the server's verified certificate. A missing time is zero.
 func serverTime(resp *http.Response) (date, until time.Time) {
 	if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		date = t

@@ -11,23 +11,22 @@ import (
 )
 
 const (
-	// repeats is the maximum number of retries of a request. Requests are retried after a Retry-After, and
-	// a GET also after its connection broke.
+	// repeats is the maximum number of retries of a request. A request is retried after a Retry-After. A GET is also retried after a
+	// broken connection.
 	repeats = 2
-	// hold is the maximum Retry-After that is followed. If the server sends a longer one, the caller gets
-	// the error.
-	hold = 10 * time.Second
+	// maxWait is the maximum Retry-After that the client obeys. If the server sends a longer one, the caller gets the error.
+	maxWait = 10 * time.Second
 )
 
-// repeat sends a request until it is answered, or until its error does not justify a retry. The pause is
-// random, so that a thousand nodes with the same Retry-After do not retry in the same second.
+// repeat sends a request until it is answered, or until its error does not justify a retry. The pause is random, so that many nodes with
+// the same Retry-After do not retry in the same second.
 func (c *Client) repeat(ctx context.Context, verb string, once func(context.Context) error) error {
-	b := retry.Backoff{First: time.Second, Most: hold}
+	b := retry.Backoff{First: time.Second, Most: maxWait}
 	for tries := 0; ; tries++ {
 		err := c.once(ctx, once)
 		asked := RetryAfter(err)
 		broken := verb == http.MethodGet && (utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err))
-		if err == nil || tries == repeats || ctx.Err() != nil || asked > hold || asked == 0 && !broken {
+		if err == nil || tries == repeats || ctx.Err() != nil || asked > maxWait || asked == 0 && !broken {
 			return err
 		}
 		wait := b.Next(asked)

@@ -46,7 +46,7 @@ func newScheme() *runtime.Scheme {
 		s.AddKnownTypes(gv, objects...)
 		metav1.AddToGroupVersion(s, gv)
 	}
-	for gv, objects := range formerVersions() { // after the newer ones: see resourcesOf
+	for gv, objects := range formerVersions() { // after the newer versions, see resourcesOf
 		s.AddKnownTypes(gv, objects...)
 		metav1.AddToGroupVersion(s, gv)
 	}
@@ -60,7 +60,7 @@ type Object[T any] interface {
 	runtime.Object
 }
 
-// resourcesOf returns the resources of a type, or of the items of a list type: one for each version of the type, the
+// resourcesOf returns the resources of a type, or of the items of a list type. There is one resource for each version of the type, the
 // newest first.
 func resourcesOf(s *runtime.Scheme, obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	kinds, _, err := s.ObjectKinds(obj)

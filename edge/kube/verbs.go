@@ -11,12 +11,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// metadataOnly requests only the metadata of an object, because the caller of a change knows the rest. A
-// server may still answer with the whole object. See
-// https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches.
+// metadataOnly requests only the metadata of an object, because the caller of a change knows the other fields. A server may still answer
+// with the whole object. See https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches.
 const metadataOnly = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
-// metadataLists is metadataOnly for lists.
+// metadataLists is the same for lists.
 const metadataLists = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 // mediaType returns the media type of sent objects.
@@ -27,8 +26,8 @@ func (c *Client) mediaType() string {
 	return protobuf
 }
 
-// accepts returns the Accept header of a request. A non-empty part, such as metadataOnly, is preferred.
-// JSON is included because custom types have no protobuf encoding.
+// accepts returns the Accept header of a request. part, such as metadataOnly, is the preferred form if it is not empty. JSON is included
+// because custom types have no protobuf encoding.
 func (c *Client) accepts(part string) string {
 	list := c.mediaType()
 	if part != "" {
@@ -40,9 +39,8 @@ func (c *Client) accepts(part string) string {
 	return list
 }
 
-// Get reads an object. The namespace is empty for cluster-scoped objects. The functions of this package
-// return the server's errors as those of k8s.io/apimachinery/pkg/api/errors. A request times out if no data
-// arrive for half a minute. There is no other time limit.
+// Get reads an object. The namespace is empty for cluster-scoped objects. The functions of this package return the server's errors as
+// errors of k8s.io/apimachinery/pkg/api/errors. A request times out after half a minute without data. There is no other time limit.
 func Get[T any, P Object[T]](ctx context.Context, c *Client, namespace, name string) (*T, error) {
 	return do[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespace).Name(name)
@@ -63,8 +61,7 @@ func Create[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*metav1
 	})
 }
 
-// Ask posts an object that the server completes, such as an authenticationv1.TokenReview, and returns the
-// completed object.
+// Ask posts an object that the server completes, such as an authenticationv1.TokenReview, and returns the completed object.
 func Ask[T any, P Object[T]](ctx context.Context, c *Client, obj *T) (*T, error) {
 	return do[T, P](ctx, c, P(obj), "POST", func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespaceOf(P(obj))).Body(P(obj))
@@ -81,8 +78,7 @@ func CreateSub[Owner, T any, PO Object[Owner], P Object[T]](
 	})
 }
 
-// Patch patches an object or a subresource and returns the resulting metadata. An apply patch requires the
-// FieldManager of the options.
+// Patch patches an object or a subresource and returns the resulting metadata. An apply patch requires the FieldManager option.
 func Patch[T any, P Object[T]](
 	ctx context.Context, c *Client, namespace, name string, kind types.PatchType, data []byte,
 	o metav1.PatchOptions, subresources ...string,
@@ -109,8 +105,7 @@ func DeleteAll[T any, P Object[T]](ctx context.Context, c *Client, namespace str
 	})
 }
 
-// change sends a request for a resource and returns the metadata in the answer. like is an object of the
-// resource's type.
+// change sends a request for a resource and returns the metadata of the answer. like is an object of the resource's type.
 func change(
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*metav1.ObjectMeta, error) {
@@ -144,8 +139,8 @@ func do[T any, P Object[T]](
 	return out, nil
 }
 
-// each calls send with a request for the version of a resource that the API server serves, and calls it again after
-// temporary errors. like is an object of the resource's type.
+// each calls send with a request for the version of a resource that the API server serves, and repeats the call after temporary errors.
+// like is an object of the resource's type.
 func (c *Client) each(ctx context.Context, like runtime.Object, verb string, send func(context.Context, *rest.Request) error) error {
 	return c.inVersion(like, func(gvr schema.GroupVersionResource) error {
 		return c.repeat(ctx, verb, func(ctx context.Context) error {
@@ -163,7 +158,7 @@ func request(c *Client, gvr schema.GroupVersionResource, verb string) (*rest.Req
 	if err != nil {
 		return nil, err
 	}
-	// The retries of client-go have no jitter, so they are disabled.
+	// Disable the retries of client-go, because they have no jitter.
 	return rc.Verb(verb).Resource(gvr.Resource).MaxRetries(0), nil
 }
 

@@ -45,7 +45,7 @@ func TestVerbsSpeakAsTheAPIServerExpects(t *testing.T) {
 	t.Run("JSON", func(t *testing.T) { verbs(t, true, plain, plain, plain+some+plain) })
 }
 
-// verbs expects bodies of a type, and the given Accept headers for whole objects and for metadata.
+// verbs expects request bodies of the given type, and the given Accept headers for whole objects and for metadata.
 func verbs(t *testing.T, json bool, body, whole, bare string) {
 	s := kubetest.New(t, corev1.AddToScheme, authenticationv1.AddToScheme)
 	expect := func(pattern, contentType string, answer func(w http.ResponseWriter, r *http.Request)) {
@@ -169,7 +169,7 @@ func TestWatch(t *testing.T) {
 	<-gone
 }
 
-// TestMetadataOnly: a server may answer with the whole object although its metadata was requested.
+// TestMetadataOnly: a server may answer with the whole object to a request for metadata.
 func TestMetadataOnly(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
 		s := kubetest.New(t, corev1.AddToScheme)
@@ -204,7 +204,7 @@ func TestMetadataOnly(t *testing.T) {
 	}
 }
 
-// TestWatchOfNoServerIsAnError: an empty watch would be repeated at once.
+// TestWatchOfNoServerIsAnError: a watch that ends immediately without an error would be repeated in a busy loop.
 func TestWatchOfNoServerIsAnError(t *testing.T) {
 	s := kubetest.New(t)
 	s.Close()

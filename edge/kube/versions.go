@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// formerVersions returns the types of the scheme that older API servers serve in another version. Their fields have the
-// same names and numbers in both versions, so one Go type is enough. Kubernetes 1.36 serves ClusterTrustBundle and
-// PodCertificateRequest as v1beta1 only; Kubernetes 1.37 serves them as v1 only by default.
+// formerVersions returns the types of the scheme that older API servers serve in another version. Their fields have the same names and
+// numbers in both versions, so one Go type is enough. Kubernetes 1.36 serves ClusterTrustBundle and PodCertificateRequest only as
+// v1beta1. Kubernetes 1.37 serves them only as v1 by default.
 func formerVersions() map[schema.GroupVersion][]runtime.Object {
 	return map[schema.GroupVersion][]runtime.Object{
 		{Group: certificatesv1.GroupName, Version: "v1beta1"}: {
@@ -19,10 +19,9 @@ func formerVersions() map[schema.GroupVersion][]runtime.Object {
 	}
 }
 
-// inVersion calls send with the version of a resource that the API server serves. If the API server answers "not
-// found", inVersion calls send with the other version, and the client uses the version that was found from then on. So
-// the version is found without additional requests, also after an upgrade or downgrade of the API server. like is an
-// object of the resource's type.
+// inVersion calls send with the version of a resource that the API server serves. If the API server answers "not found", inVersion calls
+// send with the other version, and the client uses the working version from then on. The client therefore finds the version without
+// additional requests, also after an upgrade or downgrade of the API server. like is an object of the resource's type.
 func (c *Client) inVersion(like runtime.Object, send func(schema.GroupVersionResource) error) error {
 	all, err := resourcesOf(c.scheme, like)
 	if err != nil {
@@ -30,9 +29,9 @@ func (c *Client) inVersion(like runtime.Object, send func(schema.GroupVersionRes
 	}
 	at := all[0].GroupResource()
 	c.mu.Lock()
-	served, known := c.served[at]
+	served, found := c.served[at]
 	c.mu.Unlock()
-	if !known {
+	if !found {
 		served = all[0]
 	}
 	err = send(served)

@@ -12,17 +12,15 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Watch starts a watch of objects of a type. It returns when the server has accepted the watch, or with an
-// error after half a minute without data. The watch ends when the server or the connection ends it, when
-// ctx ends, or by Stop. Its channel is closed then. If the version is outdated, the watch ends with an
-// event of type watch.Error. apierrors.FromObject converts its object to an error with code 410. The caller
-// must list again then.
+// Watch starts a watch of objects of a type. It returns when the server has accepted the watch, or with an error after half a minute
+// without data. The watch ends when the server or the connection ends it, when ctx ends, or after Stop. Then its channel is closed. If
+// the version is outdated, the watch ends with an event of type watch.Error. apierrors.FromObject converts its object to an error with
+// code 410, and the caller must list again.
 func Watch[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	return begin(ctx, c, P(new(T)), o, func(r *rest.Request) *rest.Request { return inNamespace(r, namespace) })
 }
 
-// WatchMetadata is like Watch, but it requests only the metadata of objects. Use meta.Accessor to read the
-// object of an event.
+// WatchMetadata is like Watch, but it requests only the metadata of objects. Use meta.Accessor to read the object of an event.
 func WatchMetadata[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 	return begin(ctx, c, P(new(T)), o, func(r *rest.Request) *rest.Request {
 		return inNamespace(r, namespace).SetHeader("Accept", c.accepts(metadataOnly))
@@ -63,7 +61,7 @@ func start(ctx context.Context, c *Client, r *rest.Request, o metav1.ListOptions
 	return &watching{Interface: newEvents(body, p, c.serializer()), end: p.end}, nil
 }
 
-// A watching is a watch that releases its context when it is stopped.
+// A watching is a watch that releases its context after Stop.
 type watching struct {
 	watch.Interface
 	end func()

@@ -14,14 +14,14 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// weighing is the client's NegotiatedSerializer. It limits the memory of decoded objects. It supports only
-// protobuf and JSON. Its decoders reject an object that would use more than mostDecoded bytes.
+// weighing is the client's NegotiatedSerializer. It supports only protobuf and JSON, and limits the memory of decoded objects. Its
+// decoders reject an object that would use more than maxDecoded bytes.
 type weighing struct {
 	runtime.NegotiatedSerializer
 	scheme *runtime.Scheme
 }
 
-// SupportedMediaTypes omits YAML. The client never requests it, but a server could send it.
+// SupportedMediaTypes omits YAML. The client never requests YAML, but a server could send it.
 func (w weighing) SupportedMediaTypes() (some []runtime.SerializerInfo) {
 	for _, t := range w.NegotiatedSerializer.SupportedMediaTypes() {
 		if t.MediaType == protobuf || t.MediaType == asJSON {
@@ -31,7 +31,7 @@ func (w weighing) SupportedMediaTypes() (some []runtime.SerializerInfo) {
 	return some
 }
 
-// DecoderToVersion returns a decoder that estimates the memory of an object before it decodes it.
+// DecoderToVersion returns a decoder that estimates the memory of an object before decoding it.
 func (w weighing) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
 	return scales{w.NegotiatedSerializer.DecoderToVersion(d, gv), w.scheme}
 }
@@ -41,7 +41,7 @@ type scales struct {
 	scheme *runtime.Scheme
 }
 
-// Decode returns weight.ErrTooHeavy or weight.ErrTooDeep for an object that it rejects.
+// Decode returns weight.ErrTooHeavy or weight.ErrTooDeep for a rejected object.
 func (s scales) Decode(
 	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
 ) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -54,19 +54,18 @@ func (s scales) Decode(
 		}
 	} else {
 		var head struct{ APIVersion, Kind string }
-		_ = json.Unmarshal(data, &head) // the decoder reports the error
+		_ = json.Unmarshal(data, &head) // an error is reported by the decoder
 		kind = schema.FromAPIVersionAndKind(head.APIVersion, head.Kind)
 	}
 	switch {
 	case (kind.Kind == "") != (kind.Version == ""):
-		// The decoder would fill in the missing field from defaults, and the result could be a kind that
-		// was not weighed.
+		// The decoder would set the missing field from defaults. The result could be of a kind that was not weighed.
 		return nil, nil, errors.New("the server's answer has only one of apiVersion and kind")
 	case kind.Empty() && defaults != nil:
 		kind = *defaults
 	}
 	targets := []runtime.Object{into}
-	// If the data contain another kind than that of into, the decoder creates an object of that kind.
+	// If the data contains another kind than that of into, the decoder creates an object of the other kind.
 	if o, err := s.scheme.New(kind); err == nil && reflect.TypeOf(o) != reflect.TypeOf(into) {
 		targets = append(targets, o)
 	}
@@ -75,7 +74,7 @@ func (s scales) Decode(
 			if target == nil {
 				continue
 			}
-			if err := weigh(part, target, mostDecoded); err != nil {
+			if err := weigh(part, target, maxDecoded); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -83,8 +82,7 @@ func (s scales) Decode(
 	return s.Decoder.Decode(data, defaults, into)
 }
 
-// envelope parses a runtime.Unknown without copying it. It returns the kind and the bytes of the
-// object.
+// envelope parses a runtime.Unknown without copying it. It returns the kind and the bytes of the object.
 func envelope(message []byte) (kind schema.GroupVersionKind, objects [][]byte, err error) {
 	var apiVersion, name string
 	var inner error

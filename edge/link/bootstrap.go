@@ -15,9 +15,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// bootstrap obtains the node's first certificate, or a new one if the certificate has expired. It uses the
-// credentials of the bootstrap kubeconfig. See
-// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/.
+// bootstrap obtains the node's first certificate, or a new one after the expiry of the old one. It uses the credentials of the bootstrap
+// kubeconfig. See https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/.
 func (i *identity) bootstrap(ctx context.Context) error {
 	cfg := i.link.cfg
 	with, err := readRest(cfg.BootstrapKubeconfig)
@@ -33,7 +32,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		return err
 	}
 	defer c.CloseConnections()
-	a, err := c.Ready(ctx) // detects problems of the connection
+	a, err := c.Ready(ctx) // detects connection problems
 	if err != nil && i.link.clock.learn(err, with) {
 		a, err = c.Ready(ctx)
 	}
@@ -111,7 +110,7 @@ func leafOf(cfg *rest.Config) (*x509.Certificate, error) {
 	return cert.Leaf, nil
 }
 
-// leafOfUser returns the leaf certificate of a kubeconfig's user.
+// leafOfUser returns the leaf certificate of a kubeconfig user.
 func leafOfUser(user *api.AuthInfo) (*x509.Certificate, error) {
 	cert, key := user.ClientCertificateData, user.ClientKeyData
 	var err error

@@ -11,12 +11,12 @@ import (
 const (
 	floorKey   = "clock-floor"
 	saveEvery  = time.Hour
-	saveWithin = 5 * time.Second // maximum time for writing the lower bound when ctx has ended
+	saveWithin = 5 * time.Second // timeout for writing the lower bound after the end of ctx
 
-	// A Date needs confirmation if it is later than Now, or earlier than the floor, by more than ahead. It
-	// is accepted when several answers agree. They must come over separate connections and some time apart.
+	// A Date needs confirmation if it is later than Now, or earlier than the floor, by more than ahead. It is accepted when several
+	// answers agree. The answers must come over separate connections and at different times.
 	ahead     = 10 * time.Minute
-	agreement = time.Minute // maximum difference between answers that agree
+	agreement = time.Minute // maximum difference of answers that agree
 	answers   = 3
 	askAgain  = 8 * time.Second // interval of requests for the server's time
 )
@@ -36,11 +36,11 @@ type clock struct {
 
 	mu      sync.Mutex
 	proven  since
-	hint    since     // from certificates; it is never stored, and dropped when a server's certificate contradicts it
-	wrong   time.Time // the hint that was refuted; hints from this time on are ignored
+	hint    since     // from certificates; never stored, and dropped when a server's certificate contradicts it
+	wrong   time.Time // the refuted hint; hints from this time on are ignored
 	claimed since     // a Date that is not confirmed yet
 	agreed  int
-	doubt   chan struct{} // capacity 1: signals that claimed was set
+	doubt   chan struct{} // capacity 1; a value means that claimed was set
 	refused string        // the last rejected Date, with the reason
 }
 
@@ -76,7 +76,7 @@ func newClock(ctx context.Context, cfg Config) (*clock, error) {
 	return c, nil
 }
 
-// Now returns the machine's time, the lower bound or the hint, whichever is latest.
+// Now returns the latest of the machine's time, the lower bound and the hint.
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,9 +102,8 @@ func (c *clock) suggest(t time.Time) {
 	}
 }
 
-// contradict drops the hint if it is wrong, and reports whether it did. The arguments are the validity of a
-// server's certificate that has expired at Now. The hint is wrong if the certificate has not expired
-// without it.
+// contradict drops the hint if it is wrong, and reports whether it did. begins and ends are the validity of a server's certificate that
+// has expired at Now. If the certificate has not expired without the hint, the hint is wrong.
 func (c *clock) contradict(begins, ends time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,8 +123,8 @@ func (c *clock) contradict(begins, ends time.Time) bool {
 	return true
 }
 
-// answered evaluates the Date of an answer. until is the NotAfter of the server's certificate. fresh
-// reports whether the answer came over a new connection.
+// answered evaluates the Date of an answer. until is the NotAfter of the server's certificate. fresh means that the answer came over a
+// new connection.
 func (c *clock) answered(date, until time.Time, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,9 +156,8 @@ func (c *clock) answered(date, until time.Time, fresh bool) {
 	c.settle(date, proven)
 }
 
-// settle accepts a Date that several answers agree on, also if it is earlier than the lower bound. If the
-// Date is wrong, a later one replaces it in the same way. A wrong Date has no lasting effect, because a
-// certificate that seems to have expired is still used.
+// settle accepts a Date that several answers agree on, even if it is earlier than the lower bound. If the Date is wrong, a later Date
+// replaces it in the same way. A wrong Date does no lasting harm, because the node still uses a certificate that seems to have expired.
 func (c *clock) settle(date, proven time.Time) {
 	if date.Before(proven) {
 		c.log.Warn("the lower bound of the time was wrong, because several answers of the API server agree on an earlier time",
@@ -174,8 +172,7 @@ func (c *clock) refuse(date time.Time, why string) {
 	c.refused = date.UTC().Format(time.RFC3339) + ": " + why
 }
 
-// askAgainAfter returns the time after which the server should be asked for its time again, or 0 if that is
-// not needed.
+// askAgainAfter returns the time until the next request for the server's time, or 0 if none is needed.
 func (c *clock) askAgainAfter() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +182,8 @@ func (c *clock) askAgainAfter() time.Duration {
 	return askAgain
 }
 
-// latestTime returns the latest known time. It includes a Date that is not confirmed. Such a time is enough to
-// suspect that a certificate has expired, but not to reject the certificate.
+// latestTime returns the latest known time, including a Date that is not confirmed. That is enough to suspect that a certificate has
+// expired, but not enough to reject the certificate.
 func (c *clock) latestTime() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,8 +228,8 @@ const (
 	clockStep   = 30 * time.Second
 )
 
-// sleep waits for d, for a signal, or until the machine's clock was set. A request that failed because of
-// the time may succeed then. It returns false if ctx has ended.
+// sleep waits for d, for a signal, or for a change of the machine's clock, because a request that failed due to a wrong time may succeed
+// then. It returns false if ctx has ended.
 func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struct{}) bool {
 	began, machine := time.Now(), c.machine().Round(0)
 	end := time.NewTimer(d)
@@ -264,11 +261,11 @@ func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struc
 type Times struct {
 	Now     time.Time // the time for verifying certificates
 	Machine time.Time
-	// Floor is a lower bound that is certain. Hint comes from certificates. Claimed comes from the API
-	// server and is not confirmed yet. Each is zero if there is none.
+	// Floor is a proven lower bound. Hint comes from certificates. Claimed comes from the API server and is not confirmed yet. A missing
+	// time is zero.
 	Floor, Hint, Claimed time.Time
 	Answers              int    // number of answers that agree on Claimed
-	Refused              string // the last time of a server that was rejected, with the reason
+	Refused              string // the last rejected time of a server, with the reason
 }
 
 func (c *clock) times() Times {

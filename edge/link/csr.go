@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// errDenied means that a certificate signing request was denied or has failed for good.
+// errDenied means that a certificate signing request was denied or has failed permanently.
 var errDenied = errors.New("denied")
 
 // names contains the host names and addresses of a serving certificate.
@@ -49,9 +49,8 @@ func servingRequest(node string, n names) request {
 	return request{signer: certificatesv1.KubeletServingSignerName, node: node, usage: certificatesv1.UsageServerAuth, names: n}
 }
 
-// obtain creates the signing request for a key and waits for the certificate. The wait has no time limit.
-// obtain may be repeated. A request with the same key and content has the same name and is not created
-// twice. It calls waiting with that name.
+// obtain creates the signing request for a key and waits for the certificate. The wait has no time limit. obtain may be repeated: a
+// request with the same key and content has the same name and is not created twice. obtain calls waiting with that name.
 func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, waiting func(name string)) ([]byte, error) {
 	csr, err := r.object(key)
 	if err != nil {
@@ -68,8 +67,8 @@ func (r request) obtain(ctx context.Context, c *kube.Client, key crypto.Signer, 
 	}
 }
 
-// wait reads the signing request and watches it until the watch ends. If it returns neither a certificate
-// nor an error, the caller must call it again.
+// wait reads the signing request and watches it until the watch ends. If wait returns neither a certificate nor an error, the caller must
+// call it again.
 func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting func(name string)) ([]byte, error) {
 	one := "metadata.name=" + name
 	list, err := kube.List[certificatesv1.CertificateSigningRequestList](ctx, c, "", metav1.ListOptions{FieldSelector: one})
@@ -101,8 +100,7 @@ func (r request) wait(ctx context.Context, c *kube.Client, name string, waiting 
 	return nil, ctx.Err()
 }
 
-// issued returns the certificate, or nil if it is not issued yet. An error means that the certificate will
-// never be issued.
+// issued returns the certificate, or nil if it is not issued yet. An error means that it will never be issued.
 func issued(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, c := range csr.Status.Conditions {
 		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {

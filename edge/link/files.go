@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	// settle is the time without changes before files are read. A certificate and its key are two files and
-	// change one after the other.
+	// settle is the time without changes before files are read. A certificate and its key are two files that change one after the other.
 	settle = 200 * time.Millisecond
-	// drainMost is the maximum time from a change until the files are read.
-	drainMost = 5 * time.Second
+	// maxDrain is the maximum time from a change until the files are read.
+	maxDrain = 5 * time.Second
 	// recheck is the interval for checking directories that are missing or cannot be watched.
 	recheck = time.Minute
 )
@@ -44,9 +43,8 @@ func newFiles(l *Link) *files {
 	return f
 }
 
-// watch starts to watch the directories and then reloads, so that no change after the first read is missed.
-// It returns nil if there is nothing to watch, or if inotify is not available. In the second case run
-// reloads every recheck.
+// watch starts to watch the directories and then reloads, so that no change after the first read is missed. It returns nil if there is
+// nothing to watch, or if inotify is not available. Without inotify, run reloads every recheck.
 func (f *files) watch() *fsnotify.Watcher {
 	if len(f.dirs) == 0 {
 		return nil
@@ -55,7 +53,7 @@ func (f *files) watch() *fsnotify.Watcher {
 	if err != nil {
 		return nil
 	}
-	_ = os.MkdirAll(f.own, 0o755) // created before the watch, so that the creation is not reported as a change
+	_ = os.MkdirAll(f.own, 0o755) // created before the watch, so that the creation does not count as a change
 	_, _ = f.follow(w)
 	f.reload()
 	return w
@@ -106,30 +104,28 @@ func (f *files) run(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// isTemporary reports whether a file is a temporary file of this package: the key of a pending request, or
-// an incomplete file. A failed request writes such a file again. A reload of the credentials for it would
-// end the back-off.
+// isTemporary reports whether a file is a temporary file of this package: the key of a pending request, or an incomplete file. Each
+// failed request writes such a file. A reload of the credentials after that would end the back-off.
 func isTemporary(path string) bool {
 	name := filepath.Base(path)
 	return strings.HasPrefix(name, ".kubelet-") || strings.HasPrefix(name, "kubelet-") && strings.HasSuffix(name, ".key.tmp")
 }
 
-// follow adds missing watches. all reports whether all directories are watched, fresh whether at least one
-// watch is new.
+// follow adds missing watches. all reports whether all directories are watched. fresh reports whether it added a watch.
 func (f *files) follow(w *fsnotify.Watcher) (all, fresh bool) {
-	has := w.WatchList()
+	watched := w.WatchList()
 	all = true
 	for dir := range f.dirs {
-		there := w.Add(dir) == nil
-		all = all && there
-		fresh = fresh || there && !slices.Contains(has, dir)
+		ok := w.Add(dir) == nil
+		all = all && ok
+		fresh = fresh || ok && !slices.Contains(watched, dir)
 	}
 	return all, fresh
 }
 
-// drain reads events until none arrives for settle, but no longer than drainMost.
+// drain reads events until none arrives for settle, or until maxDrain has passed.
 func (f *files) drain(ctx context.Context, events <-chan fsnotify.Event) bool {
-	for began := time.Now(); time.Since(began) < drainMost; {
+	for began := time.Now(); time.Since(began) < maxDrain; {
 		quiet := time.NewTimer(settle)
 		select {
 		case <-events:

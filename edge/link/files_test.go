@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// TestDrain: files are read although their directory changes all the time.
+// TestDrain: files are read while their directory changes continuously.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
@@ -23,11 +23,11 @@ func TestDrain(t *testing.T) {
 				case events <- fsnotify.Event{Name: "log"}:
 				case <-ctx.Done():
 				}
-				time.Sleep(settle / 2) // of the bubble
+				time.Sleep(settle / 2) // in the bubble
 			}
 		}()
 		began := time.Now()
-		if !new(files).drain(ctx, events) || time.Since(began) > 2*drainMost {
+		if !new(files).drain(ctx, events) || time.Since(began) > 2*maxDrain {
 			t.Errorf("they are read after %s", time.Since(began))
 		}
 		stop()

@@ -24,10 +24,9 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestFleetOfAServer is TestReturnOfAFleet with a real API server; ISLET_FLEET_KUBECONFIG is its
-// administrator's kubeconfig. After all nodes were away until the cluster marked them NotReady, all
-// must be Ready again within two minutes, and hardly any request may be rejected with 429. The nodes
-// authenticate by impersonation. test/cluster/bench runs it.
+// TestFleetOfAServer is TestReturnOfAFleet with a real API server. ISLET_FLEET_KUBECONFIG is the kubeconfig of its administrator. All
+// nodes are away until the cluster has marked them NotReady. Afterwards all must be Ready again within two minutes, and hardly any
+// request may be rejected with 429. The nodes authenticate by impersonation. test/cluster/bench runs the test.
 func TestFleetOfAServer(t *testing.T) {
 	admin := os.Getenv("ISLET_FLEET_KUBECONFIG")
 	if admin == "" {
@@ -63,7 +62,7 @@ func TestFleetOfAServer(t *testing.T) {
 	w.Up()
 	awaitReady(t, c, nodes, 2*time.Minute)
 	took := time.Since(began)
-	sleep(t.Context(), 30*time.Second) // what the return left behind
+	sleep(t.Context(), 30*time.Second) // the end of the work after the return
 	all, tooMany := f.requests()
 	all, tooMany = all-before, tooMany-refused
 	t.Logf("all %d nodes are Ready %s after the link was back; %d requests, %d of them refused with 429", nodes,
@@ -73,7 +72,7 @@ func TestFleetOfAServer(t *testing.T) {
 	}
 }
 
-// impersonated writes a kubeconfig of a node that impersonates it with the administrator's credentials.
+// impersonated writes a kubeconfig that impersonates a node with the administrator's credentials.
 func impersonated(t *testing.T, admin, dir, name string) string {
 	cfg, err := clientcmd.LoadFromFile(admin)
 	if err != nil {
@@ -88,7 +87,7 @@ func impersonated(t *testing.T, admin, dir, name string) string {
 	return path
 }
 
-// awaitReady waits until the server shows this number of the fleet's nodes as Ready.
+// awaitReady waits until the given number of the fleet's nodes are Ready.
 func awaitReady(t *testing.T, c *kube.Client, want int, within time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -120,7 +119,7 @@ func nodeReady(n *corev1.Node) bool {
 	})
 }
 
-// requests returns the number of answered requests of all nodes, and how many were rejected with 429.
+// requests returns the number of answered requests of all nodes, and the number of requests that were rejected with 429.
 func (f *fleet) requests() (all, tooMany uint64) {
 	for _, l := range f.links {
 		for outcome, n := range l.Client().Requests() {
@@ -158,7 +157,7 @@ func (w *wan) Dial(ctx context.Context, network, address string) (net.Conn, erro
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.down { // meanwhile
+	if w.down { // the wan went down during the dial
 		_ = c.Close()
 		return nil, fmt.Errorf("dial %s: %w", address, errCut)
 	}

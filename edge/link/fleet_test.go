@@ -31,9 +31,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestReturnOfAFleet: nodes that all lost their API server for an hour come back spread over a few
-// minutes, and after a few seconds within seconds. Each node consists of the parts of edge that send
-// requests; ISLET_FLEET is their number.
+// TestReturnOfAFleet: after an outage of an hour, the nodes of an API server return spread over a few minutes. After an outage of a few
+// seconds, they return within seconds. Each node consists of the parts of edge that send requests. ISLET_FLEET is the number of nodes.
 func TestReturnOfAFleet(t *testing.T) {
 	nodes := 60
 	if n, err := strconv.Atoi(os.Getenv("ISLET_FLEET")); err == nil {
@@ -55,7 +54,7 @@ func TestReturnOfAFleet(t *testing.T) {
 		if took > 3*time.Minute {
 			t.Errorf("the last is back after %s", took)
 		}
-		time.Sleep(time.Minute) // a link that was up for a moment only has not ended its outage
+		time.Sleep(time.Minute) // a link that was up only for a moment is still in its outage
 		took, peak, mean, total = f.outage(15 * time.Second)
 		t.Logf("after 15 s: all %d are back after %s, %d requests, peak %d a second, mean %.0f", nodes, took, total, peak, mean)
 		if took > 6*time.Second {
@@ -75,16 +74,16 @@ type fleet struct {
 	t      *testing.T
 	server interface {
 		Dial(ctx context.Context, network, address string) (net.Conn, error)
-		Down() // no new connections
+		Down() // rejects new connections
 		Up()
-		Cut() // none of those that there are
+		Cut() // closes existing connections
 	}
 	links []*Link
 	stop  func()
 
 	mu   sync.Mutex
 	from time.Time
-	per  []int // requests by bin since
+	per  []int // requests in each interval since the start
 }
 
 func newFleet(t *testing.T, nodes int) *fleet {
@@ -116,7 +115,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 		box := f.join(ctx, g, name, path, dir)
 		shown := pod.DeepCopy()
 		shown.Annotations = map[string]string{keys.ConfigSource: desired.API}
-		g.Go(func() error { // its pod changes every ten minutes, also while nobody hears of it
+		g.Go(func() error { // its pod changes every ten minutes, also during the outage
 			for i := 0; sleep(ctx, 10*time.Minute); i++ {
 				box.Put(shown, &corev1.PodStatus{Phase: corev1.PodRunning, Message: fmt.Sprint(i)})
 			}
@@ -126,7 +125,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 	return f
 }
 
-// start starts nodes; join starts one of them.
+// start starts the nodes.
 func (f *fleet) start(nodes int, join func(ctx context.Context, g *errgroup.Group, name string)) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	g, ctx := errgroup.WithContext(ctx)
@@ -144,7 +143,7 @@ func (f *fleet) start(nodes int, join func(ctx context.Context, g *errgroup.Grou
 	}
 }
 
-// join starts one node: all parts that send requests, without those that run pods.
+// join starts one node with all parts that send requests, without the parts that run pods.
 func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, dir string) *outbox.Outbox {
 	log, meta := slog.New(slog.DiscardHandler), &memory{values: map[string]string{}}
 	l, err := New(ctx, Config{Kubeconfig: kubeconfig, CertDir: dir, NodeName: name, Meta: meta, Dial: f.server.Dial, QPS: 50,
@@ -218,7 +217,7 @@ func (f *fleet) up() (n int) {
 	return n
 }
 
-// outage disconnects the server, and counts the requests of its return until all nodes are back.
+// outage disconnects the server, and counts the requests after its return until all nodes are back.
 func (f *fleet) outage(long time.Duration) (took time.Duration, peak int, mean float64, total int) {
 	f.server.Down()
 	f.server.Cut()

@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// Times without data after which a probe fails; some round trips are added. probeOld is for an existing
-	// connection, probeNew for one that needs name resolution and handshakes.
+	// probeOld and probeNew are the times without data after which a probe fails. Some round trips are added. probeOld is for an existing
+	// connection. probeNew is for a new connection, which needs name resolution and handshakes.
 	probeOld = 5 * time.Second
 	probeNew = 15 * time.Second
-	// stable is the time that the link must be up before the back-off is reset.
-	stable = 10 * time.Second
-	// doubt is the time after a successful probe during which suspicious answers are ignored.
-	doubt = 10 * time.Second
-	quiet = time.Minute // minimum interval of log messages
-	apart = time.Second // minimum interval between probes of a flapping link
+	// stableTime is the time that the link must be up before the back-off is reset.
+	stableTime = 10 * time.Second
+	// doubtTime is the time after a successful probe during which suspicious answers are ignored.
+	doubtTime     = 10 * time.Second
+	logInterval   = time.Minute // minimum interval of log messages
+	probeInterval = time.Second // minimum interval between probes of a flapping link
 
 	firstRetry = time.Second
-	mostRetry  = 2 * time.Minute // maximum back-off, reached after an outage of about an hour
+	maxRetry   = 2 * time.Minute // maximum back-off, reached after an outage of about an hour
 	// maximum back-off while one side rejects the other, because each attempt costs both sides a handshake
-	mostRefused = 30 * time.Second
+	maxRefused = 30 * time.Second
 )
 
 // health determines the state of the link.
@@ -43,21 +43,21 @@ type health struct {
 	states   *states
 	identity *identity
 	network  <-chan struct{}
-	claim    Claim // nil if every machine may use the node's name
+	claim    Claim // if nil, every machine may use the node's name
 	log      *slog.Logger
 
 	suspicion   chan struct{}   // capacity 1
-	retried     chan struct{}   // capacity 1: requests an attempt
-	credentials <-chan struct{} // receives a value when the credentials have changed
-	told        trouble         // the trouble that was last logged; zero if the link is up
-	toldAt      time.Time
+	retried     chan struct{}   // capacity 1; a value requests an attempt
+	credentials <-chan struct{} // a value means that the credentials have changed
+	logged      trouble         // the last logged trouble; zero if the link is up
+	loggedAt    time.Time
 }
 
 func newHealth(l *Link) *health {
 	return &health{
 		client: l.client, clock: l.clock, states: l.states, identity: l.identity, network: l.cfg.NetworkChanged,
 		claim: l.cfg.Claim, log: l.cfg.Log, suspicion: make(chan struct{}, 1), retried: make(chan struct{}, 1),
-		credentials: l.identity.changed, told: trouble{reason: ReasonNoCredentials},
+		credentials: l.identity.changed, logged: trouble{reason: ReasonNoCredentials},
 	}
 }
 
@@ -68,12 +68,12 @@ func (h *health) evaluate(status int, err error) {
 		h.log.Debug("a request was not answered: the API server is probed", "error", err)
 		poke(h.suspicion)
 	case err != nil: // some proxies answer some paths themselves
-		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubt {
+		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubtTime {
 			poke(h.suspicion)
 		}
 	case status == http.StatusUnauthorized, status == http.StatusBadGateway,
 		status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubt {
+		if s, _ := h.states.get(); s.Phase != Up || time.Since(s.Since) > doubtTime {
 			poke(h.suspicion)
 		}
 	}
@@ -84,18 +84,18 @@ type trouble struct {
 	reason, message string
 	most            time.Duration // maximum back-off; 0 means to wait for new credentials
 	wait            time.Duration // minimum back-off: the server's Retry-After
-	again           bool          // probe again at once
+	again           bool          // probe again immediately
 }
 
 func (h *health) run(ctx context.Context) error {
-	again := retry.Backoff{First: firstRetry, Most: mostRetry}
+	again := retry.Backoff{First: firstRetry, Most: maxRetry}
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "the server has not answered yet"})
 	for ctx.Err() == nil {
 		began := time.Now()
 		h.forget()
 		t := h.probe(ctx, probeOld)
 		if t != nil && ctx.Err() == nil && t.reason == ReasonUnreachable {
-			h.client.CloseConnections() // the peer of these connections may not exist any more
+			h.client.CloseConnections() // the peer of these connections may no longer exist
 			t = h.probe(ctx, probeNew)
 		}
 		if t == nil {
@@ -124,12 +124,12 @@ func (h *health) admitted(ctx context.Context) *trouble {
 		return troubleOf(err)
 	case why != "":
 		h.client.CloseConnections() // ends existing watches
-		return &trouble{reason: ReasonDuplicate, message: why, most: apart, wait: wait}
+		return &trouble{reason: ReasonDuplicate, message: why, most: probeInterval, wait: wait}
 	}
 	return nil
 }
 
-// forget drops earlier signals, because the next probe covers them.
+// forget drops earlier signals. The next probe covers them.
 func (h *health) forget() {
 	for _, c := range []<-chan struct{}{h.suspicion, h.credentials, h.network, h.retried} {
 		select {
@@ -139,7 +139,7 @@ func (h *health) forget() {
 	}
 }
 
-// up returns when there is a suspicion, but not earlier than a second after the last probe.
+// up returns after a suspicion, but not earlier than a second after the last probe.
 func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time) {
 	h.states.set(State{Phase: Up})
 	h.logChange(trouble{})
@@ -161,20 +161,19 @@ func (h *health) up(ctx context.Context, again *retry.Backoff, probed time.Time)
 			}
 		}
 	}
-	if time.Since(since) >= stable {
+	if time.Since(since) >= stableTime {
 		again.Reset()
-	} else if !sleep(ctx, min(max(again.Next(0), apart), stable)-time.Since(probed)) {
+	} else if !sleep(ctx, min(max(again.Next(0), probeInterval), stableTime)-time.Since(probed)) {
 		return
 	}
 	h.states.set(State{Phase: Connecting, Reason: ReasonUnreachable, Message: "a request was not answered"})
 }
 
-// stillAnswers probes the server while the state stays Up. Most changes of the network do not affect the
-// connection to the server.
+// stillAnswers probes the server while the state stays Up. Most network changes do not affect the connection to the server.
 func (h *health) stillAnswers(ctx context.Context) bool {
 	t := h.probe(ctx, probeOld)
 	if t == nil {
-		sleep(ctx, apart)
+		sleep(ctx, probeInterval)
 		return true
 	}
 	if t.reason == ReasonUnreachable && ctx.Err() == nil {
@@ -202,12 +201,12 @@ func (h *health) down(ctx context.Context, t *trouble, again *retry.Backoff) {
 	h.clock.sleep(ctx, wait, h.network, h.credentials, h.retried)
 }
 
-// logChange logs a change of the link. If the link flaps, it logs at most once a minute.
+// logChange logs a change of the link. It logs at most once a minute, because the link may flap.
 func (h *health) logChange(t trouble) {
-	if t.reason == h.told.reason || (!h.toldAt.IsZero() && time.Since(h.toldAt) < quiet) {
+	if t.reason == h.logged.reason || (!h.loggedAt.IsZero() && time.Since(h.loggedAt) < logInterval) {
 		return
 	}
-	h.told, h.toldAt = t, time.Now()
+	h.logged, h.loggedAt = t, time.Now()
 	if t.reason == "" {
 		h.log.Info("the API server answers")
 		return
@@ -215,8 +214,8 @@ func (h *health) logChange(t trouble) {
 	h.log.Warn("no link to the API server", "reason", t.reason, "error", t.message)
 }
 
-// askTime returns a channel that receives a value when the server should be asked for its time again. The
-// channel is nil if it should not.
+// askTime returns a channel that receives a value when the node should request the server's time again. It returns nil if that is not
+// needed.
 func (h *health) askTime() <-chan time.Time {
 	if wait := h.clock.askAgainAfter(); wait > 0 {
 		return time.After(wait)
@@ -224,8 +223,8 @@ func (h *health) askTime() <-chan time.Time {
 	return nil
 }
 
-// probe sends GET /readyz. It returns nil if the server accepts this node. If a certificate has corrected
-// the clock, it repeats the probe at once.
+// probe sends GET /readyz. It returns nil if the server accepts this node. If a certificate has corrected the clock, probe repeats the
+// request immediately.
 func (h *health) probe(ctx context.Context, within time.Duration) (t *trouble) {
 	ready := h.client.Ready
 	if h.clock.askAgainAfter() > 0 {
@@ -240,8 +239,8 @@ func (h *health) probe(ctx context.Context, within time.Duration) (t *trouble) {
 	return t
 }
 
-// certificateTries is the maximum number of attempts of a probe. The server's certificate may correct the
-// clock, and then the node's certificate may correct it again.
+// certificateTries is the maximum number of attempts of a probe. The server's certificate may correct the clock, and then the node's
+// certificate may correct it again.
 const certificateTries = 3
 
 func (h *health) ask(ctx context.Context, within time.Duration, ready func(context.Context) (kube.Answer, error)) *trouble {
@@ -268,10 +267,10 @@ func (h *health) ask(ctx context.Context, within time.Duration, ready func(conte
 	switch {
 	case a.Status == http.StatusUnauthorized:
 		reason, message := h.identity.whyRefused()
-		return &trouble{reason: reason, message: message, most: mostRefused, wait: a.RetryAfter}
+		return &trouble{reason: reason, message: message, most: maxRefused, wait: a.RetryAfter}
 	case a.Status == http.StatusTooManyRequests, a.Status >= http.StatusInternalServerError:
 		message := fmt.Sprintf("%s answers %d %s", cfg.Host, a.Status, http.StatusText(a.Status))
-		return &trouble{reason: ReasonNotReady, message: message, most: mostRetry, wait: a.RetryAfter}
+		return &trouble{reason: ReasonNotReady, message: message, most: maxRetry, wait: a.RetryAfter}
 	}
 	return nil // the server is ready, or it is an API server that does not reveal its health
 }
@@ -279,7 +278,7 @@ func (h *health) ask(ctx context.Context, within time.Duration, ready func(conte
 func troubleOf(err error) *trouble {
 	var invalid *tls.CertificateVerificationError
 	if errors.As(err, &invalid) {
-		return &trouble{reason: ReasonServerCertificate, message: err.Error(), most: mostRefused}
+		return &trouble{reason: ReasonServerCertificate, message: err.Error(), most: maxRefused}
 	}
 	message := err.Error()
 	var requested *url.Error
@@ -287,18 +286,17 @@ func troubleOf(err error) *trouble {
 		message = requested.URL + ": " + requested.Err.Error()
 	}
 	if errors.Is(err, kube.ErrNotServer) {
-		return &trouble{reason: ReasonNotServer, message: message, most: mostRetry}
+		return &trouble{reason: ReasonNotServer, message: message, most: maxRetry}
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		message += " (no answer)"
 	}
-	return &trouble{reason: ReasonUnreachable, message: message, most: mostRetry}
+	return &trouble{reason: ReasonUnreachable, message: message, most: maxRetry}
 }
 
-// learn evaluates a server's certificate that was rejected because of the time, and reports whether it has
-// corrected the clock. If the certificate is signed by the cluster's CA, its NotBefore has passed, or an
-// earlier hint was wrong.
+// learn evaluates a server's certificate that was rejected because of the time, and reports whether the certificate has corrected the
+// clock. If the cluster's CA has signed the certificate, either its NotBefore has passed or an earlier hint was wrong.
 func (c *clock) learn(err error, cfg *rest.Config) bool {
 	var invalid *tls.CertificateVerificationError
 	if !errors.As(err, &invalid) || len(invalid.UnverifiedCertificates) == 0 || len(cfg.CAData) == 0 {

@@ -28,9 +28,9 @@ type cable struct {
 
 	mu    sync.Mutex
 	conns []net.Conn
-	deaf  atomic.Int64 // connections up to this number lead nowhere
+	deaf  atomic.Int64 // connections up to this number drop all data
 	count atomic.Int64
-	cut   atomic.Bool // new connections are closed at once
+	cut   atomic.Bool // new connections are closed immediately
 }
 
 func newCable(w *world) *cable {
@@ -65,7 +65,7 @@ func (c *cable) forward(conn net.Conn) {
 		conn.Close()
 		return
 	}
-	c.mu.Lock() // one that is made while the cable is cut does not outlive that
+	c.mu.Lock() // a connection that is opened during the cut must end
 	whole := !c.cut.Load()
 	if whole {
 		c.conns = append(c.conns, conn, far)
@@ -81,7 +81,7 @@ func (c *cable) forward(conn net.Conn) {
 		for {
 			n, err := from.Read(buf)
 			if number <= c.deaf.Load() {
-				_, _ = io.Copy(io.Discard, from) // taken, and gone
+				_, _ = io.Copy(io.Discard, from) // accepted and dropped
 				return
 			}
 			if n > 0 {
@@ -121,8 +121,8 @@ func get(ctx context.Context, l *Link) error {
 	return err
 }
 
-// TestCutAndBack: only probes leave the node while the link is cut, requests fail at once, and the link
-// is up again within seconds.
+// TestCutAndBack: while the link is cut, the node sends only probes and requests fail immediately. The link is up again within seconds
+// after the cut.
 func TestCutAndBack(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -144,7 +144,7 @@ func TestCutAndBack(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	// The number of probes: a handful in the first seconds, with two connections each.
+	// A few probes in the first seconds, with two connections each.
 	if n := c.count.Load() - before; n > 20+int64(time.Since(began)/time.Second) {
 		t.Errorf("a thousand requests made %d connections", n)
 	}
@@ -155,8 +155,8 @@ func TestCutAndBack(t *testing.T) {
 	}
 }
 
-// TestHalfOpen: old connections drop all data and new ones work. One request without an answer is
-// enough to detect that and to end watches that would wait forever.
+// TestHalfOpen: old connections drop all data and new ones work. One request without an answer is enough to detect that, and to end
+// watches that would wait forever.
 func TestHalfOpen(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -185,9 +185,8 @@ func TestHalfOpen(t *testing.T) {
 	t.Logf("found and healed after %s", time.Since(began).Round(time.Millisecond))
 }
 
-// TestFlapping: a link that comes and goes costs a bounded number of probes, however many
-// requests find it cut. A probe makes two connections at most; ten and more in five
-// seconds are less likely than one in ten thousand.
+// TestFlapping: a flapping link causes a limited number of probes, for any number of failed requests. A probe opens at most two
+// connections. The probability of ten or more connections in five seconds is less than one in ten thousand.
 func TestFlapping(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -208,7 +207,7 @@ func TestFlapping(t *testing.T) {
 	await(t, l, up)
 }
 
-// ready answers /readyz as a server that is ready, and all other requests with a Node.
+// ready answers /readyz like a ready server, and all other requests with a Node.
 func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/readyz") {
 		_, _ = io.WriteString(rw, "ok")
@@ -237,7 +236,7 @@ func TestServerInTrouble(t *testing.T) {
 	l, _ := w.start(w.member())
 	await(t, l, up)
 	l.states.mu.Lock()
-	l.states.state.Since = time.Now().Add(-2 * doubt) // it has been up for long
+	l.states.state.Since = time.Now().Add(-2 * doubtTime) // the link has been up for a long time
 	l.states.mu.Unlock()
 	sick.Store(true)
 	for len(probes) > 0 {
@@ -259,8 +258,8 @@ func TestServerInTrouble(t *testing.T) {
 	await(t, l, up)
 }
 
-// TestCaptivePortal: a server with a valid certificate that answers with a web page, from the start or
-// later, is not an API server. The link reports that until the portal is gone.
+// TestCaptivePortal: a server with a valid certificate that answers with a web page, from the start or later, is not an API server. The
+// link reports that until the portal is gone.
 func TestCaptivePortal(t *testing.T) {
 	w := newWorld(t)
 	var portal atomic.Bool
@@ -284,16 +283,16 @@ func TestCaptivePortal(t *testing.T) {
 		poke(l.health.retried)
 		await(t, l, up)
 		l.states.mu.Lock()
-		l.states.state.Since = time.Now().Add(-2 * doubt) // it has been up for long
+		l.states.state.Since = time.Now().Add(-2 * doubtTime) // the link has been up for a long time
 		l.states.mu.Unlock()
 		portal.Store(true)
 		if err := get(t.Context(), l); !errors.Is(err, kube.ErrNotServer) && !errors.Is(err, kube.ErrNoLink) {
-			t.Errorf("the page is taken for an answer: %v", err)
+			t.Errorf("the page counts as an answer: %v", err)
 		}
 	}
 }
 
-// TestUnauthorized: the state has the reason, and the probes continue slowly.
+// TestUnauthorized: the state contains the reason, and the probes continue slowly.
 func TestUnauthorized(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -320,8 +319,8 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
-// TestClockBehind: the server's certificate was renewed while the machine's clock was lost. The
-// certificate, which the cluster's CA signed, corrects the clock.
+// TestClockBehind: the server's certificate was renewed after the machine had lost its time. The certificate, which the cluster's CA has
+// signed, corrects the clock.
 func TestClockBehind(t *testing.T) {
 	w := newWorld(t)
 	from := time.Now().Add(48 * time.Hour)
@@ -344,8 +343,8 @@ func TestClockBehind(t *testing.T) {
 	}
 }
 
-// TestNetworkChanges: a change of the network that does not affect the connection to the server, such
-// as of pods, causes a probe only; a change that does affect it ends the link.
+// TestNetworkChanges: a network change that does not affect the connection to the server, such as a change of pod networks, causes only a
+// probe. Any other change ends the link.
 func TestNetworkChanges(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)

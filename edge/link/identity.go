@@ -20,9 +20,8 @@ import (
 
 const (
 	firstAttempt = 2 * time.Second
-	mostAttempt  = time.Minute // maximum back-off after an answer of the server
-	// afterDenial is the pause after a denied request. After the pause, a request with another key is
-	// created.
+	maxAttempt   = time.Minute // maximum back-off after an answer of the server
+	// afterDenial is the pause after a denied request. The next request uses another key.
 	afterDenial = 10 * time.Minute
 )
 
@@ -32,10 +31,10 @@ type noCredentials struct{ reason, message string }
 // Error implements error.
 func (e *noCredentials) Error() string { return e.reason + ": " + e.message }
 
-// Is reports the error as a kube.ErrNoLink, because no request was sent.
+// Is makes the error a kube.ErrNoLink, because no request was sent.
 func (e *noCredentials) Is(target error) bool { return target == kube.ErrNoLink }
 
-// identity maintains the node's credentials. They are those of the kubeconfig, with the newest certificate.
+// identity maintains the node's credentials: those of the kubeconfig, with the newest certificate.
 //
 //	no usable kubeconfig, or its certificate has expired --bootstrap--> pair, kubeconfig
 //	70 to 90 % of the certificate's life have passed -------rotate----> pair
@@ -43,20 +42,20 @@ type identity struct {
 	link    *Link
 	log     *slog.Logger
 	pairs   pairs
-	files   chan struct{} // capacity 1: files may have changed
-	changed chan struct{} // capacity 1: the result of rest has changed
+	files   chan struct{} // capacity 1; a value means that files may have changed
+	changed chan struct{} // capacity 1; a value means that the result of rest has changed
 
 	failed string // the last error that run has logged
 
 	failures atomic.Uint64
 
 	mu      sync.Mutex
-	unread  string            // the last logged error about a file that cannot be read
-	config  *rest.Config      // nil if credentials are missing; missing has the reason
-	leaf    *x509.Certificate // nil if the credentials do not contain a certificate
+	unread  string            // the last logged error about an unreadable file
+	config  *rest.Config      // nil if credentials are missing; missing contains the reason
+	leaf    *x509.Certificate // nil if the credentials have no certificate
 	missing *noCredentials
-	// rejected is a certificate that the server did not accept and that has expired by the latest known
-	// time. The clock alone never invalidates the credentials.
+	// rejected is a certificate that the server did not accept and that has expired at the latest known time. The clock alone never
+	// invalidates the credentials.
 	rejected *x509.Certificate
 }
 
@@ -70,7 +69,7 @@ func newIdentity(l *Link) *identity {
 
 func (i *identity) filesChanged() { poke(i.files) }
 
-// rest returns the configuration of the client. The pointer changes only if the credentials change.
+// rest returns the configuration of the client. The pointer changes only with the credentials.
 func (i *identity) rest() (*rest.Config, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -89,14 +88,14 @@ func (i *identity) expiry() time.Time {
 	return i.leaf.NotAfter
 }
 
-// whyRefused returns the reason why the server may have rejected the credentials.
+// whyRefused returns the probable reason why the server has rejected the credentials.
 func (i *identity) whyRefused() (reason, message string) {
 	until := i.expiry()
 	if !until.IsZero() && i.link.clock.latestTime().After(until) {
 		i.mu.Lock()
 		i.rejected = i.leaf
 		i.mu.Unlock()
-		i.filesChanged() // lets run read or obtain another certificate
+		i.filesChanged() // makes run read or obtain another certificate
 		message := fmt.Sprintf("the client certificate expired at %s; provide a bootstrap kubeconfig "+
 			"(--bootstrap-kubeconfig) or another kubeconfig",
 			until.Format(time.RFC3339))
@@ -105,8 +104,8 @@ func (i *identity) whyRefused() (reason, message string) {
 	return ReasonUnauthorized, "the server rejects the credentials of " + i.link.cfg.Kubeconfig
 }
 
-// load reads the files and reports whether their credentials are usable. While the disk returns errors for
-// the files, the credentials in use are kept.
+// load reads the files and reports whether their credentials are usable. It keeps the current credentials while the disk returns errors
+// for the files.
 func (i *identity) load() bool {
 	config, leaf, err := i.read()
 	if unreadable(err) {
@@ -126,9 +125,9 @@ func (i *identity) load() bool {
 		i.link.clock.suggest(leaf.NotBefore)
 	}
 	i.mu.Lock()
-	over := leaf != nil && i.rejected != nil && leaf.Equal(i.rejected)
+	isRejected := leaf != nil && i.rejected != nil && leaf.Equal(i.rejected)
 	i.mu.Unlock()
-	if over && i.link.cfg.BootstrapKubeconfig != "" {
+	if isRejected && i.link.cfg.BootstrapKubeconfig != "" {
 		message := "the client certificate expired at " + leaf.NotAfter.Format(time.RFC3339)
 		if _, err := readRest(i.link.cfg.BootstrapKubeconfig); err != nil {
 			message += fmt.Sprintf(", and a new one cannot be requested: %v", err)
@@ -159,13 +158,12 @@ func (i *identity) warnUnread(err error) {
 	}
 }
 
-// setMissingUnlessBootstrapping is like setMissing, but it keeps the reason of a bootstrap that is in
-// progress.
+// setMissingUnlessBootstrapping is like setMissing, but it keeps the reason of a bootstrap in progress.
 func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
 	i.mu.Lock()
-	known := i.missing != nil && i.missing.reason == ReasonBootstrapping
+	bootstrapping := i.missing != nil && i.missing.reason == ReasonBootstrapping
 	i.mu.Unlock()
-	if !known {
+	if !bootstrapping {
 		i.setMissing(why)
 	}
 }
@@ -180,8 +178,8 @@ func (i *identity) setMissing(why *noCredentials) {
 	}
 }
 
-// read returns the credentials of the kubeconfig, with the newest pair. If a bootstrap was interrupted
-// after it had saved its pair, read writes the missing kubeconfig.
+// read returns the credentials of the kubeconfig, with the newest pair. If a bootstrap was interrupted between saving its pair and
+// writing the kubeconfig, read writes the kubeconfig.
 func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	cfg := i.link.cfg
 	if cfg.Kubeconfig == "" {
@@ -196,7 +194,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 		if lost {
 			why = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.current())
 		}
-		if why != nil { // the kubeconfig can be neither read nor written: its content is computed
+		if why != nil { // the kubeconfig can be neither read nor written, so its content is computed
 			i.warnUnread(why)
 		}
 		kubeconfig, user, err = makeKubeconfig(cfg.BootstrapKubeconfig, i.pairs.current())
@@ -221,10 +219,9 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	return config, leaf, nil
 }
 
-// prefersPair reports whether the newest pair replaces the certificate of the kubeconfig. Usually it does:
-// a rotated pair is issued later, and expires later, than the first certificate. A certificate that was
-// issued after the pair was put into the kubeconfig by a person or program. It may be for another CA, which
-// would not accept the pair. So it is used until it expires.
+// prefersPair reports whether the newest pair replaces the certificate of the kubeconfig. Usually it does, because a rotated pair is
+// issued and expires later than the first certificate. If the certificate was issued after the pair, a user or program has put it into
+// the kubeconfig. It may be for another CA, which would reject the pair. Therefore it is used until it expires.
 func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
 	if user.ClientCertificate == i.pairs.current() {
 		return true
@@ -242,8 +239,7 @@ func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
 	return newest.cert.Leaf.Subject.CommonName == leaf.Subject.CommonName && newest.cert.Leaf.NotAfter.After(leaf.NotAfter) && !given
 }
 
-// maxSleep is the maximum time until the next decision. A timer of several months would not notice that the
-// clock was set.
+// maxSleep is the maximum time until the next decision. A timer of several months would not react to a change of the clock.
 const maxSleep = time.Hour
 
 // ClientCertificate returns the node's client certificate, or nil if it has none.

@@ -24,8 +24,8 @@ func mode(t *testing.T, path string) os.FileMode {
 	return fi.Mode().Perm()
 }
 
-// TestBootstrap: from a token to a certificate, a kubeconfig and requests as the node, without a
-// restart. The next start requests nothing.
+// TestBootstrap: a bootstrap token leads to a certificate, a kubeconfig and requests as the node, without a restart. The next start sends
+// no request.
 func TestBootstrap(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
@@ -37,7 +37,7 @@ func TestBootstrap(t *testing.T) {
 	})
 	if _, err := kube.Get[corev1.Node](t.Context(), l.Client(), "", "n"); !errors.Is(err, kube.ErrNoLink) ||
 		!strings.Contains(err.Error(), name) {
-		t.Errorf("a request without credentials says what is missing, not %v", err)
+		t.Errorf("the error of a request without credentials is %v", err)
 	}
 	w.set(func() { w.approve(name) })
 	await(t, l, up)
@@ -56,7 +56,7 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("the link leads to %s: %v", target, err)
 	}
 	if _, err := os.Stat(w.path("pki/kubelet-client.key.tmp")); err == nil {
-		t.Error("the pending key stays")
+		t.Error("the pending key was not removed")
 	}
 	stop()
 	if err := os.Remove(cfg.BootstrapKubeconfig); err != nil {
@@ -69,7 +69,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestBootstrapContinuesAfterRestart: the same request is used, not a second one.
+// TestBootstrapContinuesAfterRestart: the existing signing request is used, and no second one is created.
 func TestBootstrapContinuesAfterRestart(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
@@ -87,7 +87,7 @@ func TestBootstrapContinuesAfterRestart(t *testing.T) {
 	}
 }
 
-// TestBootstrapCutOff: the agent ended after the pair was saved and before the kubeconfig was.
+// TestBootstrapCutOff: the agent ended after saving the pair and before writing the kubeconfig.
 func TestBootstrapCutOff(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.bootstrap()
@@ -111,11 +111,11 @@ func TestDenied(t *testing.T) {
 	l, _ := w.start(w.bootstrap())
 	await(t, l, func(s State) bool { return s.Phase == Down && strings.Contains(s.Message, "not you") })
 	if _, err := os.Stat(w.path("pki/kubelet-client.key.tmp")); err == nil {
-		t.Error("the key of a denied request stays")
+		t.Error("the key of a denied request was not removed")
 	}
 }
 
-// TestRotation: a certificate near its end is replaced while requests run, and no request fails.
+// TestRotation: a certificate near its expiry is replaced while requests run, and no request fails.
 func TestRotation(t *testing.T) {
 	w := newWorld(t)
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-1000*time.Hour),
@@ -154,14 +154,14 @@ func TestRotation(t *testing.T) {
 		t.Error(err)
 	}
 	stop()
-	l, _ = w.start(cfg) // the kubeconfig still holds the old one
+	l, _ = w.start(cfg) // the kubeconfig still has the old certificate
 	await(t, l, up)
 	if until, _ := l.Expiry(); !until.After(old) {
 		t.Error("the rotated certificate is not used after a restart")
 	}
 }
 
-// TestExpiredWhileOff: the node bootstraps again if it can.
+// TestExpiredWhileOff: the node bootstraps again if it has a bootstrap kubeconfig.
 func TestExpiredWhileOff(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.bootstrap()
@@ -175,8 +175,8 @@ func TestExpiredWhileOff(t *testing.T) {
 	}
 }
 
-// TestExpiredForGood: without a bootstrap kubeconfig the state says what to do, and a new kubeconfig
-// helps without a restart.
+// TestExpiredForGood: without a bootstrap kubeconfig, the state tells the user what to do. A new kubeconfig takes effect without a
+// restart.
 func TestExpiredForGood(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -240,11 +240,11 @@ func TestOldCA(t *testing.T) {
 	await(t, l, up)
 }
 
-// TestGivenCertificate: a certificate that a person put into the kubeconfig is used, although the pair
-// of the former CA is valid for longer; after its expiry it is not.
+// TestGivenCertificate: a certificate that a user put into the kubeconfig is used, although the pair of the former CA expires later.
+// After its expiry it is not used.
 func TestGivenCertificate(t *testing.T) {
 	for name, c := range map[string]struct {
-		pairs *kubetest.CA // that signed the pair; nil: the server's
+		pairs *kubetest.CA // CA of the pair; nil means the server's CA
 		begin time.Duration
 		end   time.Duration
 		which string
@@ -302,8 +302,8 @@ func TestJoinsAnew(t *testing.T) {
 	<-w.asked
 }
 
-// TestBootstrapGone: the certificate has expired and the bootstrap kubeconfig was deleted, as kubeadm
-// does. A new one is used as soon as it exists.
+// TestBootstrapGone: the certificate has expired and the bootstrap kubeconfig was deleted, as kubeadm does. A new bootstrap kubeconfig is
+// used as soon as it exists.
 func TestBootstrapGone(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()

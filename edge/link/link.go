@@ -23,8 +23,7 @@ type Meta interface {
 
 // Config contains the dependencies and settings of a Link.
 type Config struct {
-	// Kubeconfig and BootstrapKubeconfig are paths. The files need not exist yet. If both are empty, the
-	// node has no cluster.
+	// Kubeconfig and BootstrapKubeconfig are paths. The files may be missing. If both paths are empty, the node has no cluster.
 	Kubeconfig, BootstrapKubeconfig string
 	// CertDir is the directory of the node's certificates (--cert-dir).
 	CertDir  string
@@ -44,24 +43,22 @@ type Config struct {
 	// JSON makes requests use JSON instead of protobuf (contentType).
 	JSON bool
 	Meta Meta
-	// Dial opens connections to the API server. The default is the network's. Only tests set Dial and Clock.
+	// Dial opens connections to the API server. The default is the network. Only tests set Dial and Clock.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Clock returns the machine's time. The default is time.Now.
 	Clock func() time.Time
-	// NetworkChanged receives a value when the node's own network has changed. Changes of pod networks do
-	// not count. Then a link that is down is retried at once, and a link that is up is probed.
-	// NetworkChanged may be nil.
+	// NetworkChanged receives a value when the node's own network has changed. Changes of pod networks do not count. If the link is down,
+	// it is retried immediately. If it is up, it is probed. NetworkChanged may be nil.
 	NetworkChanged <-chan struct{}
-	// Claim decides whether this machine may use the node's credentials. If it is nil, the machine may.
+	// Claim decides whether this machine may use the node's credentials. If it is nil, every machine may use them.
 	Claim Claim
 	Log   *slog.Logger
 }
 
 // A Claim detects another machine with the name of this node. *twin.Twin implements it.
 type Claim interface {
-	// Admit is called after each successful probe. If why is empty, the link is up. Otherwise the link is
-	// down, and Admit is called again after wait or after a change. The error is the server's answer, or an
-	// error of the connection.
+	// Admit is called after each successful probe. If why is empty, the link is up. Otherwise the link is down, and Admit is called again
+	// after wait or after a change. The error is the server's answer, or a connection error.
 	Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error)
 }
 
@@ -76,11 +73,11 @@ type Link struct {
 	serving  *serving
 	files    *files
 	client   *kube.Client
-	answers  *kube.Answers // shared by all clients of the server
+	answers  *kube.Answers // all clients of the server share it
 }
 
-// New reads the files. It opens no connection. Missing or broken files cause a State, not an error: the
-// node runs without the server.
+// New reads the files. It opens no connection. Missing or broken files result in a State and not in an error, because the node runs
+// without the server.
 func New(ctx context.Context, cfg Config) (*Link, error) {
 	switch {
 	case cfg.NodeName == "":
@@ -135,19 +132,18 @@ func (l *Link) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Client returns the client for all requests to the API server. Its requests fail at once with
-// kube.ErrNoLink while the link is down, and if the node has no cluster.
+// Client returns the client for all requests to the API server. Its requests fail immediately with kube.ErrNoLink while the link is down,
+// and if the node has no cluster.
 func (l *Link) Client() *kube.Client { return l.client }
 
-// Now returns the time for verifying certificates, tokens and deadlines. It is never before the proven
-// lower bound.
+// Now returns the time for verifying certificates, tokens and deadlines. It is never earlier than the proven lower bound.
 func (l *Link) Now() time.Time { return l.clock.Now() }
 
-// Times returns the times that the node knows. They are used in messages.
+// Times returns the times that the node knows, for messages.
 func (l *Link) Times() Times { return l.clock.times() }
 
-// ResetClock drops the lower bound of the time. Then the machine's clock is used until the API server or a
-// certificate proves a later time. A link that is down is retried at once.
+// ResetClock drops the lower bound of the time. From then on, the machine's clock is used until the API server or a certificate proves a
+// later time. A link that is down is retried immediately.
 func (l *Link) ResetClock(ctx context.Context) error {
 	err := l.clock.reset(ctx)
 	l.identity.filesChanged()
@@ -155,7 +151,7 @@ func (l *Link) ResetClock(ctx context.Context) error {
 	return err
 }
 
-// Doubt requests a probe of the link. Call it after a change of the Claim, for example.
+// Doubt requests a probe of the link. Call it, for example, after a change of the Claim.
 func (l *Link) Doubt() {
 	poke(l.health.suspicion)
 	poke(l.health.retried)
@@ -192,21 +188,18 @@ func (l *Link) WaitUp(ctx context.Context) error {
 	}
 }
 
-// ServingCertificate returns the newest certificate of the node's own server. It is a
-// tls.Config.GetCertificate.
+// ServingCertificate returns the newest certificate of the node's own server. It is suitable for tls.Config.GetCertificate.
 func (l *Link) ServingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return l.serving.certificate()
 }
 
-// SetAddresses sets the current names and addresses of the node. Unchanged addresses have no effect. If the
-// control plane signs the serving certificate, a new certificate is requested when a name is missing in the
-// current one.
+// SetAddresses sets the current names and addresses of the node. Unchanged addresses have no effect. If the control plane signs the
+// serving certificate and the current certificate lacks a name, a new one is requested.
 func (l *Link) SetAddresses(dnsNames []string, ips []netip.Addr) {
 	l.serving.setNames(names{dns: slices.Clone(dnsNames), ips: slices.Clone(ips)})
 }
 
-// Expiry returns the times at which the client's and the serving certificate expire. The time of a missing
-// certificate is zero.
+// Expiry returns the expiry times of the client and serving certificates. A missing certificate has the zero time.
 func (l *Link) Expiry() (client, serving time.Time) {
 	return l.identity.expiry(), l.serving.expiry()
 }

@@ -30,14 +30,14 @@ const (
 	keepPairs = 2 // the current pair, and the previous one in case the disk loses the current one
 )
 
-// pairs manages the certificates for one purpose. They are stored in the same way as by a kubelet:
+// pairs manages the certificates for one purpose. The files are the same as those of a kubelet:
 //
 //	kubelet-client-2026-11-21-03-50-00.pem   certificate and key in one file
 //	kubelet-client-current.pem               a link to the pair in use
 //	kubelet-client.key.tmp                   the key of a pending request
 //
-// A file is complete and on the disk before it gets its name, and the link is replaced by a rename. So
-// after a power cut either the old pair or the new one is in use.
+// A file gets its name after its content is on the disk, and the link is replaced by a rename. After a power cut, either the old pair or
+// the new one is therefore in use.
 type pairs struct {
 	dir    string
 	prefix string // kubelet-client or kubelet-server
@@ -45,7 +45,7 @@ type pairs struct {
 
 // A pair is a certificate with its key.
 type pair struct {
-	pem  []byte // both
+	pem  []byte // certificate and key
 	cert *tls.Certificate
 }
 
@@ -53,8 +53,8 @@ func (p pairs) current() string { return filepath.Join(p.dir, p.prefix+"-current
 
 func (p pairs) pending() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
 
-// load returns the pair in use. If the link or its target is missing or broken, load sets the link to the
-// newest intact pair. If there is no pair, the error is fs.ErrNotExist.
+// load returns the pair in use. If the link or its target is missing or broken, load sets the link to the newest intact pair. Without any
+// pair, the error is fs.ErrNotExist.
 func (p pairs) load() (*pair, error) {
 	have, err := loadPair(p.current())
 	if err == nil {
@@ -89,8 +89,7 @@ func (p pairs) files() ([]string, error) {
 	return files, err
 }
 
-// save stores a certificate and its key as the pair in use. It removes the pending key and all pairs except
-// the newest two.
+// save stores a certificate and its key as the pair in use. It removes the pending key and all pairs but the newest two.
 func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
 	text := slices.Concat(bytes.TrimSpace(cert), []byte("\n"), key)
@@ -112,7 +111,7 @@ func (p pairs) save(cert, key []byte, now time.Time) (*pair, error) {
 		return nil, err
 	}
 	for len(files) > keepPairs {
-		if files[0] != file { // after a step back of the clock, the new file may be first in the list
+		if files[0] != file { // if the clock was set back, the new file may be first in the list
 			_ = os.Remove(files[0])
 		}
 		files = files[1:]
@@ -146,8 +145,8 @@ func (p pairs) link(file string) error {
 	return durable.Dir(p.dir)
 }
 
-// pendingKey returns the key of the pending request. If there is no such key, it creates one. The key is
-// stored. So a node that restarts while it waits for approval repeats the same request.
+// pendingKey returns the key of the pending request. It creates and stores the key if there is none. A node that restarts while it waits
+// for approval therefore repeats the same request.
 func (p pairs) pendingKey() (crypto.Signer, []byte, error) {
 	if text, err := os.ReadFile(p.pending()); err == nil {
 		if key, err := parseKey(text); err == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-const childDir = "ISLET_TEST_PAIRS" // the directory a child process saves pairs in
+const childDir = "ISLET_TEST_PAIRS" // the directory in which a child process saves pairs
 
 func testPair(t testing.TB, ca *kubetest.CA) (cert, key []byte) {
 	return ca.Client(t, "system:node:n", nil, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
@@ -43,7 +43,7 @@ func TestSavePairsForEver(t *testing.T) {
 	}
 }
 
-// TestKilledWhileSaving: after a kill at any time there is a complete pair, and few other files.
+// TestKilledWhileSaving: after a kill at any time, there is a complete pair, and only few other files.
 func TestKilledWhileSaving(t *testing.T) {
 	dir := t.TempDir()
 	p := pairs{dir: dir, prefix: "kubelet-client"}
@@ -124,8 +124,8 @@ func TestLostLinkOrFile(t *testing.T) {
 	}
 }
 
-// TestRequestsEndNoWait: the files that a denied request writes and removes must not count as changes
-// by others, which would repeat the request at once.
+// TestRequestsEndNoWait: the files that a denied request writes and removes must not count as changes by other programs, because such a
+// change would repeat the request immediately.
 func TestRequestsEndNoWait(t *testing.T) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -152,7 +152,7 @@ func TestRequestsEndNoWait(t *testing.T) {
 		}
 		told++
 		if !isTemporary(e.Name) {
-			t.Errorf("%s is taken for news", e)
+			t.Errorf("%s counts as a change", e)
 		}
 	}
 	if told == 0 || isTemporary(p.current()) {

@@ -24,23 +24,23 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// selfSignedLife is the validity of a self-signed certificate. It is the same as a kubelet's.
+// selfSignedLife is the validity of a self-signed certificate. It is that of a kubelet.
 const selfSignedLife = 365 * 24 * time.Hour
 
-// serving maintains the certificate of the node's own server. There are three kinds: a certificate from
-// files that another program manages, one that the control plane signs, and a self-signed one. run obtains
-// a certificate from the control plane. The other two kinds are read or created when a client connects.
+// serving maintains the certificate of the node's own server. There are three kinds: a certificate from files that another program
+// manages, a certificate that the control plane signs, and a self-signed certificate. run obtains a certificate from the control plane.
+// The other kinds are read or created when a client connects.
 type serving struct {
 	link  *Link
 	log   *slog.Logger
 	pairs pairs
-	moved chan struct{} // capacity 1: signals changed names
+	moved chan struct{} // capacity 1; a value means that the names have changed
 
 	failures atomic.Uint64
 	rotated  atomic.Pointer[func(age time.Duration)] // nil if nobody observes rotations
 
 	mu    sync.Mutex
-	cert  *tls.Certificate // nil if it is not needed yet, or missing
+	cert  *tls.Certificate // nil if missing or not needed yet
 	names names
 }
 
@@ -65,7 +65,7 @@ func (s *serving) setNames(n names) {
 	poke(s.moved)
 }
 
-// filesChanged reads the files of another program. If they are broken, the current certificate is kept.
+// filesChanged reads the files of another program. If they are broken, it keeps the current certificate.
 func (s *serving) filesChanged() {
 	if s.link.cfg.TLSCertFile == "" {
 		return
@@ -128,14 +128,13 @@ func (s *serving) certificate() (*tls.Certificate, error) {
 }
 
 func (s *serving) isExpired(leaf *x509.Certificate) bool {
-	// a certificate is also unusable before its NotBefore, which can be in the future after an error of the
-	// clock
+	// A certificate is also unusable before its NotBefore, which can be in the future after an error of the clock.
 	now := s.link.clock.Now()
 	return now.After(leaf.NotAfter) || now.Before(leaf.NotBefore)
 }
 
-// selfSigned reads kubelet.crt and kubelet.key. It creates them if they are missing, have expired, or do
-// not match each other, as after a power cut.
+// selfSigned reads kubelet.crt and kubelet.key. It creates them if they are missing, have expired, or do not match each other (after a
+// power cut).
 func (s *serving) selfSigned() (*tls.Certificate, error) {
 	certFile, keyFile := filepath.Join(s.pairs.dir, "kubelet.crt"), filepath.Join(s.pairs.dir, "kubelet.key")
 	if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && !s.isExpired(cert.Leaf) {
@@ -185,13 +184,13 @@ func (s *serving) sign() (certPEM, keyPEM []byte, err error) {
 	return certPEM, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// run obtains certificates from the control plane. After the first one, it obtains a new one before the
-// current one expires, and when a name is missing in it.
+// run obtains certificates from the control plane. It obtains a new certificate before the current one expires, and when the current one
+// lacks a name.
 func (s *serving) run(ctx context.Context) error {
 	if p, err := s.pairs.load(); err == nil {
 		s.set(p.cert)
 	}
-	again := retry.Backoff{First: firstAttempt, Most: mostAttempt}
+	again := retry.Backoff{First: firstAttempt, Most: maxAttempt}
 	for ctx.Err() == nil {
 		wanted, wait := s.namesToRequest()
 		if wait > 0 {
@@ -248,8 +247,7 @@ func (s *serving) obtain(ctx context.Context, wanted names) (*pair, error) {
 	return p, err
 }
 
-// namesToRequest returns the names for which to request a certificate now. If none is needed yet, it returns the
-// time until then.
+// namesToRequest returns the names of the certificate to request now. If no certificate is needed yet, it returns the time until then.
 func (s *serving) namesToRequest() (names, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,20 +265,20 @@ func (s *serving) namesToRequest() (names, time.Duration) {
 
 // covers reports whether a certificate is valid for all names.
 func covers(leaf *x509.Certificate, n names) bool {
-	have := map[string]bool{}
+	covered := map[string]bool{}
 	for _, d := range leaf.DNSNames {
-		have[d] = true
+		covered[d] = true
 	}
 	for _, ip := range leaf.IPAddresses {
-		have[ip.String()] = true
+		covered[ip.String()] = true
 	}
 	for _, d := range n.dns {
-		if !have[d] {
+		if !covered[d] {
 			return false
 		}
 	}
 	for _, ip := range n.ips {
-		if !have[ip.Unmap().String()] {
+		if !covered[ip.Unmap().String()] {
 			return false
 		}
 	}

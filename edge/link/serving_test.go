@@ -19,8 +19,8 @@ func shown(t *testing.T, l *Link) *x509.Certificate {
 	return c.Leaf
 }
 
-// TestSelfSigned: the certificate is created once, kept over restarts, replaced when the two files do
-// not match, valid for the names of the node, and not readable for others.
+// TestSelfSigned: the certificate is created once, kept over restarts, and replaced when its two files do not match. It is valid for the
+// names of the node and not readable for others.
 func TestSelfSigned(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -35,7 +35,7 @@ func TestSelfSigned(t *testing.T) {
 	stop()
 	l, stop = w.start(cfg)
 	if !shown(t, l).Equal(first) {
-		t.Error("made anew without need")
+		t.Error("created again without a need")
 	}
 	stop()
 	if err := os.WriteFile(w.path("pki/kubelet.key"), []byte("-----BEGIN"), 0o600); err != nil {
@@ -47,8 +47,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestServerTLSBootstrap: the control plane signs the certificate, and signs a new one when the node has
-// a new address.
+// TestServerTLSBootstrap: the control plane signs the certificate, and another one when the node has a new address.
 func TestServerTLSBootstrap(t *testing.T) {
 	w := newWorld(t)
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now(), time.Now().Add(24*time.Hour))
@@ -62,16 +61,16 @@ func TestServerTLSBootstrap(t *testing.T) {
 		t.Error("want an error while there is no certificate")
 	}
 	l.SetAddresses([]string{"n"}, []netip.Addr{netip.MustParseAddr("192.0.2.2")})
-	next := <-w.asked // though the first was never answered
+	next := <-w.asked // although the first request was never answered
 	if next == name {
 		t.Error("the same request for other names")
 	}
-	l.SetAddresses([]string{"n"}, []netip.Addr{netip.MustParseAddr("192.0.2.2")}) // no news
+	l.SetAddresses([]string{"n"}, []netip.Addr{netip.MustParseAddr("192.0.2.2")}) // not a change
 	w.set(func() { w.approve(next) })
 	waitFor(t, func() bool { _, err := l.ServingCertificate(nil); return err == nil })
 	select {
 	case again := <-w.asked:
-		t.Errorf("%s was asked for too", again)
+		t.Errorf("%s was requested too", again)
 	default:
 	}
 	if err := shown(t, l).VerifyHostname("192.0.2.2"); err != nil {
@@ -94,8 +93,7 @@ func TestServerTLSBootstrap(t *testing.T) {
 	}
 }
 
-// TestServingFiles: replaced files are served without a restart, and incomplete files do not replace
-// valid ones.
+// TestServingFiles: replaced files are used without a restart, and incomplete files do not replace valid ones.
 func TestServingFiles(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -121,7 +119,7 @@ func TestServingFiles(t *testing.T) {
 	if n := shown(t, l).Subject.CommonName; n != "first" {
 		t.Error(n)
 	}
-	waitFor(t, func() bool { // until the watch is there
+	waitFor(t, func() bool { // until the watch exists
 		put("second")
 		return shown(t, l).Subject.CommonName == "second"
 	})
@@ -132,7 +130,7 @@ func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !done(); {
 		if time.Now().After(end) || !sleep(t.Context(), 300*time.Millisecond) {
-			t.Fatal("it does not come")
+			t.Fatal("the condition does not become true")
 		}
 	}
 }

@@ -25,7 +25,7 @@ const (
 const (
 	ReasonUnreachable       = "Unreachable"              // there was no answer, or no route
 	ReasonNotReady          = "ServerNotReady"           // the server answers with an error
-	ReasonNotServer         = "NotAPIServer"             // something else answered, such as a captive portal
+	ReasonNotServer         = "NotAPIServer"             // something other than an API server answered, such as a captive portal
 	ReasonServerCertificate = "ServerCertificateInvalid" // the server's certificate is not trusted
 	ReasonUnauthorized      = "Unauthorized"             // the server rejects the credentials
 	// the client certificate has expired, and there are no credentials for requesting a new one
@@ -39,10 +39,9 @@ const (
 type State struct {
 	Phase Phase
 	Since time.Time // start of the phase, by the machine's clock with its monotonic reading
-	// Lasts is the start of the phase for display. A suspicion that the next probe refutes does not change
-	// it.
+	// Lasts is the start of the phase for display. It does not change after a suspicion that the next probe refutes.
 	Lasts   time.Time
-	Reason  string // one of the Reasons; empty if the phase is Up or Standalone
+	Reason  string // one of the Reasons; empty in the phases Up and Standalone
 	Message string // for display
 }
 
@@ -112,7 +111,7 @@ func (s *states) admit(ctx context.Context) error {
 			return nil
 		}
 		left := patience
-		if !state.Since.IsZero() { // zero before the link runs
+		if !state.Since.IsZero() { // zero before Run
 			left -= time.Since(state.Since)
 		}
 		if state.Phase != Connecting || left <= 0 {

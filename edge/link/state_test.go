@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A link that was suspected, such as after a timeout on a busy machine, and answers the probe keeps the
-// start of its phase. A link that was down does not.
+// If the link answers the probe after a suspicion, such as a timeout on a busy machine, it keeps the start of its phase. A link that was
+// down does not.
 func TestLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, s := time.Now(), newStates()
@@ -21,7 +21,7 @@ func TestLasts(t *testing.T) {
 		}
 		for _, step := range []struct {
 			State
-			since, lasts time.Duration // in seconds; each step takes one
+			since, lasts time.Duration // in seconds; each step takes one second
 		}{
 			{State{Phase: Connecting}, 0, 0},
 			{State{Phase: Up}, 1, 1},

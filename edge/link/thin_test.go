@@ -38,8 +38,8 @@ func (whole) Update(context.Context, string, []desired.Claim, []desired.Gone) er
 	return nil
 }
 
-// TestThinLink: pods arrive over links on which a request takes minutes, with at least half the speed
-// of the idle link, while the lease is renewed on the same connection.
+// TestThinLink: pods arrive over links on which a request takes minutes, with at least half the speed of the idle link. Meanwhile the
+// lease is renewed on the same connection.
 func TestThinLink(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -57,7 +57,7 @@ func TestThinLink(t *testing.T) {
 	}
 }
 
-// podsOf returns incompressible pods with this total size.
+// podsOf returns incompressible pods with the given total size.
 func podsOf(bytes int) *corev1.PodList {
 	list := &corev1.PodList{}
 	list.ResourceVersion = "7"
@@ -93,7 +93,7 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 		who: map[string]int{}}, line: line}
 	w.server = kubetest.NewOn(t, line, corev1.AddToScheme, coordinationv1.AddToScheme)
 	pods, lists, renewed := podsOf(bytes), atomic.Int32{}, atomic.Int32{}
-	var last, longest atomic.Int64 // between renewals, as the server sees them
+	var last, longest atomic.Int64 // time between renewals at the server
 	w.server.Mux.HandleFunc("GET /api/v1/pods", func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("sendInitialEvents") == "true" {
 			lists.Add(1)

@@ -20,13 +20,12 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// A timed world is a node with one clock and a server with another, on an in-memory line. The time of
-// the bubble is the correct one.
+// A timed world is a node and a server with different clocks, on an in-memory line. The time of the bubble is correct.
 type timed struct {
 	*world
 	line   *kubetest.Line
-	offset atomic.Int64 // of the machine's clock
-	date   atomic.Int64 // of the Date that the server says
+	offset atomic.Int64 // offset of the machine's clock
+	date   atomic.Int64 // offset of the Date header that the server sends
 }
 
 func newTimed(t *testing.T) *timed {
@@ -57,7 +56,7 @@ func (w *timed) boot(cfg Config) (*Link, func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	l.files.dirs = nil // inotify is none of the bubble's
+	l.files.dirs = nil // inotify does not work in the bubble
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
@@ -70,8 +69,8 @@ func (w *timed) boot(cfg Config) (*Link, func()) {
 	}
 }
 
-// member returns a node whose certificate is valid for a year, half of which has passed, and a server
-// whose certificate is as old. There is a bootstrap kubeconfig, but requests are not approved.
+// member returns a node whose certificate is valid for a year and half expired, and a server with a certificate of the same age. There is
+// a bootstrap kubeconfig, but requests are not approved.
 func (w *timed) member(serverLife time.Duration) Config {
 	begin := time.Now().Add(-year / 2)
 	cert := w.server.CA.ServerUntil(w.t, begin, begin.Add(serverLife), "127.0.0.1")
@@ -87,7 +86,7 @@ func (w *timed) member(serverLife time.Duration) Config {
 	return cfg
 }
 
-// asks sends a request now and then, as a node does.
+// asks sends requests from time to time, as a node does.
 func (w *timed) asks(l *Link, stop <-chan struct{}) {
 	for {
 		select {
@@ -117,9 +116,9 @@ func up60(t *testing.T, l *Link, since time.Time, what string) {
 	}
 }
 
-// TestWrongTimes is the matrix of wrong clocks, at boot or later, with a server certificate of one or
-// ten years. While a clock is wrong the node keeps its credentials, and within a minute after a
-// clock is right its link is up, without a restart or help. The same holds after a restart.
+// TestWrongTimes is the matrix of wrong clocks, at boot or later, with a server certificate of one or ten years. While a clock is wrong,
+// the node keeps its credentials. Within a minute after the clock is correct, the link is up without a restart or manual action. The same
+// holds after a restart.
 func TestWrongTimes(t *testing.T) {
 	bubble := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct{ machine, date time.Duration }{
@@ -141,7 +140,7 @@ func TestWrongTimes(t *testing.T) {
 }
 
 func wrongTime(t *testing.T, machine, date, life time.Duration, running bool) {
-	time.Sleep(2 * year) // certificates began after the test CA
+	time.Sleep(2 * year) // the certificates are newer than the test CA
 	w := newTimed(t)
 	cfg := w.member(life)
 	wrong := func() {
@@ -158,11 +157,11 @@ func wrongTime(t *testing.T, machine, date, life time.Duration, running bool) {
 		up60(t, l, time.Now(), "before")
 		time.Sleep(time.Hour)
 		wrong()
-		w.line.Cut() // the next connection is made by the wrong clock
+		w.line.Cut() // the next connection is made with the wrong clock
 	}
 	time.Sleep(time.Hour)
 	if _, err := l.identity.rest(); err != nil {
-		t.Errorf("a clock takes the node's credentials away: %v", err)
+		t.Errorf("a wrong clock removed the node's credentials: %v", err)
 	}
 	w.offset.Store(0)
 	w.date.Store(0)
@@ -178,6 +177,6 @@ func wrongTime(t *testing.T, machine, date, life time.Duration, running bool) {
 	stop()
 	l, stop = w.boot(cfg)
 	up60(t, l, time.Now(), "after a restart")
-	time.Sleep(40 * time.Second) // for who asks
+	time.Sleep(40 * time.Second) // time for the requests of asks
 	stop()
 }

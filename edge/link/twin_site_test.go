@@ -59,8 +59,8 @@ type board struct {
 	card          *memory
 	hardware      sync.Mutex
 	serials, macs []string
-	clock         time.Duration // ahead of the right time, from the next start on
-	twinless      bool          // as islet was before it looked for twins
+	clock         time.Duration // offset from the correct time, from the next start on
+	twinless      bool          // like a version of islet without twin detection
 	boot          string
 	link          *Link
 	twin          *twin.Twin
@@ -124,7 +124,7 @@ func (b *board) start() {
 	if b.link, err = New(ctx, cfg); err != nil {
 		b.Fatal(err)
 	}
-	b.link.files.dirs = nil // inotify is none of the bubble's
+	b.link.files.dirs = nil // inotify does not work in the bubble
 	clock := b.clock
 	now := func() time.Time { return time.Now().Add(clock) }
 	h, err := history.New(ctx, history.Config{Client: b.link.Client(), Node: "n", Meta: b.card, Log: log})
@@ -174,7 +174,7 @@ func (b *board) start() {
 	b.Cleanup(func() { b.off() })
 }
 
-// off ends the agent; what follows is another one, of this boot or of the next.
+// off ends the agent. The next agent may belong to this boot or the next one.
 func (b *board) off() {
 	if b.end != nil {
 		b.end()
@@ -185,7 +185,7 @@ func (b *board) off() {
 func (b *board) reboot()  { b.off(); b.on() }
 func (b *board) restart() { b.off(); b.start() }
 
-// requests returns the number of the machine's requests without probes.
+// requests returns the number of the machine's requests, without probes.
 func (b *board) requests() (n uint64) {
 	n = b.asked
 	for _, k := range b.link.Client().Requests() {
@@ -194,8 +194,7 @@ func (b *board) requests() (n uint64) {
 	return n
 }
 
-// stays waits for a time and asserts that the machine has the name, and whether it reports another
-// machine.
+// stays waits for a time. Then it asserts whether the machine has the name, and whether it reports another machine.
 func (b *board) stays(long time.Duration, another bool) {
 	b.Helper()
 	time.Sleep(long)
@@ -206,7 +205,7 @@ func (b *board) stays(long time.Duration, another bool) {
 		b.Errorf("the machine that has the name holds pods: %s", why)
 	}
 	if got := b.twin.Report() != ""; got != another {
-		b.Errorf("it knows of another machine: %v (%q)", got, b.twin.Report())
+		b.Errorf("another machine is reported: %v (%q)", got, b.twin.Report())
 	}
 	n := b.Node("n")
 	if n == nil || n.Status.NodeInfo.BootID != b.boot {

@@ -13,9 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestClonedCard: of two machines with the same card the original stays, whatever is restarted and in
-// which order, however wrong the clocks are; the clone sends few requests at growing intervals.
-// ISLET_TEST_LONG runs all cases, otherwise three.
+// TestClonedCard: of two machines with the same card, the original keeps the name, after restarts in any order and with any clocks. The
+// clone sends few requests at growing intervals. ISLET_TEST_LONG runs all cases, otherwise three run.
 func TestClonedCard(t *testing.T) {
 	short := []string{"serial numbers", "nothing to tell them by", "the clone's clock is behind"}
 	for name, c := range map[string]struct {
@@ -77,7 +76,7 @@ func TestClonedCard(t *testing.T) {
 				b.off()
 				b.on()
 				time.Sleep(10 * time.Minute)
-				b.back(true) // it waits for a person, also while nobody renews the Lease
+				b.back(true) // it waits for a user, even while the Lease is not renewed
 				a.on()
 				a.stays(40*time.Minute, true)
 				b.back(true)
@@ -88,8 +87,7 @@ func TestClonedCard(t *testing.T) {
 	}
 }
 
-// TestWarOverTheNode: two machines without twin detection revert each other's reports. They must do so
-// only a few times per StatusEvery.
+// TestWarOverTheNode: two machines without twin detection revert each other's reports, but only a few times per StatusEvery.
 func TestWarOverTheNode(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one")
@@ -100,7 +98,7 @@ func TestWarOverTheNode(t *testing.T) {
 		b.twinless = true
 		fought := atomic.Int64{}
 		stop := func(w http.ResponseWriter, r *http.Request) bool {
-			if fought.Add(1) > 1000 { // else the bubble's time stands still
+			if fought.Add(1) > 1000 { // otherwise the bubble's time stands still
 				s.Fail(w, r, apierrors.NewTooManyRequestsError("enough"))
 				return true
 			}
@@ -115,8 +113,7 @@ func TestWarOverTheNode(t *testing.T) {
 	})
 }
 
-// TestTakeOver: a person gives the name to the clone. The original backs off, also if it returns much
-// later.
+// TestTakeOver: a user gives the name to the clone. The original backs off, even if it returns much later.
 func TestTakeOver(t *testing.T) {
 	for name, serials := range map[string][2]string{"other serial numbers": {"one", "two"}, "nothing to tell them by": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -129,10 +126,10 @@ func TestTakeOver(t *testing.T) {
 				b := a.clone(serials[1]).on()
 				a.stays(5*time.Minute, true)
 				if _, err := b.twin.TakeOver(t.Context(), false); err == nil {
-					t.Error("the name was taken from a machine that is alive")
+					t.Error("a running machine lost the name")
 				}
 				a.off()
-				time.Sleep(70 * time.Minute) // two looks
+				time.Sleep(70 * time.Minute) // two checks
 				if had, err := b.twin.TakeOver(t.Context(), false); had || err != nil {
 					t.Fatal(had, err)
 				}
@@ -146,7 +143,7 @@ func TestTakeOver(t *testing.T) {
 				b.reboot()
 				b.stays(40*time.Minute, true)
 				a.back(true)
-				if _, err := a.twin.TakeOver(t.Context(), true); err != nil { // and back, while both run
+				if _, err := a.twin.TakeOver(t.Context(), true); err != nil { // the original takes the name back while both run
 					t.Fatal(err)
 				}
 				a.stays(3*time.Minute, true)
@@ -156,8 +153,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestOfflineTakeOver: a replaced board without a link holds its pods until a person calls takeover,
-// before or after a reboot, and continues when there is a link.
+// TestOfflineTakeOver: a replaced board without a link holds its pods until a user calls takeover, before or after a reboot. It continues
+// when there is a link.
 func TestOfflineTakeOver(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one")
@@ -188,8 +185,7 @@ func TestOfflineTakeOver(t *testing.T) {
 	})
 }
 
-// TestNeverATwin: events of a single machine are not mistaken for a twin, and cost at most one request
-// per boot.
+// TestNeverATwin: events of a single machine are not mistaken for a twin, and cause at most one request per boot.
 func TestNeverATwin(t *testing.T) {
 	for name, do := range map[string]func(b *board){
 		"agent restarted": func(b *board) { b.restart() },
@@ -197,7 +193,7 @@ func TestNeverATwin(t *testing.T) {
 		"cards appear late": func(b *board) {
 			b.cards()
 			b.reboot()
-			time.Sleep(time.Minute) // of the bubble
+			time.Sleep(time.Minute) // in the bubble
 			b.cards("00:00:5e:00:53:01")
 		},
 		"a second card":                  func(b *board) { b.cards("00:00:5e:00:53:01", "00:00:5e:00:53:02"); b.reboot() },
@@ -213,7 +209,7 @@ func TestNeverATwin(t *testing.T) {
 			b.Down()
 			b.Cut()
 			b.reboot()
-			time.Sleep(time.Hour) // of the bubble
+			time.Sleep(time.Hour) // in the bubble
 			if why := b.twin.Held(); why != "" {
 				b.Error("pods are held:", why)
 			}
@@ -222,7 +218,7 @@ func TestNeverATwin(t *testing.T) {
 		"a backup of an earlier boot": func(b *board) {
 			back := b.Snapshot()
 			b.reboot()
-			time.Sleep(5 * time.Minute) // of the bubble
+			time.Sleep(5 * time.Minute) // in the bubble
 			b.Restore(back, 0)
 			b.Cut()
 			b.restart()
@@ -251,8 +247,7 @@ func TestNeverATwin(t *testing.T) {
 	}
 }
 
-// TestExchangedCard: a machine without a serial number whose network card was exchanged waits for a
-// person, and then continues.
+// TestExchangedCard: a machine without a serial number whose network card was exchanged waits for a user, and then continues.
 func TestExchangedCard(t *testing.T) {
 	inSite(t, func(s *site) {
 		b := s.board("")
@@ -274,20 +269,20 @@ func TestExchangedCard(t *testing.T) {
 		b.on()
 		time.Sleep(time.Minute)
 		b.back(true)
-		b.cards("00:00:5e:00:53:02", "00:00:5e:00:53:01") // and the new one, found late
+		b.cards("00:00:5e:00:53:02", "00:00:5e:00:53:01") // the new card, which is found late
 		b.stays(time.Hour, false)
 	})
 }
 
-// TestOneName: of two machines that are configured with the same name the first one stays. The second
-// one gets the name when the Lease is not renewed any more.
+// TestOneName: of two machines that are configured with the same name, the first one keeps the name. The second one gets the name when
+// the Lease is no longer renewed.
 func TestOneName(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one").on()
 		a.stays(5*time.Minute, false)
 		b := s.board("two").on()
 		a.stays(3*time.Minute, true)
-		b.back(false) // it has no pods of before
+		b.back(false) // it has no earlier pods
 		a.reboot()
 		a.stays(3*time.Minute, true)
 		b.back(false)
@@ -296,7 +291,7 @@ func TestOneName(t *testing.T) {
 		b.back(false)
 		a.off()
 		b.stays(70*time.Minute, false)
-		a.on() // it finds a living machine that came later
+		a.on() // it finds a running machine that started later
 		time.Sleep(5 * time.Minute)
 		up := 0
 		for _, x := range []*board{a, b} {
@@ -310,7 +305,7 @@ func TestOneName(t *testing.T) {
 	})
 }
 
-// TestAtOnce: of machines with copies of one card that boot in the same second, one stays.
+// TestAtOnce: of several machines with copies of one card that boot in the same second, one keeps the name.
 func TestAtOnce(t *testing.T) {
 	for _, serial := range []string{"", "same"} {
 		inSite(t, func(s *site) {
@@ -331,7 +326,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestHostileClaims: invalid claims from a server cost at most the link.
+// TestHostileClaims: invalid claims from a server can only cost the link.
 func TestHostileClaims(t *testing.T) {
 	long := make([]byte, 200<<10)
 	for i := range long {

@@ -9,17 +9,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// faults replace a file by one that is there and cannot be read.
+// faults replace a file by an existing file that cannot be read.
 var faults = map[string]func(path string) error{
 	"a directory":       func(path string) error { return os.Mkdir(path, 0o700) },
 	"a disk that fails": func(path string) error { return os.Symlink("/proc/self/mem", path) }, // EIO
 	"links in a circle": func(path string) error { return os.Symlink(path, path) },
 }
 
-// TestUnreadable: credentials in use stay so while their files, or the directory of the
-// certificates, cannot be read; and a node that starts meanwhile uses its pair and the bootstrap
-// kubeconfig, without a new request. A node without a bootstrap kubeconfig starts, reports what is
-// missing, and is up once the files can be read.
+// TestUnreadable: the credentials in use are kept while their files, or the directory of the certificates, cannot be read. A node that
+// starts in that state uses its pair and the bootstrap kubeconfig without a new request. A node without a bootstrap kubeconfig starts,
+// reports the missing files, and is up once they can be read.
 func TestUnreadable(t *testing.T) {
 	for fault, put := range faults {
 		for _, name := range []string{"kubeconfig", "pki/kubelet-client-current.pem", "pki"} {
@@ -88,7 +87,7 @@ func testUnreadable(t *testing.T, name string, bootstrap bool, put func(string) 
 	}
 }
 
-// TestUnreadableGiven: a kubeconfig whose certificate is in files that cannot be read stays in use.
+// TestUnreadableGiven: a kubeconfig stays in use while the files of its certificate cannot be read.
 func TestUnreadableGiven(t *testing.T) {
 	for fault, put := range faults {
 		t.Run(fault, func(t *testing.T) {

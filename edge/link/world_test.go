@@ -34,10 +34,10 @@ type world struct {
 	asked  chan string // the name of every new signing request
 
 	mu     sync.Mutex
-	now    func() time.Time // of the server
-	life   time.Duration    // of what it signs
+	now    func() time.Time // the server's clock
+	life   time.Duration    // validity of the signed certificates
 	deny   bool
-	hold   bool // do not approve
+	hold   bool // do not approve requests
 	who    map[string]int
 	csrs   map[string]*certificatesv1.CertificateSigningRequest
 	events map[string]chan watch.Event
@@ -99,7 +99,7 @@ func (w *world) create(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// approve signs, or denies, a request; the caller holds mu.
+// approve signs or denies a request. The caller holds mu.
 func (w *world) approve(name string) {
 	csr := w.csrs[name].DeepCopy()
 	if w.deny {
@@ -144,7 +144,7 @@ func (w *world) list(rw http.ResponseWriter, r *http.Request) {
 	w.server.Watch(rw, r, events)
 }
 
-// set changes how the server behaves.
+// set changes the behaviour of the server.
 func (w *world) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,16 +1,14 @@
-// Package local manages the ConfigMaps, Secrets and PersistentVolumeClaims that this node's manifests
-// define. They come from the manifest directory, from the manifest URL, or from a person with islet apply.
-// Each source has its own objects. The pods of a source reference the objects of the same source, by
-// namespace and name. They never reference objects of the API server. Pods of the API server cannot
+// Package local manages the ConfigMaps, Secrets and PersistentVolumeClaims that this node's manifests define. Their sources are the
+// manifest directory, the manifest URL, and users of islet apply. Each source has its own objects. The pods of a source reference only
+// objects of the same source, by namespace and name. They never reference objects of the API server, and pods of the API server never
 // reference these objects.
 //
 //	directory, URL --Set--> merge --> store (sealed) --> rows --ConfigMap, Secret, Claim--> pods of that source
 //	islet apply --Apply------^                            '--Changed(uid)--> volumes are refreshed, waiting pods retry
 //
-// Register records the references of a pod, and Release removes them. Reads never block on the disk. After
-// a start, the stored objects are the set of every source. An object that was removed from its manifest is
-// kept, as in package object, until the last pod that has it is released. Other pods do not see it.
+// Register records the references of a pod, and Release removes them. Reads never wait for the disk. After a start, the stored objects
+// are the set of every source. An object that was removed from its manifest is kept, as in package object, until the last pod that has it
+// is released. Other pods do not see it.
 //
-// A claim belongs to the first source that defines it, because the claim's name is also the name of a
-// directory.
+// A claim belongs to the first source that defines it, because its name is also the name of a directory.
 package local

@@ -74,7 +74,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// tells returns the pods for which Changed was called, and forgets them.
+// tells returns the pods for which Changed was called since the last call.
 func (w *world) tells() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,13 +84,13 @@ func (w *world) tells() string {
 	return out
 }
 
-// set sets the objects of a source; unsure names an origin with a problem.
+// set sets the objects of a source. unsure is an origin with a problem.
 func (w *world) set(source string, unsure string, all ...Claimed) {
 	w.Helper()
 	w.must(w.Set(w.Context(), source, all, map[string]bool{unsure: true}))
 }
 
-// value returns a ConfigMap's value as a pod reads it.
+// value returns a ConfigMap's value as the pod reads it.
 func (w *world) value(pod *v1.Pod, name string) string {
 	w.Helper()
 	m, err := w.ConfigMap(pod, name)
@@ -149,8 +149,7 @@ func TestSourcesAreApart(t *testing.T) {
 	}
 }
 
-// TestChanges: Changed is called for the pods that reference a changed object, and unchanged objects
-// are not written.
+// TestChanges: Changed is called for the pods that reference a changed object. Unchanged objects are not written.
 func TestChanges(t *testing.T) {
 	w := newWorld(t)
 	a, b := podOf("a", keys.SourceFile, "m", "late"), podOf("b", keys.SourceFile, "other")
@@ -170,7 +169,7 @@ func TestChanges(t *testing.T) {
 	} {
 		w.set(keys.SourceFile, "", step.all...)
 		if got := w.tells(); got != step.lastSets {
-			t.Errorf("step %d: told %s, want %s", i, got, step.lastSets)
+			t.Errorf("step %d: Changed was called for %s, want %s", i, got, step.lastSets)
 		}
 	}
 	before, err := os.ReadFile(w.path + "-wal")
@@ -179,12 +178,11 @@ func TestChanges(t *testing.T) {
 	w.restart(a, b)
 	w.set(keys.SourceFile, "", configMap("other", "1", "/m"))
 	if after, err := os.ReadFile(w.path + "-wal"); err == nil && len(after) > len(before) || w.tells() != "[]" {
-		t.Error("what did not change was written, or told")
+		t.Error("an unchanged object was written or reported")
 	}
 }
 
-// TestRemoved: a removed object stays for the pods that have it, over a restart, until the last of them
-// is released.
+// TestRemoved: a removed object is kept for the pods that have it, also over a restart, until the last of them is released.
 func TestRemoved(t *testing.T) {
 	w := newWorld(t)
 	had, waits := podOf("had", keys.SourceFile, "m"), podOf("waits", keys.SourceFile, "m")
@@ -218,8 +216,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestUnsure: a manifest that cannot be read removes nothing, and no other manifest replaces its
-// objects in the meantime.
+// TestUnsure: an unreadable manifest removes no objects, and no other manifest replaces its objects in the meantime.
 func TestUnsure(t *testing.T) {
 	w := newWorld(t)
 	p := podOf("p", keys.SourceFile, "a", "b")
@@ -236,7 +233,7 @@ func TestUnsure(t *testing.T) {
 	}
 }
 
-// TestTwice: of two manifests with the same object the one that it came from takes precedence.
+// TestTwice: if two manifests define the same object, the manifest of the existing object takes precedence.
 func TestTwice(t *testing.T) {
 	w := newWorld(t)
 	p := podOf("p", keys.SourceFile, "a")
@@ -255,7 +252,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestRefused: changes that an API server would reject are not applied, and are problems.
+// TestRefused: changes that an API server would reject are not applied, and are reported as problems.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	frozen := func(value string) Claimed {
@@ -360,7 +357,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestAtOnce runs sources, pods and readers at the same time.
+// TestAtOnce runs sources, pods and readers concurrently.
 func TestAtOnce(t *testing.T) {
 	w := newWorld(t)
 	var all sync.WaitGroup

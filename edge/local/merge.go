@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// A row is an object that a manifest defines or defined. A row is replaced, never modified.
+// A row is an object that a manifest defines or has defined. A row is replaced and never modified.
 type row struct {
 	object manifest.Object
 	origin string
@@ -29,9 +29,8 @@ func keyOf(source string, obj manifest.Object) Key {
 	return Key{Source: source, Kind: manifest.KindOf(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
-// set replaces the objects of a source and returns their problems. If two origins define the same object,
-// the origin of the existing object takes precedence. If neither is the origin of an existing object, the
-// first one takes precedence.
+// set replaces the objects of a source and returns their problems. If two origins define the same object, the origin of the existing
+// object takes precedence. Without an existing object of these origins, the first origin takes precedence.
 func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now time.Time) (problems []Problem) {
 	first := map[Key]string{}
 	for _, c := range claimed {
@@ -50,7 +49,7 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 		k := keyOf(source, c.Object)
 		if origin := first[k]; origin != c.Origin {
 			problems = append(problems, Problem{source, c.Origin, "metadata.name", fmt.Sprintf("%s is already defined by %s", k, origin)})
-		} else if old, there := r[k]; there && !old.gone && old.origin != c.Origin && unsure[old.origin] {
+		} else if old, found := r[k]; found && !old.gone && old.origin != c.Origin && unsure[old.origin] {
 			why := fmt.Sprintf("%s is already defined by %s, which came first", k, old.origin)
 			problems = append(problems, Problem{source, c.Origin, "metadata.name", why})
 		} else if p := r.put(source, c, now); p != nil {
@@ -60,18 +59,18 @@ func (r rows) set(source string, claimed []Claimed, unsure map[string]bool, now 
 	return problems
 }
 
-// put adds or replaces an object of a source. If it cannot, it returns the problem.
+// put adds or replaces an object of a source. It returns the problem if it cannot.
 func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	k := keyOf(source, c.Object)
-	old, there := r[k]
-	if field, why := r.whyRefused(k, old, there, c.Object); why != "" {
+	old, found := r[k]
+	if field, why := r.whyRefused(k, old, found, c.Object); why != "" {
 		return &Problem{source, c.Origin, field, why}
 	}
 	obj := c.Object.DeepCopyObject().(manifest.Object)
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the store does not contain the kind
 	obj.SetUID(uidOf(k))
 	obj.SetCreationTimestamp(metav1.Time{Time: now.Truncate(time.Second)})
-	if there && !old.gone {
+	if found && !old.gone {
 		obj.SetCreationTimestamp(old.object.GetCreationTimestamp())
 		if equality.Semantic.DeepEqual(old.object, obj) {
 			obj = old.object
@@ -81,8 +80,8 @@ func (r rows) put(source string, c Claimed, now time.Time) *Problem {
 	return nil
 }
 
-// whyRefused returns the reason why an object cannot be added, or cannot replace old.
-func (r rows) whyRefused(k Key, old row, there bool, obj manifest.Object) (field, why string) {
+// whyRefused returns the reason why an object cannot be added or cannot replace old.
+func (r rows) whyRefused(k Key, old row, found bool, obj manifest.Object) (field, why string) {
 	if k.Kind == podspec.Claim {
 		for other, row := range r {
 			if other != k && !row.gone && other.Kind == k.Kind && other.Namespace == k.Namespace && other.Name == k.Name {
@@ -90,14 +89,13 @@ func (r rows) whyRefused(k Key, old row, there bool, obj manifest.Object) (field
 			}
 		}
 	}
-	if !there || old.gone {
+	if !found || old.gone {
 		return "", ""
 	}
 	return immutableField(old.object, obj)
 }
 
-// immutableField returns the first field that a new version of an object must not change but does, with the
-// reason.
+// immutableField returns the first immutable field that obj changes, and the reason why it is immutable.
 func immutableField(old, obj manifest.Object) (field, why string) {
 	const frozen = "field is immutable when `immutable` is set"
 	switch o := old.(type) {
@@ -139,12 +137,12 @@ func sizeOf(c *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// difference returns the rows to write, the rows to remove, and the objects that pods see changed.
+// difference returns the rows to write, the rows to remove, and the objects that have changed for pods.
 func difference(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
 	changed = map[Key]bool{}
 	for k, r := range next {
-		before, known := old[k]
-		if known && before == r {
+		before, found := old[k]
+		if found && before == r {
 			continue
 		}
 		data, err := r.object.Marshal()
@@ -152,9 +150,9 @@ func difference(old, next rows) (put []store.Local, remove []store.LocalKey, cha
 			return nil, nil, nil, fmt.Errorf("encode %s: %w", k, err)
 		}
 		put = append(put, store.Local{LocalKey: k, Origin: r.origin, Gone: r.gone, Data: data})
-		if known && before.gone == r.gone {
-			was, err := before.object.Marshal()
-			if err == nil && bytes.Equal(was, data) {
+		if found && before.gone == r.gone {
+			oldData, err := before.object.Marshal()
+			if err == nil && bytes.Equal(oldData, data) {
 				continue
 			}
 		}

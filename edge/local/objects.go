@@ -36,14 +36,14 @@ type Problem struct {
 // A Store stores the objects across restarts. *store.Store implements it.
 type Store interface {
 	Locals(ctx context.Context) ([]store.Local, error)
-	// UpdateLocals durably writes all rows or none.
+	// UpdateLocals durably writes either all rows or none.
 	UpdateLocals(ctx context.Context, put []store.Local, remove []store.LocalKey) error
 }
 
 // Config contains the dependencies of Objects.
 type Config struct {
 	Store   Store
-	Changed func(types.UID)  // is called when an object of the pod has changed; must not block
+	Changed func(types.UID)  // called when an object of the pod has changed; must not block
 	Now     func() time.Time // clock for the creation time of objects; the default is time.Now
 	Log     *slog.Logger
 }
@@ -52,13 +52,13 @@ type Config struct {
 type Objects struct {
 	c Config
 
-	changing sync.Mutex // held for one change at a time, from reading rows to publishing new ones
+	changing sync.Mutex // held during a change, from reading rows to publishing new ones
 	lastSets map[string]sourceSet
 
 	mu       sync.RWMutex // protects the fields below; never held during I/O
 	rows     rows
 	problems map[string][]Problem
-	pods     map[types.UID]map[Key]bool // references of each pod; the value is true if the pod may use the object after its removal
+	pods     map[types.UID]map[Key]bool // references of each pod; true if the pod may use the object after its removal
 }
 
 // sourceSet is the last set of a source.
@@ -104,13 +104,13 @@ func (o *Objects) Has(uid types.UID) bool {
 	return o.pods[uid] != nil
 }
 
-// Release removes a pod, and the removed objects that only this pod had.
+// Release removes a pod, and the removed objects that no other pod has.
 func (o *Objects) Release(ctx context.Context, uid types.UID) error {
 	o.mu.Lock()
-	_, known := o.pods[uid]
+	_, found := o.pods[uid]
 	delete(o.pods, uid)
 	o.mu.Unlock()
-	if !known {
+	if !found {
 		return nil
 	}
 	return o.forget(ctx)
@@ -121,7 +121,7 @@ func (o *Objects) forget(ctx context.Context) error {
 	return o.change(ctx, func(rows, map[string][]Problem) error { return nil })
 }
 
-// sourceOf returns the source of a static pod. It is empty for a pod of the API server.
+// sourceOf returns the source of a static pod, or "" for a pod of the API server.
 func sourceOf(pod *v1.Pod) string {
 	if s := pod.Annotations[keys.ConfigSource]; s != keys.SourceAPI {
 		return s
@@ -132,12 +132,11 @@ func sourceOf(pod *v1.Pod) string {
 // Serves reports whether a pod is a static pod. Only static pods use these objects.
 func Serves(pod *v1.Pod) bool { return sourceOf(pod) != "" }
 
-// Register records the references of a pod. From then on Changed is called for the pod, and the objects
-// that exist now are kept for it.
+// Register records the references of a pod. From then on, Changed is called for the pod, and the existing objects are kept for it.
 func (o *Objects) Register(pod *v1.Pod) { o.register(pod, false) }
 
-// register is like Register. had means that the pod ran before: it may use objects that were removed since.
-func (o *Objects) register(pod *v1.Pod, had bool) {
+// register is like Register. ranBefore means that the pod may use objects that were removed while it ran.
+func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 	source := sourceOf(pod)
 	if source == "" {
 		return
@@ -151,15 +150,15 @@ func (o *Objects) register(pod *v1.Pod, had bool) {
 			o.pods[pod.UID] = uses
 		}
 		k := Key{Source: source, Kind: kind, Namespace: pod.Namespace, Name: name}
-		r, there := o.rows[k]
-		if _, known := uses[k]; !known {
-			uses[k] = there && (had || !r.gone)
+		r, found := o.rows[k]
+		if _, exists := uses[k]; !exists {
+			uses[k] = found && (ranBefore || !r.gone)
 		}
 	})
 }
 
-// change applies an edit to a copy of all rows, stores the difference, publishes it, and calls Changed. If
-// it returns an error, nothing has changed.
+// change applies an edit to a copy of all rows, stores the difference, publishes it, and calls Changed. If it returns an error, nothing
+// has changed.
 func (o *Objects) change(ctx context.Context, edit func(next rows, problems map[string][]Problem) error) error {
 	o.changing.Lock()
 	defer o.changing.Unlock()
@@ -192,8 +191,8 @@ func (o *Objects) inUse() map[Key]bool {
 	defer o.mu.RUnlock()
 	has := map[Key]bool{}
 	for _, uses := range o.pods {
-		for k, had := range uses {
-			if had {
+		for k, keep := range uses {
+			if keep {
 				has[k] = true
 			}
 		}
@@ -211,8 +210,8 @@ func (o *Objects) publish(next rows, problems map[string][]Problem, changed map[
 		for k := range uses {
 			if changed[k] {
 				touched = true
-				r, there := next[k]
-				uses[k] = uses[k] || there && !r.gone
+				r, found := next[k]
+				uses[k] = uses[k] || found && !r.gone
 			}
 		}
 		if touched {
@@ -243,12 +242,12 @@ func (o *Objects) Problems() (all []Problem) {
 	return all
 }
 
-// Set replaces the objects of a source. The objects of the origins in unsure are kept.
+// Set replaces the objects of a source. It keeps the objects of the origins in unsure.
 func (o *Objects) Set(ctx context.Context, source string, claimed []Claimed, unsure map[string]bool) error {
 	return o.change(ctx, func(next rows, problems map[string][]Problem) error {
-		o.lastSets[source] = sourceSet{claimed, unsure} // under changing
+		o.lastSets[source] = sourceSet{claimed, unsure} // changing is held
 		problems[source] = next.set(source, claimed, unsure, o.c.Now())
-		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // names of this source may have become free
+		for _, other := range slices.Sorted(maps.Keys(o.lastSets)) { // other sources may use the names that this source no longer has
 			t := o.lastSets[other]
 			if other != source && len(problems[other]) > 0 {
 				problems[other] = next.set(other, t.claimed, t.unsure, o.c.Now())
@@ -265,21 +264,21 @@ const (
 	Unchanged  = "unchanged"
 )
 
-// errDry cancels the change of a dry run.
+// errDry reverts the change of a dry run.
 var errDry = errors.New("only tried")
 
-// Apply adds or replaces objects of the local source and returns the result for each object. It applies all
-// objects or none. If dry is set, it changes nothing.
+// Apply adds or replaces objects of the local source and returns the result for each object. It applies either all objects or none. If
+// dry is set, it changes nothing.
 func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool) (actions []string, err error) {
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
 		for _, obj := range objects {
 			k := keyOf(keys.SourceLocal, obj)
-			before, there := next[k]
+			before, found := next[k]
 			if p := next.put(keys.SourceLocal, Claimed{Object: obj}, o.c.Now()); p != nil {
 				return fmt.Errorf("%s: %s: %s", k, p.Field, p.Message)
 			}
 			switch {
-			case !there || before.gone:
+			case !found || before.gone:
 				actions = append(actions, Created)
 			case before == next[k]:
 				actions = append(actions, Unchanged)
@@ -302,8 +301,8 @@ func (o *Objects) Apply(ctx context.Context, objects []manifest.Object, dry bool
 func (o *Objects) Delete(ctx context.Context, kind, namespace, name string) (found bool, err error) {
 	k := Key{Source: keys.SourceLocal, Kind: kind, Namespace: namespace, Name: name}
 	err = o.change(ctx, func(next rows, _ map[string][]Problem) error {
-		r, there := next[k]
-		if found = there && !r.gone; found {
+		r, exists := next[k]
+		if found = exists && !r.gone; found {
 			r.gone = true
 			next[k] = r
 		}

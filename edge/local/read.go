@@ -20,16 +20,14 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// uidOf returns a UID that stays the same after a restart and differs from the UIDs of API objects. Records
-// of image pulls refer to it.
+// uidOf returns a UID that survives restarts and differs from the UIDs of API objects. Records of image pulls refer to it.
 func uidOf(k Key) types.UID {
 	h := fnv.New128a()
 	fmt.Fprintf(h, "local:%s\x00%s\x00%s\x00%s", k.Source, k.Kind, k.Namespace, k.Name)
 	return types.UID(hex.EncodeToString(h.Sum(nil)))
 }
 
-// get returns an object that a pod references. If there is no such object, apierrors.IsNotFound is true for
-// the error.
+// get returns an object that a pod references. If there is no such object, apierrors.IsNotFound is true for the error.
 func (o *Objects) get(pod *v1.Pod, kind, name string) (manifest.Object, error) {
 	k := Key{Source: sourceOf(pod), Kind: kind, Namespace: pod.Namespace, Name: name}
 	o.mu.RLock()
@@ -37,11 +35,11 @@ func (o *Objects) get(pod *v1.Pod, kind, name string) (manifest.Object, error) {
 	if r, ok := o.rows[k]; ok && (!r.gone || o.pods[pod.UID][k]) {
 		return r.object, nil
 	}
-	return nil, apierrors.NewNotFound(v1.Resource(strings.ToLower(kind)), name) // a kubelet's message: configmap "x" not found
+	return nil, apierrors.NewNotFound(v1.Resource(strings.ToLower(kind)), name) // the message of a kubelet: configmap "x" not found
 }
 
-// ConfigMap returns a ConfigMap of the pod's source and namespace. If there is none, apierrors.IsNotFound
-// is true for the error. A pod that had the ConfigMap before its removal still gets it.
+// ConfigMap returns a ConfigMap of the pod's source and namespace. If there is none, apierrors.IsNotFound is true for the error. A pod
+// that had the ConfigMap before its removal still gets it.
 func (o *Objects) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	obj, err := o.get(pod, podspec.ConfigMap, name)
 	if err != nil {
@@ -78,38 +76,37 @@ func (o *Objects) Deleted(pod *v1.Pod, kind, name string) bool {
 // errNoAccount is the error of Token. Only an API server has service accounts.
 var errNoAccount = errors.New("a pod of a manifest has no service account")
 
-// Token always returns an error.
+// Token always returns an error, because these pods have no service account.
 func (o *Objects) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, error) {
 	return "", fmt.Errorf("service account token: %w", errNoAccount)
 }
 
-// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, and the names of
-// missing Secrets. See
+// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, and the names of missing Secrets. See
 // https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod.
 func (o *Objects) PullSecrets(_ context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
-	var all keyring.Ring
+	var list keyring.Ring
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		secret, err := o.Secret(pod, ref.Name)
 		if err != nil {
 			missing = append(missing, ref.Name)
 		} else {
-			err = all.AddSecret(secret)
+			err = list.AddSecret(secret)
 		}
 		if err != nil {
 			o.c.Log.Warn("an image pull secret cannot be used", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID,
 				"secret", ref.Name, "image", image, "error", err)
 		}
 	}
-	return all.Lookup(image), missing
+	return list.Lookup(image), missing
 }
 
 // An Info describes an object.
 type Info struct {
 	Key
 	Origin string
-	Gone   bool            // true if it was removed from its manifest and is kept for the pods that have it
+	Gone   bool            // removed from its manifest and kept for the pods that have it
 	Object manifest.Object // must not be modified
-	Pods   []types.UID     // the pods that reference it
+	Pods   []types.UID     // pods that reference it
 }
 
 // List returns all objects, sorted by kind, namespace, name and source.
@@ -122,18 +119,18 @@ func (o *Objects) List() []Info {
 			users[k] = append(users[k], uid)
 		}
 	}
-	all := make([]Info, 0, len(o.rows))
+	list := make([]Info, 0, len(o.rows))
 	for k, r := range o.rows {
 		slices.Sort(users[k])
-		all = append(all, Info{Key: k, Origin: r.origin, Gone: r.gone, Object: r.object, Pods: users[k]})
+		list = append(list, Info{Key: k, Origin: r.origin, Gone: r.gone, Object: r.object, Pods: users[k]})
 	}
-	sorting.By(all, func(a, b Info) int {
+	sorting.By(list, func(a, b Info) int {
 		return cmp.Or(
 			cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace),
 			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Source, b.Source),
 		)
 	})
-	return all
+	return list
 }
 
 // Used reports whether any static pod references an object.

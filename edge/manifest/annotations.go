@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// Annotations that preceded the fields of seccomp and AppArmor. They have no effect any more, but they must
-// not contradict the fields.
+// Annotations that preceded the fields of seccomp and AppArmor. They have no effect any more, but must not contradict the fields.
 const (
 	appArmor  = v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 	localhost = "localhost/"
@@ -25,16 +24,16 @@ const maxTolerations = 1 << 20
 
 // annotations checks the annotations that Kubernetes defines.
 func (r *review) annotations(p *field.Path) {
-	all := r.pod.Annotations
-	if _, mirror := all[v1.MirrorPodAnnotationKey]; mirror && r.spec.NodeName == "" {
+	annotations := r.pod.Annotations
+	if _, mirror := annotations[v1.MirrorPodAnnotationKey]; mirror && r.spec.NodeName == "" {
 		r.invalid(p.Key(v1.MirrorPodAnnotationKey), "", "a mirror pod needs spec.nodeName")
 	}
-	if cost, there := all[v1.PodDeletionCost]; there {
+	if cost, found := annotations[v1.PodDeletionCost]; found {
 		_, err := strconv.ParseInt(cost, 10, 32)
 		r.failIf(err != nil || cost[0] == '+' || cost[0] == '0' && cost != "0", p.Key(v1.PodDeletionCost), cost,
 			"must be a 32 bit number")
 	}
-	if text := all[v1.TolerationsAnnotationKey]; text != "" {
+	if text := annotations[v1.TolerationsAnnotationKey]; text != "" {
 		at := p.Key(v1.TolerationsAnnotationKey)
 		var list []v1.Toleration
 		err := weight.JSON([]byte(text), &list, maxTolerations)
@@ -46,12 +45,12 @@ func (r *review) annotations(p *field.Path) {
 		}
 		r.tolerations(at, list)
 	}
-	for _, key := range slices.Sorted(maps.Keys(all)) {
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if key == v1.SeccompPodAnnotationKey || strings.HasPrefix(key, v1.SeccompContainerAnnotationKeyPrefix) {
-			r.seccompAnnotation(p.Key(key), all[key])
+			r.seccompAnnotation(p.Key(key), annotations[key])
 		}
 		if name, ok := strings.CutPrefix(key, appArmor); ok {
-			r.appArmorAnnotation(p.Key(key), name, all[key])
+			r.appArmorAnnotation(p.Key(key), name, annotations[key])
 		}
 	}
 	r.annotationsAgree()
@@ -62,22 +61,22 @@ func (r *review) seccompAnnotation(p *field.Path, value string) {
 		r.checkDescending(p, file)
 		return
 	}
-	r.failIf(!slices.Contains([]string{"runtime/default", "docker/default", "unconfined"}, value), p, value, "is no seccomp profile")
+	r.failIf(!slices.Contains([]string{"runtime/default", "docker/default", "unconfined"}, value), p, value, "is not a seccomp profile")
 }
 
 func (r *review) appArmorAnnotation(p *field.Path, container, value string) {
-	known := false
-	eachContainer(r.spec, func(_ *field.Path, c *v1.Container) { known = known || c.Name == container })
-	r.failIf(!known, p, container, "there is no such container")
+	exists := false
+	eachContainer(r.spec, func(_ *field.Path, c *v1.Container) { exists = exists || c.Name == container })
+	r.failIf(!exists, p, container, "there is no such container")
 	r.failIf(value != "" && value != "runtime/default" && value != "unconfined" && !strings.HasPrefix(value, localhost), p, value,
-		"is no AppArmor profile")
+		"is not an AppArmor profile")
 }
 
 // annotationsAgree checks that the annotations agree with the fields.
 func (r *review) annotationsAgree() {
 	spec := field.NewPath("spec")
 	compare := func(p *field.Path, key, kind string, file *string) {
-		value, there := r.pod.Annotations[key]
+		value, found := r.pod.Annotations[key]
 		agree := true
 		switch kind {
 		case "Unconfined":
@@ -87,7 +86,7 @@ func (r *review) annotationsAgree() {
 		case "Localhost":
 			agree = file != nil && value == localhost+*file
 		}
-		if there && !agree {
+		if found && !agree {
 			r.forbidden(p.Child("type"), "must agree with the annotation "+key)
 		}
 	}

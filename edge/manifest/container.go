@@ -11,9 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// containers checks containers and init containers. Their names must be unique among both. The host ports
-// of containers must differ, because containers run at the same time. Init containers may use the same host
-// ports.
+// containers checks containers and init containers. Their names must be unique among both. The host ports of containers must differ,
+// because containers run at the same time. Init containers may have the same host ports.
 func (r *review) containers(p *field.Path) {
 	names, ports := map[string]bool{}, map[string]bool{}
 	if len(r.spec.Containers) == 0 {
@@ -38,7 +37,7 @@ func (r *review) containers(p *field.Path) {
 			r.lifecycle(at.Child("lifecycle"), c.Lifecycle)
 			r.probes(at, c)
 		} else {
-			r.endsAtOnce(at, c)
+			r.rejectLongRunning(at, c)
 		}
 	}
 }
@@ -47,7 +46,7 @@ func (r *review) containers(p *field.Path) {
 func (r *review) container(p *field.Path, c *v1.Container) {
 	r.checkName(p.Child("name"), c.Name, validation.IsDNS1123Label)
 	r.require(p.Child("image"), c.Image)
-	r.failIf(c.Image != strings.TrimSpace(c.Image), p.Child("image"), c.Image, "must not have space around it")
+	r.failIf(c.Image != strings.TrimSpace(c.Image), p.Child("image"), c.Image, "must not have leading or trailing white space")
 	r.pullPolicy(p.Child("imagePullPolicy"), c.ImagePullPolicy)
 	oneOf(r, p.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
 		v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
@@ -65,10 +64,10 @@ func (r *review) pullPolicy(p *field.Path, policy v1.PullPolicy) {
 	oneOf(r, p, policy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
 }
 
-// endsAtOnce rejects the fields that are only valid for long-running containers.
-func (r *review) endsAtOnce(p *field.Path, c *v1.Container) {
+// rejectLongRunning rejects the fields that are only valid for long-running containers.
+func (r *review) rejectLongRunning(p *field.Path, c *v1.Container) {
 	for _, part := range []struct {
-		there bool
+		isSet bool
 		name  string
 	}{
 		{c.Lifecycle != nil, "lifecycle"},
@@ -76,13 +75,13 @@ func (r *review) endsAtOnce(p *field.Path, c *v1.Container) {
 		{c.ReadinessProbe != nil, "readinessProbe"},
 		{c.StartupProbe != nil, "startupProbe"},
 	} {
-		if part.there {
-			r.forbidden(p.Child(part.name), "an init container has this only with restartPolicy Always")
+		if part.isSet {
+			r.forbidden(p.Child(part.name), "is only allowed for init containers with restartPolicy Always")
 		}
 	}
 	for i, policy := range c.ResizePolicy {
 		r.failIf(policy.RestartPolicy == v1.RestartContainer, p.Child("resizePolicy").Index(i).Child("restartPolicy"),
-			policy.RestartPolicy, "an init container has this only with restartPolicy Always")
+			policy.RestartPolicy, "is only allowed for init containers with restartPolicy Always")
 	}
 }
 

@@ -14,8 +14,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// MaxSize is the maximum size of a manifest, in bytes. It is the same as that of a request to an API
-// server.
+// MaxSize is the maximum size of a manifest, in bytes. It is also the maximum size of a request to an API server.
 const MaxSize = 3 << 20
 
 // Options describes the source of a manifest and the permitted content.
@@ -26,25 +25,23 @@ type Options struct {
 	Source string
 	// NodeName is the name of this node.
 	NodeName string
-	// Seen is the time for the annotation kubernetes.io/config.seen. If it is zero, the annotation is
-	// omitted. It does not affect the UID.
+	// Seen is the time for the annotation kubernetes.io/config.seen, which does not affect the UID. If Seen is zero, the annotation is
+	// omitted.
 	Seen time.Time
-	// Lists permits objects of the kinds List and PodList. Without it each document must be one object, as
-	// in a kubelet's manifest directory. In contrast to a file of a kubelet, one file may have several
-	// documents, and objects that pods use.
+	// Lists permits objects of the kinds List and PodList. Without it, each document must be one object, as in a kubelet's manifest
+	// directory. Unlike a file of a kubelet, one file may have several documents, and objects that pods use.
 	Lists bool
 }
 
-// Decode decodes a manifest. An error rejects the whole manifest, so that a misspelled pod is not mistaken
-// for a removed one. The error consists of one *Error or several. All returns them. For a manifest without
-// documents Decode returns an empty set and no error.
+// Decode decodes a manifest. An error rejects the whole manifest, so that a misspelled pod is not mistaken for a removed one. The error
+// consists of one or more *Error values, which All returns. For a manifest without documents, Decode returns an empty set and no error.
 func Decode(data []byte, o Options) (Set, error) {
 	at := place{origin: o.Origin}
 	docs, err := documents(data)
 	if err != nil {
 		return Set{}, at.fail("", "%v", err)
 	}
-	var all Set
+	var set Set
 	var errs []error
 	objects := 0
 	for i, doc := range docs {
@@ -57,14 +54,14 @@ func Decode(data []byte, o Options) (Set, error) {
 			continue
 		}
 		found, err := decodeDocument(raw, at, o)
-		all.add(found)
+		set.add(found)
 		errs = append(errs, err)
 	}
-	errs = append(errs, duplicates(&all, o))
+	errs = append(errs, duplicates(&set, o))
 	if err := errors.Join(errs...); err != nil {
 		return Set{}, bounded(err)
 	}
-	return all, nil
+	return set, nil
 }
 
 func decodeDocument(raw []byte, at place, o Options) (Set, error) {
@@ -102,8 +99,7 @@ func decodeLenient(raw []byte, into any) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
 }
 
-// A list is a List or a typed list. Its items are decoded one by one, so that each error contains the
-// position of its item.
+// A list is a List or a typed list. Its items are decoded separately, so that each error contains the position of its item.
 type list struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -111,14 +107,13 @@ type list struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// decodeList decodes the items of a List. kind is the kind of the items of a typed list, and empty for a
-// List.
+// decodeList decodes the items of a List. kind is the kind of the items of a typed list. It is empty for a List.
 func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 	var l list
 	if err := strict(raw, &l, at); err != nil {
 		return Set{}, err
 	}
-	var all Set
+	var set Set
 	var errs []error
 	for i, raw := range l.Items {
 		item := at
@@ -132,10 +127,10 @@ func decodeList(raw []byte, kind string, at place, o Options) (Set, error) {
 			meta = metav1.TypeMeta{APIVersion: "v1", Kind: kind}
 		}
 		found, err := decodeItem(raw, meta, item, o)
-		all.add(found)
+		set.add(found)
 		errs = append(errs, err)
 	}
-	return all, errors.Join(errs...)
+	return set, errors.Join(errs...)
 }
 
 // decodeItem decodes a pod or an object that pods use.
@@ -190,9 +185,9 @@ func decodePod(raw []byte, meta metav1.TypeMeta, at place, o Options) (*v1.Pod, 
 }
 
 // duplicates returns an error if two objects have the same kind, namespace and name.
-func duplicates(all *Set, o Options) error {
+func duplicates(set *Set, o Options) error {
 	type identity struct{ kind, namespace, name string }
-	seen := make(map[identity]bool, len(all.Pods)+len(all.Objects))
+	seen := make(map[identity]bool, len(set.Pods)+len(set.Objects))
 	var errs []error
 	note := func(kind string, m metav1.Object) {
 		key := identity{kind, m.GetNamespace(), m.GetName()}
@@ -202,17 +197,16 @@ func duplicates(all *Set, o Options) error {
 		}
 		seen[key] = true
 	}
-	for _, pod := range all.Pods {
+	for _, pod := range set.Pods {
 		note("pod", pod)
 	}
-	for _, obj := range all.Objects {
+	for _, obj := range set.Objects {
 		note(KindOf(obj), obj)
 	}
 	return errors.Join(errs...)
 }
 
-// documents splits a manifest. JSON documents follow each other. YAML documents are separated by lines of
-// three dashes.
+// documents splits a manifest. JSON documents follow each other directly. YAML documents are separated by lines of three dashes.
 func documents(data []byte) ([]document, error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("is larger than %d bytes", MaxSize)

@@ -154,7 +154,7 @@ func TestRefused(t *testing.T) {
 		"service account's alias": {edit("spec:", "spec:\n  serviceAccount: robot"),
 			`pods.yaml: pod "web": spec.serviceAccountName: Forbidden: a static pod may not refer to a service account of the API`},
 		"scheduling gate": {edit("spec:", "spec:\n  schedulingGates: [{name: a}]"),
-			`pods.yaml: pod "web": spec.schedulingGates: Forbidden: cannot be there when the pod has a node already, as a static pod has`},
+			`pods.yaml: pod "web": spec.schedulingGates: Forbidden: cannot be set on a pod that already has a node, such as a static pod`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, err := Decode([]byte(test.data), localOptions())
@@ -173,7 +173,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// bomb returns nested aliases that double nine times.
+// bomb returns nested aliases whose size doubles nine times.
 func bomb() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")
@@ -240,8 +240,7 @@ func TestLongText(t *testing.T) {
 	}
 }
 
-// TestHugeIsQuick limits the time for the worst manifests, because a source reads all its manifests one
-// after the other.
+// TestHugeIsQuick limits the time for the worst manifests, because a source reads its manifests one after the other.
 func TestHugeIsQuick(t *testing.T) {
 	for name, data := range map[string]string{
 		"empty documents": strings.Repeat("---\n", MaxSize/4),

@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Default sets the fields that a pod omits to their defaults. See
-// https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/. It is idempotent.
+// Default sets the fields that a pod omits to their defaults. It is idempotent. See
+// https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/.
 func Default(pod *v1.Pod) {
 	spec := &pod.Spec
 	for _, c := range podspec.Containers(spec) {
@@ -85,8 +85,7 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 	}
 }
 
-// pullPolicy returns Always for an image whose content can change. Such an image has the tag latest, or
-// neither a tag nor a digest.
+// pullPolicy returns Always for an image whose content can change. Such an image has the tag latest, or neither a tag nor a digest.
 func pullPolicy(image string) v1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil { // the runtime reports an invalid name

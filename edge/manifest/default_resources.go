@@ -23,14 +23,14 @@ func requestsFromLimits(r *v1.ResourceRequirements) {
 		r.Requests = make(v1.ResourceList, len(r.Limits))
 	}
 	for name, quantity := range r.Limits {
-		if _, there := r.Requests[name]; !there {
+		if _, found := r.Requests[name]; !found {
 			r.Requests[name] = quantity.DeepCopy()
 		}
 	}
 }
 
-// defaultPodResources completes the pod-level resources (KEP-2837). A missing hugepage limit is the sum of
-// the containers' limits. A missing request is the sum of the containers' requests, or else the limit.
+// defaultPodResources completes the pod-level resources (KEP-2837). A missing hugepage limit is set to the sum of the containers' limits.
+// A missing request is set to the sum of the containers' requests, or else to the limit.
 func defaultPodResources(spec *v1.PodSpec) {
 	r := spec.Resources
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {
@@ -47,12 +47,12 @@ func defaultPodResources(spec *v1.PodSpec) {
 		return
 	}
 	for name, quantity := range demand.ContainerRequests(spec) {
-		if _, there := r.Requests[name]; !there && podLevel(name) && !isHugepages(name) {
+		if _, found := r.Requests[name]; !found && podLevel(name) && !isHugepages(name) {
 			r.Requests = set(r.Requests, name, quantity)
 		}
 	}
 	for name, quantity := range r.Limits {
-		if _, there := r.Requests[name]; !there && podLevel(name) {
+		if _, found := r.Requests[name]; !found && podLevel(name) {
 			r.Requests = set(r.Requests, name, quantity.DeepCopy())
 		}
 	}

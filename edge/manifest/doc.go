@@ -4,7 +4,6 @@
 //	 (YAML or JSON,        (unknown and           (static pods:   (those of the API server)
 //	  Lists)                duplicate fields)      name, UID)
 //
-// It rejects everything that an API server would reject, and for static pods also what a kubelet would
-// reject. The error contains the origin and the path of the field. The package does no I/O and has no clock
-// and no state.
+// It rejects every manifest that an API server would reject, and also every static pod that a kubelet would reject. The error contains
+// the origin and the path of the field. The package does no I/O, reads no clock and has no state.
 package manifest

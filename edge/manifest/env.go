@@ -14,7 +14,7 @@ func (r *review) env(p *field.Path, env []v1.EnvVar) {
 		r.checkName(p.Index(i).Child("name"), e.Name, validation.IsRelaxedEnvVarName)
 		if e.ValueFrom != nil {
 			r.envSource(p.Index(i).Child("valueFrom"), e.ValueFrom)
-			r.failIf(e.Value != "", p.Index(i).Child("valueFrom"), e.Value, "must not be there together with value")
+			r.failIf(e.Value != "", p.Index(i).Child("valueFrom"), e.Value, "must not be set together with value")
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (r *review) envFrom(p *field.Path, sources []v1.EnvFromSource) {
 	}
 }
 
-// subdomainPrefix is like the rule subdomain, but a dash is permitted at the end.
+// subdomainPrefix is like the rule subdomain, but it permits a dash at the end.
 func subdomainPrefix(name string) []string {
 	if len(name) > 1 && strings.HasSuffix(name, "-") {
 		name = name[:len(name)-1] + "a"

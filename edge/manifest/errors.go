@@ -13,11 +13,10 @@ import (
 type Error struct {
 	// Origin is the manifest's file or URL.
 	Origin string
-	// Pod is the name of the pod, or its position in the manifest ("document 2", "items[3]") if it has no
-	// name. It is empty if the problem concerns the whole manifest.
+	// Pod is the name of the pod, or the position of a pod without a name in the manifest ("document 2", "items[3]"). It is empty if the
+	// problem concerns the whole manifest.
 	Pod string
-	// Field is the path of the field, such as spec.containers[0].image. It is empty if the problem does not
-	// concern a single field.
+	// Field is the path of the field, such as spec.containers[0].image. It is empty if the problem does not concern a single field.
 	Field string
 	// Detail is the description of the problem.
 	Detail string
@@ -38,11 +37,11 @@ func (e *Error) Error() string {
 func All(err error) []*Error {
 	var one *Error
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []*Error
+		var set []*Error
 		for _, e := range joined.Unwrap() {
-			all = append(all, All(e)...)
+			set = append(set, All(e)...)
 		}
-		return all
+		return set
 	}
 	if errors.As(err, &one) {
 		return []*Error{one}
@@ -78,9 +77,9 @@ func (at place) failAll(list field.ErrorList) error {
 }
 
 func bounded(err error) error {
-	all := All(err)
-	errs := make([]error, 0, min(len(all), maxAll))
-	for _, e := range all[:min(len(all), maxAll)] {
+	set := All(err)
+	errs := make([]error, 0, min(len(set), maxAll))
+	for _, e := range set[:min(len(set), maxAll)] {
 		errs = append(errs, e)
 	}
 	return errors.Join(errs...)

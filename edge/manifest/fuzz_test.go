@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// FuzzDecode checks that decoding does not panic, that every error has its origin, and that a decoded
-// pod is complete: encoding and decoding it again does not change it.
+// FuzzDecode checks that decoding does not panic, that every error has its origin, and that a decoded pod is complete: encoding and
+// decoding it again does not change it.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		web, "---\n" + web + "---\n" + strings.Replace(web, "name: web\nspec", "name: two\nspec", 1), "{}", "[]", "null",
@@ -55,7 +55,7 @@ func FuzzDecode(f *testing.F) {
 		o.Source = keys.SourceFile
 		own, err := Decode(data, o)
 		if err != nil && len(All(err)) == 0 {
-			t.Fatalf("error is not ours: %v", err)
+			t.Fatalf("not an error of this package: %v", err)
 		}
 		for _, pod := range own.Pods {
 			if !strings.HasSuffix(pod.Name, "-node") || pod.UID == "" || pod.Status.Phase != v1.PodPending {
@@ -88,13 +88,13 @@ func reencode(t *testing.T, pod *v1.Pod, o Options) *v1.Pod {
 	return set.Pods[0]
 }
 
-// verdict is a pod with the result of an API server, recorded from Kubernetes 1.36.3 (the validation and
-// defaults of its core API), and the result of this package.
+// verdict is a pod with the result of an API server (validation and defaults of the core API of Kubernetes 1.36.3), and the result of
+// this package.
 type verdict struct {
 	Pod        json.RawMessage `json:"pod"`
 	Kubernetes []string        `json:"kubernetes,omitempty"` // kind and field of each error
-	Says       []string        `json:"says,omitempty"`       // our errors, as text
-	Defaulted  json.RawMessage `json:"defaulted,omitempty"`  // of some good pods
+	Says       []string        `json:"says,omitempty"`       // the errors of this package, as text
+	Defaulted  json.RawMessage `json:"defaulted,omitempty"`  // for some valid pods
 }
 
 func verdicts(t testing.TB) []verdict {
@@ -103,7 +103,7 @@ func verdicts(t testing.TB) []verdict {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []verdict
+	var set []verdict
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -111,9 +111,9 @@ func verdicts(t testing.TB) []verdict {
 		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, v)
+		set = append(set, v)
 	}
-	return all
+	return set
 }
 
 // TestVerdicts compares validation and defaults with those of Kubernetes.

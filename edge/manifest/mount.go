@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// mounts checks volume mounts. A relative mount path is permitted, as by an API server. The runtime makes
-// it absolute.
+// mounts checks volume mounts. As in an API server, a relative mount path is permitted. The runtime makes it absolute.
 func (r *review) mounts(p *field.Path, c *v1.Container) {
 	paths := map[string]bool{}
 	for i, m := range c.VolumeMounts {
@@ -22,14 +21,14 @@ func (r *review) mounts(p *field.Path, c *v1.Container) {
 		r.failIf(paths[m.MountPath], at.Child("mountPath"), m.MountPath, "must be unique")
 		paths[m.MountPath] = true
 		for _, d := range c.VolumeDevices {
-			r.failIf(d.Name == m.Name, at.Child("name"), m.Name, "must not be among volumeDevices too")
-			r.failIf(d.DevicePath == m.MountPath, at.Child("mountPath"), m.MountPath, "must not be a path of volumeDevices too")
+			r.failIf(d.Name == m.Name, at.Child("name"), m.Name, "must not also be in volumeDevices")
+			r.failIf(d.DevicePath == m.MountPath, at.Child("mountPath"), m.MountPath, "must not also be a path of volumeDevices")
 		}
 		if m.SubPath != "" {
 			r.checkDescending(at.Child("subPath"), m.SubPath)
 		}
 		if m.SubPathExpr != "" {
-			r.failIf(m.SubPath != "", at.Child("subPathExpr"), m.SubPathExpr, "must not be there together with subPath")
+			r.failIf(m.SubPath != "", at.Child("subPathExpr"), m.SubPathExpr, "must not be set together with subPath")
 			r.checkDescending(at.Child("subPathExpr"), m.SubPathExpr)
 		}
 		r.propagation(at, m, c)
@@ -54,7 +53,7 @@ func (r *review) propagation(p *field.Path, m v1.VolumeMount, c *v1.Container) {
 	at := p.Child("mountPropagation")
 	oneOfIf(r, at, m.MountPropagation, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
 	if m.MountPropagation != nil && *m.MountPropagation == v1.MountPropagationBidirectional && !isPrivileged(c) {
-		r.forbidden(at, "Bidirectional is for privileged containers only")
+		r.forbidden(at, "Bidirectional is only allowed for privileged containers")
 	}
 	at = p.Child("recursiveReadOnly")
 	oneOfIf(r, at, m.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled)
@@ -103,8 +102,8 @@ func (r *review) checkDescending(p *field.Path, name string) {
 	r.rejectBacksteps(p, name)
 }
 
-// checkVisible checks the path of a file in a volume that is updated atomically. It makes the checks of checkDescending.
-// In addition, the path must not start with two dots, because the internal directories of such volumes do.
+// checkVisible checks the path of a file in a volume that is updated atomically. The path must pass checkDescending and must not start
+// with two dots, because the internal directories of such volumes start with two dots.
 func (r *review) checkVisible(p *field.Path, name string) {
 	r.checkDescending(p, name)
 	r.failIf(strings.HasPrefix(name, "..") && !strings.HasPrefix(name, "../"), p, name, "must not start with '..'")

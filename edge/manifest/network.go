@@ -23,10 +23,10 @@ func (r *review) hostNames(p *field.Path) {
 	if s.HostnameOverride != nil {
 		at := p.Child("hostnameOverride")
 		if podspec.IsTrue(s.SetHostnameAsFQDN) {
-			r.forbidden(at, "cannot go with setHostnameAsFQDN")
+			r.forbidden(at, "cannot be combined with setHostnameAsFQDN")
 		}
 		if s.HostNetwork {
-			r.forbidden(at, "cannot go with hostNetwork")
+			r.forbidden(at, "cannot be combined with hostNetwork")
 		}
 		if len(*s.HostnameOverride) > 64 {
 			r.errs = append(r.errs, field.TooLong(at, "", 64))
@@ -52,7 +52,7 @@ func (r *review) dns(p *field.Path) {
 	p = p.Child("dnsConfig")
 	config := r.spec.DNSConfig
 	if r.spec.DNSPolicy == v1.DNSNone && (config == nil || len(config.Nameservers) == 0) {
-		r.required(p.Child("nameservers"), "dnsPolicy None needs one at least")
+		r.required(p.Child("nameservers"), "dnsPolicy None requires at least one")
 	}
 	if config == nil {
 		return
@@ -85,7 +85,7 @@ func (r *review) hostPorts(p *field.Path) {
 	for i, c := range r.spec.Containers {
 		for j, port := range c.Ports {
 			r.failIf(port.HostPort != port.ContainerPort, p.Child("containers").Index(i).Child("ports").Index(j).Child("hostPort"),
-				port.HostPort, "must be as containerPort with hostNetwork")
+				port.HostPort, "must be equal to containerPort with hostNetwork")
 		}
 	}
 }

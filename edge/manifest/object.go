@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// An Object is a ConfigMap, a Secret or a PersistentVolumeClaim. Pods of the same source can
-// reference it by its namespace and name.
+// An Object is a ConfigMap, a Secret or a PersistentVolumeClaim. Pods of the same source can reference it by its namespace and name.
 type Object interface {
 	metav1.Object
 	runtime.Object
@@ -35,7 +34,7 @@ func (s *Set) add(other Set) {
 	s.Objects = append(s.Objects, other.Objects...)
 }
 
-// New returns an empty object of a kind. It returns nil if manifests cannot have objects of that kind.
+// New returns an empty object of a kind, or nil if manifests cannot have objects of that kind.
 func New(kind string) Object {
 	switch kind {
 	case "ConfigMap":
@@ -69,8 +68,7 @@ func decodeObject(raw []byte, obj Object, at place) (Object, error) {
 	return obj, nil
 }
 
-// resetMeta removes metadata that only an API server sets. Manifests that are copied from kubectl's output
-// have it.
+// resetMeta removes metadata that only an API server sets. Manifests that were copied from kubectl's output contain it.
 func resetMeta(obj Object) {
 	meta := metav1.ObjectMeta{
 		Name: obj.GetName(), Namespace: obj.GetNamespace(), Labels: obj.GetLabels(), Annotations: obj.GetAnnotations(),
@@ -92,7 +90,7 @@ func resetMeta(obj Object) {
 	}
 }
 
-// defaultSecret sets the defaults of a Secret as an API server does. See
+// defaultSecret sets the defaults of a Secret, as an API server does. See
 // https://kubernetes.io/docs/concepts/configuration/secret/#restriction-names-data.
 func defaultSecret(s *v1.Secret) {
 	fillZero(&s.Type, v1.SecretTypeOpaque)
@@ -114,7 +112,7 @@ func unsupported(kind string, raw []byte, at place) error {
 	return at.fail("kind", "Unsupported value: %q: %s; %s", kind, only, asPod(kind, raw))
 }
 
-// A workload contains the fields of a controller's manifest that asPod reads.
+// A workload has the fields of a controller's manifest that asPod reads.
 type workload struct {
 	Metadata meta `json:"metadata"`
 	Spec     struct {

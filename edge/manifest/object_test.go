@@ -49,7 +49,7 @@ status: {phase: Bound}
 	}
 }
 
-// TestListsOfObjects: a List may have several kinds, and the items of a typed list may omit theirs.
+// TestListsOfObjects: a List may contain several kinds, and the items of a typed list may omit their kind.
 func TestListsOfObjects(t *testing.T) {
 	set, err := Decode([]byte(`{"apiVersion":"v1","kind":"List","items":[`+named("a")+
 		`,{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}]}
@@ -108,7 +108,7 @@ func TestObjectsRefused(t *testing.T) {
 		"service account": {secret(`"type":"kubernetes.io/service-account-token"`),
 			`pods.yaml: Secret "a": type: Forbidden: a node has no service accounts of its own`},
 		"no size": {`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"a"},"spec":{"accessModes":["ReadWriteOnce"]}}`, `pods.yaml: PersistentVolumeClaim "a": spec.resources.requests[storage]: Required value`},
-		"block":   {claim(`"volumeMode":"Block"`), `pods.yaml: PersistentVolumeClaim "a": spec.volumeMode: Forbidden: a claim of a manifest becomes a new directory of this node, which is no block device`},
+		"block":   {claim(`"volumeMode":"Block"`), `pods.yaml: PersistentVolumeClaim "a": spec.volumeMode: Forbidden: a claim of a manifest becomes a new directory of this node, which is not a block device`},
 		"volume":  {claim(`"volumeName":"pv"`), `pods.yaml: PersistentVolumeClaim "a": spec.volumeName: Forbidden: a claim of a manifest becomes a new directory of this node`},
 		"same twice": {configMap(`"data":{}`) + configMap(`"data":{}`),
 			`pods.yaml: ConfigMap "a": metadata.name: Duplicate value: namespace "default" has this ConfigMap twice`},
@@ -133,7 +133,7 @@ func TestObjectsRefused(t *testing.T) {
 	}
 }
 
-// TestControllers: the error for a controller's manifest says how to write its pod.
+// TestControllers: the error for a controller's manifest describes how to write its pod.
 func TestControllers(t *testing.T) {
 	const begin = "; write it as 'apiVersion: v1, kind: Pod, metadata: "
 	for data, want := range map[string]string{
@@ -145,8 +145,8 @@ func TestControllers(t *testing.T) {
 		`{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":"tick"}}`:                                                                                 begin + `{name: tick}', with metadata.labels and spec of its spec.jobTemplate.spec.template; a node has no schedule`,
 	} {
 		_, err := Decode([]byte(data), fileOptions())
-		all := All(err)
-		if len(all) != 1 || all[0].Field != "kind" || !strings.HasSuffix(all[0].Detail, want) {
+		set := All(err)
+		if len(set) != 1 || set[0].Field != "kind" || !strings.HasSuffix(set[0].Detail, want) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}

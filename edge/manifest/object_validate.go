@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxKeys is the maximum number of keys of a ConfigMap or Secret. Each key becomes a file. An API
-	// server has no such limit, but real objects have far fewer keys.
+	// maxKeys is the maximum number of keys of a ConfigMap or Secret, because each key becomes a file. An API server has no such limit,
+	// but real objects have far fewer keys.
 	maxKeys = 10_000
 	// maxClaim is the maximum size of a claim, in bytes. It is the maximum quota of a file system.
 	maxClaim = 1 << 60
 )
 
-// validateObject returns the errors that an API server would report for a new object, and errors for
-// features that the node does not have.
+// validateObject returns the errors that an API server would report for a new object, and an error for each feature that the node does
+// not have.
 func validateObject(obj Object) field.ErrorList {
 	r := &review{}
 	meta := field.NewPath("metadata")
@@ -77,14 +77,14 @@ func (r *review) secretObject(s *v1.Secret) {
 	r.tooLarge(data, total)
 	needs := func(keys ...string) {
 		for _, k := range keys {
-			if _, there := s.Data[k]; !there {
+			if _, found := s.Data[k]; !found {
 				r.required(data.Key(k), "")
 			}
 		}
 	}
 	isJSON := func(k string) {
 		needs(k)
-		if text, there := s.Data[k]; there && !json.Valid(text) {
+		if text, found := s.Data[k]; found && !json.Valid(text) {
 			r.invalid(data.Key(k), "<secret contents redacted>", "must be JSON")
 		}
 	}
@@ -115,16 +115,16 @@ func (r *review) secretObject(s *v1.Secret) {
 func (r *review) claimObject(p *field.Path, s *v1.PersistentVolumeClaimSpec) {
 	r.accessModes(p.Child("accessModes"), s.AccessModes)
 	at := p.Child("resources", "requests").Key(string(v1.ResourceStorage))
-	size, there := s.Resources.Requests[v1.ResourceStorage]
+	size, found := s.Resources.Requests[v1.ResourceStorage]
 	switch {
-	case !there:
+	case !found:
 		r.required(at, "")
 	case size.Sign() <= 0:
 		r.invalid(at, size.String(), "must be greater than 0")
 	case size.Cmp(*resource.NewQuantity(maxClaim, resource.BinarySI)) > 0:
 		r.invalid(at, size.String(), "must be at most 1Ei")
 	}
-	if limit, there := s.Resources.Limits[v1.ResourceStorage]; there && limit.Cmp(size) < 0 {
+	if limit, found := s.Resources.Limits[v1.ResourceStorage]; found && limit.Cmp(size) < 0 {
 		r.invalid(at, size.String(), "must be less than or equal to the limit")
 	}
 	if name := s.StorageClassName; name != nil && *name != "" {
@@ -146,7 +146,7 @@ func (r *review) claimObject(p *field.Path, s *v1.PersistentVolumeClaimSpec) {
 	switch mode := *s.VolumeMode; mode {
 	case v1.PersistentVolumeFilesystem:
 	case v1.PersistentVolumeBlock:
-		r.forbidden(p.Child("volumeMode"), directory+", which is no block device")
+		r.forbidden(p.Child("volumeMode"), directory+", which is not a block device")
 	default:
 		oneOf(r, p.Child("volumeMode"), mode, v1.PersistentVolumeFilesystem)
 	}

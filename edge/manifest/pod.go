@@ -78,7 +78,7 @@ func (r *review) hostUsers(p *field.Path) {
 	if s.HostUsers == nil || *s.HostUsers {
 		return
 	}
-	const detail = "cannot go with a user namespace (hostUsers: false)"
+	const detail = "cannot be combined with a user namespace (hostUsers: false)"
 	for _, shared := range []struct {
 		with bool
 		name string

@@ -24,7 +24,7 @@ func (r *review) probes(p *field.Path, c *v1.Container) {
 		at := p.Child("readinessProbe")
 		r.probe(at, probe)
 		if s := probe.TerminationGracePeriodSeconds; s != nil {
-			r.invalid(at.Child("terminationGracePeriodSeconds"), *s, "a readiness probe ends no container")
+			r.invalid(at.Child("terminationGracePeriodSeconds"), *s, "a readiness probe does not end containers")
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (r *review) lifecycle(p *field.Path, l *v1.Lifecycle) {
 	}
 }
 
-// A handler is a probe or a lifecycle hook: one of its fields should be set.
+// A handler is a probe or a lifecycle hook. One of its fields should be set.
 type handler struct {
 	Exec      *v1.ExecAction
 	HTTPGet   *v1.HTTPGetAction
@@ -67,9 +67,9 @@ type handler struct {
 
 func (r *review) handler(p *field.Path, h handler) {
 	handlers := 0
-	// isFirst reports whether a handler is there and is the first one. It rejects each further handler.
-	isFirst := func(there bool, name string) bool {
-		if !there {
+	// isFirst reports whether a handler is set and is the first one. It rejects each further handler.
+	isFirst := func(isSet bool, name string) bool {
+		if !isSet {
 			return false
 		}
 		handlers++
@@ -129,8 +129,7 @@ func (r *review) port(p *field.Path, port intstr.IntOrString) {
 	r.inRange(p, int64(port.IntVal), 1, 65535)
 }
 
-// stopSignal checks a container's stop signal. Real-time signals count up from SIGRTMIN and down
-// from SIGRTMAX.
+// stopSignal checks a container's stop signal. Names of real-time signals count up from SIGRTMIN and down from SIGRTMAX.
 func (r *review) stopSignal(p *field.Path, signal v1.Signal) {
 	if r.spec.OS == nil {
 		r.forbidden(p, "needs spec.os.name")

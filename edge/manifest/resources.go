@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// resources checks limits and requests. It calls the function name to check the name of each resource.
+// resources checks limits and requests. It calls name to check the name of each resource.
 func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func(*field.Path, v1.ResourceName)) {
 	computing, hugepages := false, false
 	for _, part := range []struct {
@@ -30,7 +30,7 @@ func (r *review) resources(p *field.Path, res v1.ResourceRequirements, name func
 		}
 	}
 	if hugepages && !computing {
-		r.forbidden(p, "hugepages need cpu or memory beside them")
+		r.forbidden(p, "hugepages require cpu or memory")
 	}
 	for _, n := range slices.Sorted(maps.Keys(res.Requests)) {
 		request := res.Requests[n]
@@ -65,9 +65,9 @@ func (r *review) containerResource(p *field.Path, name v1.ResourceName) {
 	case len(validation.IsQualifiedName(string(name))) > 0:
 		r.rule(p, string(name), validation.IsQualifiedName)
 	case !strings.Contains(string(name), "/"):
-		r.failIf(!standard, p, name, "is no resource of a container")
+		r.failIf(!standard, p, name, "is not a resource of a container")
 	case !isNative(name):
-		r.failIf(!isExtended(name), p, name, "is no name for an extended resource")
+		r.failIf(!isExtended(name), p, name, "is not a name of an extended resource")
 	}
 }
 
@@ -76,8 +76,8 @@ func isNative(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// isExtended reports whether a resource is an extended resource. Device plugins provide such resources. Its
-// name must also be valid with the prefix "requests.", because quotas use that name.
+// isExtended reports whether a resource is an extended resource, as device plugins provide them. Its name must also be valid with the
+// prefix "requests.", because quotas use that name.
 func isExtended(name v1.ResourceName) bool {
 	return !isNative(name) && !strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
@@ -85,8 +85,8 @@ func isExtended(name v1.ResourceName) bool {
 
 func canOvercommit(name v1.ResourceName) bool { return isNative(name) && !isHugepages(name) }
 
-// claimRefs checks the resource claims that a container uses. It may use a claim of the pod completely, or
-// only some requests of the claim.
+// claimRefs checks the resource claims that a container uses. A container may use a whole claim of the pod, or only some requests of the
+// claim.
 func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
 	whole, parts := map[string]bool{}, map[string]bool{}
 	for i, claim := range claims {
@@ -108,8 +108,8 @@ func (r *review) claimRefs(p *field.Path, claims []v1.ResourceClaim) {
 		if twice {
 			r.duplicate(at, strings.TrimSuffix(part, "/"))
 		}
-		known := func(c v1.PodResourceClaim) bool { return c.Name == claim.Name }
-		if !slices.ContainsFunc(r.spec.ResourceClaims, known) {
+		isClaim := func(c v1.PodResourceClaim) bool { return c.Name == claim.Name }
+		if !slices.ContainsFunc(r.spec.ResourceClaims, isClaim) {
 			r.errs = append(r.errs, field.NotFound(at, claim.Name))
 		}
 	}
@@ -137,15 +137,15 @@ func (r *review) podResources(p *field.Path) {
 		r.forbidden(p.Child("claims"), "only containers have claims")
 	}
 	r.resources(p, *res, func(p *field.Path, name v1.ResourceName) {
-		r.failIf(!podLevel(name), p, name, "a pod as a whole has only cpu, memory and hugepages")
+		r.failIf(!podLevel(name), p, name, "only cpu, memory and hugepages can be set for a pod")
 	})
 	r.podCoversContainers(p, res)
 }
 
-// podCoversContainers checks that the pod-level resources cover those of the containers.
+// podCoversContainers checks that the pod-level resources are at least the sum of the containers' resources.
 func (r *review) podCoversContainers(p *field.Path, res *v1.ResourceRequirements) {
-	covers := func(at *field.Path, whole v1.ResourceList, name v1.ResourceName, part resource.Quantity) {
-		if have, there := whole[name]; there && part.Cmp(have) > 0 {
+	covers := func(at *field.Path, podList v1.ResourceList, name v1.ResourceName, part resource.Quantity) {
+		if have, found := podList[name]; found && part.Cmp(have) > 0 {
 			r.invalid(at.Key(string(name)), have.String(), fmt.Sprintf("must be at least the %s of the containers", part.String()))
 		}
 	}
@@ -162,10 +162,10 @@ func (r *review) podCoversContainers(p *field.Path, res *v1.ResourceRequirements
 		list := r.spec.Containers[i].Resources.Limits
 		at := field.NewPath("spec", "containers").Index(i).Child("resources", "limits")
 		for _, name := range slices.Sorted(maps.Keys(list)) {
-			part, whole := list[name], res.Limits[name]
+			part, podLimit := list[name], res.Limits[name]
 			_, limited := res.Limits[name]
-			r.failIf(limited && part.Cmp(whole) > 0, at.Key(string(name)), part.String(),
-				fmt.Sprintf("must be at most the pod's limit of %s", whole.String()))
+			r.failIf(limited && part.Cmp(podLimit) > 0, at.Key(string(name)), part.String(),
+				fmt.Sprintf("must be at most the pod's limit of %s", podLimit.String()))
 		}
 	}
 }

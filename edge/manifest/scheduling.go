@@ -22,7 +22,7 @@ func (r *review) scheduling(p *field.Path) {
 		r.addUnique(at.Child("name"), gates, gate.Name)
 	}
 	if s.NodeName != "" && len(s.SchedulingGates) > 0 {
-		r.forbidden(p.Child("schedulingGates"), "cannot be there when the pod has a node already, as a static pod has")
+		r.forbidden(p.Child("schedulingGates"), "cannot be set on a pod that already has a node, such as a static pod")
 	}
 	oneOfIf(r, p.Child("preemptionPolicy"), s.PreemptionPolicy, v1.PreemptLowerPriority, v1.PreemptNever)
 	r.tolerations(p.Child("tolerations"), s.Tolerations)
@@ -71,7 +71,7 @@ func (r *review) spread(p *field.Path) {
 		if c.MinDomains != nil {
 			r.failIf(*c.MinDomains <= 0, at.Child("minDomains"), *c.MinDomains, "must be greater than 0")
 			at := at.Child("minDomains")
-			r.failIf(c.WhenUnsatisfiable != v1.DoNotSchedule, at, *c.MinDomains, "goes with whenUnsatisfiable DoNotSchedule only")
+			r.failIf(c.WhenUnsatisfiable != v1.DoNotSchedule, at, *c.MinDomains, "is only valid with whenUnsatisfiable DoNotSchedule")
 		}
 		oneOfIf(r, at.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)
 		oneOfIf(r, at.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)
@@ -96,16 +96,16 @@ func (r *review) labelKeys(p *field.Path, match, mismatch []string, s *metav1.La
 	}
 	for i, key := range match {
 		at := p.Child("matchLabelKeys").Index(i)
-		r.failIf(slices.Contains(mismatch, key), at, key, "must not be in mismatchLabelKeys too")
-		r.failIf(s != nil && selectsTwice(s, key), at, key, "must not be in labelSelector too")
+		r.failIf(slices.Contains(mismatch, key), at, key, "must not also be in mismatchLabelKeys")
+		r.failIf(s != nil && selectsTwice(s, key), at, key, "must not also be in labelSelector")
 	}
 }
 
-// selectsTwice reports whether a selector contains a key more than once. One occurrence is permitted,
-// because the API server adds the keys of matchLabelKeys to the selector.
+// selectsTwice reports whether a selector contains a key more than once. One occurrence is permitted, because the API server adds the
+// keys of matchLabelKeys to the selector.
 func selectsTwice(s *metav1.LabelSelector, key string) bool {
 	n := 0
-	if _, there := s.MatchLabels[key]; there {
+	if _, found := s.MatchLabels[key]; found {
 		n++
 	}
 	for _, e := range s.MatchExpressions {
@@ -157,8 +157,7 @@ func (r *review) affinity(p *field.Path) {
 	}
 }
 
-// nodeTerm checks a term of a node selector. The values of a preferred term need not be valid label values.
-// labels is false for such a term.
+// nodeTerm checks a term of a node selector. labels means that the values must be valid label values. It is false for a preferred term.
 func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) {
 	for i, e := range term.MatchExpressions {
 		at := p.Child("matchExpressions").Index(i)
@@ -170,14 +169,14 @@ func (r *review) nodeTerm(p *field.Path, term v1.NodeSelectorTerm, labels bool) 
 			}
 		case v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist:
 			if len(e.Values) > 0 {
-				r.forbidden(values, "cannot go with operators Exists and DoesNotExist")
+				r.forbidden(values, "cannot be combined with operators Exists and DoesNotExist")
 			}
 		case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
 			if len(e.Values) != 1 {
 				r.required(values, "operators Gt and Lt need exactly one")
 			}
 		default:
-			r.invalid(at.Child("operator"), e.Operator, "is no operator")
+			r.invalid(at.Child("operator"), e.Operator, "is not a valid operator")
 		}
 		r.label(at.Child("key"), e.Key)
 		for j, value := range e.Values {

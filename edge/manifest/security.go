@@ -18,8 +18,8 @@ func isPrivileged(c *v1.Container) bool {
 	return c.SecurityContext != nil && podspec.IsTrue(c.SecurityContext.Privileged)
 }
 
-// security checks the security context of a container. Privileged containers are permitted, because a user
-// who can write manifests on a node is root there.
+// security checks the security context of a container. Privileged containers are permitted, because a user who can write manifests on a
+// node is root there.
 func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 	if sc == nil {
 		return
@@ -46,7 +46,7 @@ func (r *review) security(p *field.Path, sc *v1.SecurityContext) {
 func (r *review) podSecurity(p *field.Path) {
 	sc := r.spec.SecurityContext
 	if r.spec.HostPID && podspec.IsTrue(r.spec.ShareProcessNamespace) {
-		r.invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not be there together with hostPID")
+		r.invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not be set together with hostPID")
 	}
 	if sc == nil {
 		return
@@ -97,7 +97,7 @@ func (r *review) seccomp(p *field.Path, profile *v1.SeccompProfile) {
 	case local:
 		r.checkDescending(at, *file)
 	case file != nil:
-		r.invalid(at, *file, "goes with type Localhost only")
+		r.invalid(at, *file, "is only valid with type Localhost")
 	}
 }
 
@@ -113,16 +113,16 @@ func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
 	case local && (name == nil || *name == ""):
 		r.required(at, "type Localhost needs it")
 	case local:
-		r.failIf(strings.TrimSpace(*name) != *name, at, *name, "must not have space around it")
+		r.failIf(strings.TrimSpace(*name) != *name, at, *name, "must not have leading or trailing white space")
 		if len(*name) > longest {
 			r.errs = append(r.errs, field.TooLong(at, "", longest))
 		}
 	case name != nil && profile.Type != "":
-		r.invalid(at, *name, "goes with type Localhost only")
+		r.invalid(at, *name, "is only valid with type Localhost")
 	}
 }
 
-// sysctlName matches the name of a sysctl. Its elements are separated by dots or slashes.
+// sysctlName matches the name of a sysctl, whose elements are separated by dots or slashes.
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
 func (r *review) sysctls(p *field.Path, list []v1.Sysctl) {

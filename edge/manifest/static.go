@@ -18,14 +18,12 @@ import (
 )
 
 // makeStatic turns a pod into a static pod of this node, as a kubelet does
-// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). It does not change pods of the
-// API server.
+// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/). It does not change pods of the API server.
 //
-// There are two differences from a kubelet. First, the pod's UID is derived from the whole content of the
-// manifest, and a UID in the manifest is only a part of that content. So a copy of a pod from kubectl's
-// output is not mistaken for that pod, and a changed manifest gets another UID. Second, the name of a pod
-// of the local source (`islet apply`) does not get the node's name as a suffix, because users apply and
-// delete the pod by its name on this node.
+// There are two differences from a kubelet. First, the pod's UID is derived from the whole content of the manifest, and a UID in the
+// manifest is only a part of that content. Therefore a copy of a pod from kubectl's output is not mistaken for that pod, and a changed
+// manifest gets another UID. Second, the name of a pod of the local source (`islet apply`) does not get the node's name as a suffix,
+// because users apply and delete the pod by its name on this node.
 func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	if o.Source == keys.SourceAPI {
 		return nil
@@ -68,9 +66,8 @@ func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	return nil
 }
 
-// uidOf derives a UID from the content and the origin of a manifest. The UID stays the same after a
-// restart, and in releases with additional defaults. For URLs the name of the node is not included, as in a
-// kubelet.
+// uidOf derives a UID from the content and the origin of a manifest. The UID does not change after a restart, or in releases with
+// additional defaults. For URLs, the name of the node is not included, as in a kubelet.
 func uidOf(raw []byte, o Options) (types.UID, error) {
 	var content any
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -78,7 +75,7 @@ func uidOf(raw []byte, o Options) (types.UID, error) {
 	if err := dec.Decode(&content); err != nil {
 		return "", fmt.Errorf("derive the UID: %w", err)
 	}
-	canonical, err := json.Marshal(content) // sorts keys
+	canonical, err := json.Marshal(content) // sorts the keys
 	if err != nil {
 		return "", fmt.Errorf("derive the UID: %w", err)
 	}
@@ -98,8 +95,8 @@ func uidOf(raw []byte, o Options) (types.UID, error) {
 // tolerateNoExecute adds a toleration to a pod, so that taints do not evict it.
 func tolerateNoExecute(pod *v1.Pod) {
 	want := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
-	for _, have := range pod.Spec.Tolerations {
-		if have == want {
+	for _, existing := range pod.Spec.Tolerations {
+		if existing == want {
 			return
 		}
 	}

@@ -50,8 +50,7 @@ func TestStaticPod(t *testing.T) {
 	}
 }
 
-// TestPriority: a static pod has the priority of one of the two classes that every cluster has, unless
-// its manifest has a priority.
+// TestPriority: without a priority in its manifest, a static pod has the priority of one of the two classes that every cluster has.
 func TestPriority(t *testing.T) {
 	for class, want := range map[string]int32{
 		"priorityClassName: system-node-critical":                2_000_001_000,
@@ -71,8 +70,7 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// TestUID: a manifest at one place on one node is one pod, whatever its white space is and whenever it
-// is read.
+// TestUID: a manifest at one place on one node is one pod, for any white space and any time of reading.
 func TestUID(t *testing.T) {
 	seen, elsewhere, otherNode, url, local := fileOptions(), fileOptions(), fileOptions(), fileOptions(), fileOptions()
 	seen.Seen = time.Unix(1, 0)
@@ -93,7 +91,7 @@ func TestUID(t *testing.T) {
 			t.Errorf("%s made it another pod", name)
 		}
 	}
-	all := map[string]string{first: "first"}
+	set := map[string]string{first: "first"}
 	for name, other := range map[string]string{
 		"image": uid(edit("web:1", "web:2"), fileOptions()),
 		"label": uid(edit("  name: web\n", "  name: web\n  labels: {a: b}\n"), fileOptions()),
@@ -101,10 +99,10 @@ func TestUID(t *testing.T) {
 		"node": uid(web, otherNode),
 		"URL":  uid(web, url), "local": uid(web, local),
 	} {
-		if all[other] != "" {
-			t.Errorf("%s and %s have the same UID", name, all[other])
+		if set[other] != "" {
+			t.Errorf("%s and %s have the same UID", name, set[other])
 		}
-		all[other] = name
+		set[other] = name
 	}
 	if uid(web, url) != uid(web, otherURLNode) {
 		t.Error("the node is part of the UID for URLs")
@@ -153,8 +151,8 @@ func TestCopyOfPod(t *testing.T) {
 	}
 }
 
-// TestReferences: a static pod cannot reference objects that only an API server has. ConfigMaps,
-// Secrets and claims come from manifests.
+// TestReferences: a static pod cannot reference objects that only an API server has. Its ConfigMaps, Secrets and claims come from
+// manifests.
 func TestReferences(t *testing.T) {
 	volume := func(source string) string {
 		return `{"volumes":[{"name":"v",` + source + `}],"containers":[{"name":"a","image":"a"}]}`
@@ -169,8 +167,8 @@ func TestReferences(t *testing.T) {
 	} {
 		data := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":` + spec + `}`
 		_, err := Decode([]byte(data), fileOptions())
-		if all := All(err); len(all) != 1 || all[0].Field != field ||
-			!strings.HasPrefix(all[0].Detail, "Forbidden: a static pod may not refer to ") {
+		if set := All(err); len(set) != 1 || set[0].Field != field ||
+			!strings.HasPrefix(set[0].Detail, "Forbidden: a static pod may not refer to ") {
 			t.Errorf("%s: got %v", field, err)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// strict decodes raw and stores the result at the pointer into. Unknown and duplicate fields are errors, as with
-// the strict field validation of the API server.
+// strict decodes raw and stores the result at the pointer into. As in the strict field validation of the API server, unknown and
+// duplicate fields are errors.
 func strict(raw []byte, into any, at place) error {
 	if err := weight.JSON(raw, into, maxMemory); err != nil {
 		return at.fail("", "%v", err)
@@ -27,9 +27,9 @@ func strict(raw []byte, into any, at place) error {
 	var errs []error
 	for _, e := range found[:min(len(found), maxErrors)] {
 		detail, path := e.Error(), ""
-		var of kjson.FieldError
-		if errors.As(e, &of) {
-			path = of.FieldPath()
+		var fieldErr kjson.FieldError
+		if errors.As(e, &fieldErr) {
+			path = fieldErr.FieldPath()
 			detail, _, _ = strings.Cut(detail, ` "`) // the field's path follows
 		}
 		errs = append(errs, at.fail(path, "%s", detail))
@@ -37,9 +37,8 @@ func strict(raw []byte, into any, at place) error {
 	return errors.Join(errs...)
 }
 
-// locate finds the field that caused err when raw was decoded as a t. The message of the decoder contains
-// no list indexes. For types with their own decoder, such as quantities, it contains no path. So locate
-// decodes the parts of raw one by one and descends into the part that fails.
+// locate finds the field that caused err when raw was decoded as a t. The decoder's message contains no list indexes, and no path for
+// types with their own decoder, such as quantities. So locate decodes the parts of raw separately and descends into the part that fails.
 func locate(t reflect.Type, raw []byte, path string, err error) (string, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -92,8 +91,7 @@ func locate(t reflect.Type, raw []byte, path string, err error) (string, error) 
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// fieldType returns the type of the field with the given JSON name. The field is in t, or in a struct that
-// is embedded in t.
+// fieldType returns the type of the field with the given JSON name. The field is in t, or in a struct that t embeds.
 func fieldType(t reflect.Type, name string) reflect.Type {
 	for i := range t.NumField() {
 		f := t.Field(i)

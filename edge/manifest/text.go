@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// Limits of the memory for a manifest. maxMemory applies to a decoded object, maxTree to the tree of a
-	// YAML document.
+	// Limits of the memory for a manifest. maxMemory applies to a decoded object, and maxTree to the tree of a YAML document.
 	maxMemory    = 8 << 20
 	maxTree      = 32 << 20
 	maxDocuments = 1000
@@ -32,7 +31,7 @@ const (
 type document struct {
 	text []byte
 	yaml bool
-	line int // number of lines that precede it in the manifest
+	line int // number of preceding lines in the manifest
 }
 
 func splitJSON(data []byte) ([]document, error) {
@@ -133,9 +132,8 @@ func (d document) toJSON() ([]byte, error) {
 // mergeKey matches text that may be a merge key (<<).
 var mergeKey = regexp.MustCompile(`(?m)(^|[\s{,])<<(\s*:)`)
 
-// parse parses YAML and rejects duplicate keys. The parser that rejects duplicate keys also rejects a key
-// that overrides a merged one. So a document with merge keys is first parsed with these keys quoted, which
-// makes them ordinary keys.
+// parse parses YAML and rejects duplicate keys. The strict parser also rejects a key that overrides a merged key. Therefore a document
+// with merge keys is first parsed with these keys quoted, which makes them ordinary keys.
 func (d document) parse() (tree any, err error) {
 	if !mergeKey.Match(d.text) {
 		err = yaml.UnmarshalStrict(d.text, &tree)
@@ -169,8 +167,7 @@ var (
 	errTooLarge = fmt.Errorf("is larger than %d bytes with its aliases written out", MaxSize)
 )
 
-// countObjects returns the number of objects in valid JSON. It returns an error if they are nested too
-// deeply for recursive functions.
+// countObjects returns the number of objects in valid JSON. It returns an error if they are nested too deeply for recursive functions.
 func countObjects(text []byte) (int, error) {
 	objects, depth, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -195,8 +192,8 @@ func countObjects(text []byte) (int, error) {
 	return objects, nil
 }
 
-// writeJSON writes a value of the YAML parser as JSON. Aliases share memory, so the output can be far
-// larger than the tree. writeJSON returns an error when the output exceeds MaxSize.
+// writeJSON writes a value of the YAML parser as JSON. Aliases share memory, so the output can be far larger than the tree. writeJSON
+// returns an error when the output exceeds MaxSize.
 func writeJSON(out *bytes.Buffer, v any) error {
 	if out.Len() > MaxSize {
 		return errTooLarge
@@ -260,8 +257,7 @@ func writeObject(out *bytes.Buffer, object map[any]any) error {
 	return nil
 }
 
-// key converts a YAML key to a string. An unquoted 8080 or true is converted to the text that was written.
-// Kubernetes does the same.
+// key converts a YAML key to a string. As in Kubernetes, an unquoted 8080 or true is converted to the text in the document.
 func key(k any) (string, error) {
 	switch k := k.(type) {
 	case string:

@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate returns the errors that an API server would report for a new pod with defaults. It assumes the
-// features that are enabled by default.
+// Validate returns the errors that an API server would report for a new pod with defaults, with the features that are enabled by default.
 func Validate(pod *v1.Pod) field.ErrorList {
 	r := &review{pod: pod, spec: &pod.Spec, volumes: make(map[string]*v1.Volume, len(pod.Spec.Volumes))}
 	r.metadata(field.NewPath("metadata"))
@@ -35,8 +34,7 @@ func Validate(pod *v1.Pod) field.ErrorList {
 	return r.errs
 }
 
-// A review collects the errors of one pod. Its methods are the validation rules. Each file contains the
-// rules for one subject.
+// A review collects the errors of one pod. Its methods are the validation rules. Each file contains the rules for one subject.
 type review struct {
 	pod     *v1.Pod
 	spec    *v1.PodSpec
@@ -75,14 +73,14 @@ func (r *review) require(p *field.Path, text string) bool {
 	return text != ""
 }
 
-// checkName checks that a name is present and valid by a rule of apimachinery.
+// checkName checks that a name is not empty and passes a rule of apimachinery.
 func (r *review) checkName(p *field.Path, name string, rule func(string) []string) {
 	if r.require(p, name) {
 		r.rule(p, name, rule)
 	}
 }
 
-// rule checks a value by a rule of apimachinery and adds its errors.
+// rule checks a value by a rule of apimachinery and adds the errors of the rule.
 func (r *review) rule(p *field.Path, value string, rule func(string) []string) {
 	for _, msg := range rule(value) {
 		r.invalid(p, value, msg)

@@ -33,7 +33,7 @@ func (r *review) ephemeral(p *field.Path, v *v1.Volume) {
 		r.selector(p.Child("selector"), t.Spec.Selector)
 	}
 	at := p.Child("resources", "requests").Key(string(v1.ResourceStorage))
-	if size, there := t.Spec.Resources.Requests[v1.ResourceStorage]; !there {
+	if size, found := t.Spec.Resources.Requests[v1.ResourceStorage]; !found {
 		r.required(at, "")
 	} else {
 		r.failIf(size.Sign() <= 0, at, size.String(), "must be greater than 0")
@@ -57,12 +57,11 @@ func (r *review) accessModes(p *field.Path, modes []v1.PersistentVolumeAccessMod
 	}
 	other := func(mode v1.PersistentVolumeAccessMode) bool { return mode != v1.ReadWriteOncePod }
 	if slices.Contains(modes, v1.ReadWriteOncePod) && slices.ContainsFunc(modes, other) {
-		r.forbidden(p, "ReadWriteOncePod cannot go with another mode")
+		r.forbidden(p, "ReadWriteOncePod cannot be combined with another mode")
 	}
 }
 
-// dataSource checks the fields for the initial content of a volume. The deprecated field and its
-// replacement must agree.
+// dataSource checks the fields for the initial content of a volume. The deprecated field and its replacement must agree.
 func (r *review) dataSource(p *field.Path, spec *v1.PersistentVolumeClaimSpec) {
 	if s := spec.DataSource; s != nil {
 		r.dataObject(p.Child("dataSource"), s.APIGroup, s.Kind, s.Name)
@@ -79,7 +78,7 @@ func (r *review) dataSource(p *field.Path, spec *v1.PersistentVolumeClaimSpec) {
 	}
 	if s := spec.DataSource; s != nil {
 		agree := !elsewhere && reflect.DeepEqual(s.APIGroup, ref.APIGroup) && s.Kind == ref.Kind && s.Name == ref.Name
-		r.failIf(!agree, p.Child("dataSource"), s.Name, "must be as dataSourceRef, which must have no namespace then")
+		r.failIf(!agree, p.Child("dataSource"), s.Name, "must be equal to dataSourceRef, which must not have a namespace")
 	}
 }
 

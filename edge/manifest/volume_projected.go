@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// projected checks projected volumes. Each entry must have one source, and all files must have different
-// names.
+// projected checks projected volumes. Each entry must have exactly one source, and the names of all files must differ.
 func (r *review) projected(p *field.Path, v *v1.ProjectedVolumeSource) {
 	files := map[string]bool{}
 	for i, s := range v.Sources {
@@ -74,8 +73,8 @@ func (r *review) token(p *field.Path, t *v1.ServiceAccountTokenProjection) {
 	}
 }
 
-// trustBundle checks a projected ClusterTrustBundle (KEP-3257), which is selected by its name or by its
-// signer. The name of a bundle with a signer starts with the signer's name.
+// trustBundle checks a projected ClusterTrustBundle (KEP-3257), which is selected by name or by signer. The name of a bundle with a
+// signer starts with the name of the signer.
 func (r *review) trustBundle(p *field.Path, b *v1.ClusterTrustBundleProjection, files map[string]bool) {
 	switch {
 	case (b.Name == nil) == (b.SignerName == nil):
@@ -86,7 +85,7 @@ func (r *review) trustBundle(p *field.Path, b *v1.ClusterTrustBundleProjection, 
 			r.failIf(signer == 0, p.Child("name"), *b.Name, "must not start with ':'")
 			r.rule(p.Child("name"), (*b.Name)[signer+1:], subdomain)
 		}
-		r.failIf(b.LabelSelector != nil, p.Child("labelSelector"), "", "goes with signerName only")
+		r.failIf(b.LabelSelector != nil, p.Child("labelSelector"), "", "is only valid with signerName")
 	default:
 		r.signer(p.Child("signerName"), *b.SignerName)
 		r.selector(p.Child("labelSelector"), b.LabelSelector)
@@ -129,8 +128,7 @@ func (r *review) certificate(p *field.Path, c *v1.PodCertificateProjection, file
 	}
 }
 
-// signer checks the name of a signer, such as example.com/mine. It consists of a domain with at least two
-// labels, and a name.
+// signer checks the name of a signer, such as example.com/mine. It consists of a domain with at least two labels, and a name.
 func (r *review) signer(p *field.Path, name string) {
 	if !r.require(p, name) {
 		return

@@ -102,7 +102,7 @@ func (r *review) secretRef(p *field.Path, ref *v1.LocalObjectReference) {
 	}
 }
 
-// The three formats of names of iSCSI initiators and targets.
+// The three name formats of iSCSI initiators and targets.
 var (
 	iscsiName = regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`)
 	iscsiEUI  = regexp.MustCompile(`^eui.[[:alnum:]]{16}$`)
@@ -161,6 +161,6 @@ func (r *review) quobyte(p *field.Path, q *v1.QuobyteVolumeSource) {
 	}
 	for _, registry := range strings.Split(q.Registry, ",") {
 		_, _, err := net.SplitHostPort(registry)
-		r.failIf(err != nil, p.Child("registry"), q.Registry, "must be pairs of host:port with commas between")
+		r.failIf(err != nil, p.Child("registry"), q.Registry, "must be comma-separated pairs of host:port")
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 const notForWindows = "has no meaning on Windows"
 
-// system checks the fields that depend on spec.os, and the fields for Windows. Windows pods do not run
-// here, but their manifests are validated.
+// system checks the fields that depend on spec.os, and the fields for Windows. Windows pods do not run here, but their manifests are
+// validated.
 func (r *review) system(p *field.Path) {
 	r.hostProcess(p)
 	if r.spec.OS == nil {
@@ -78,24 +78,25 @@ func (r *review) onlyLinux(p *field.Path) {
 	})
 }
 
-// hostProcess checks HostProcess containers. If a pod has such a container, all its containers must be of
-// this kind, and the pod must use the host's network.
+// hostProcess checks HostProcess containers. If a pod has such a container, all its containers must be HostProcess containers, and the
+// pod must use the host's network.
 func (r *review) hostProcess(p *field.Path) {
 	var pod *bool
 	if sc := r.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
 		pod = sc.WindowsOptions.HostProcess
 	}
-	some, all := false, true
+	some, set := false, true
 	eachContainer(r.spec, func(p *field.Path, c *v1.Container) {
 		own := pod
 		if sc := c.SecurityContext; sc != nil && sc.WindowsOptions != nil && sc.WindowsOptions.HostProcess != nil {
 			own = sc.WindowsOptions.HostProcess
-			r.failIf(pod != nil && *pod != *own, p.Child("securityContext", "windowsOptions", "hostProcess"), *own, "must be as the pod's")
+			r.failIf(pod != nil && *pod != *own, p.Child("securityContext", "windowsOptions", "hostProcess"), *own,
+				"must be equal to the pod's value")
 		}
-		some, all = some || podspec.IsTrue(own), all && podspec.IsTrue(own)
+		some, set = some || podspec.IsTrue(own), set && podspec.IsTrue(own)
 	})
 	if some {
-		r.failIf(!all, p, "", "all containers must be hostProcess containers when one is")
+		r.failIf(!set, p, "", "must be true for all containers if it is true for one")
 		r.failIf(!r.spec.HostNetwork, p.Child("hostNetwork"), false, "must be true for hostProcess containers")
 	}
 }

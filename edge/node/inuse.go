@@ -15,29 +15,28 @@ func (n *Node) setInUse(ids []v1.UniqueVolumeName) {
 		return
 	}
 	n.inUse = slices.Clone(ids)
-	if n.told != nil {
-		close(n.told)
-		n.told = nil
+	if n.inUseChanged != nil {
+		close(n.inUseChanged)
+		n.inUseChanged = nil
 	}
 }
 
-// InUse waits until the API server lists a volume of Facts.VolumesInUse as in use. It returns an error only
-// if ctx ends first.
+// InUse waits until the API server lists a volume of Facts.VolumesInUse as in use. It returns an error if ctx ends first.
 func (n *Node) InUse(ctx context.Context, id v1.UniqueVolumeName) error {
 	for {
 		n.mu.Lock()
-		known := slices.Contains(n.inUse, id)
-		if !known && n.told == nil {
-			n.told = make(chan struct{})
+		inUse := slices.Contains(n.inUse, id)
+		if !inUse && n.inUseChanged == nil {
+			n.inUseChanged = make(chan struct{})
 		}
-		told := n.told
+		changed := n.inUseChanged
 		n.mu.Unlock()
-		if known {
+		if inUse {
 			return nil
 		}
 		n.Poke()
 		select {
-		case <-told:
+		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestInUse: a caller that waits for a volume to be in use returns when the API server has it, and
-// volumesAttached of the attach-detach controller is kept.
+// TestInUse: a caller that waits for a volume to be in use returns when the API server lists the volume. volumesAttached of the
+// attach-detach controller is kept.
 func TestInUse(t *testing.T) {
 	in(t, nil, func(w *world) {
 		id := v1.UniqueVolumeName("kubernetes.io/csi/d^h")
@@ -24,7 +24,7 @@ func TestInUse(t *testing.T) {
 		synctest.Wait()
 		stop()
 		if err := <-given; err == nil {
-			t.Error("it is in use for a server that was not told")
+			t.Error("in use before the server lists the volume")
 		}
 		w.are(func(f *Facts) { f.VolumesInUse = []v1.UniqueVolumeName{id} })
 		w.Server.Up()
@@ -41,7 +41,7 @@ func TestInUse(t *testing.T) {
 		w.Poke()
 		synctest.Wait()
 		if st := w.node().Status; len(st.VolumesInUse) != 0 {
-			t.Errorf("in use still: %v", st.VolumesInUse)
+			t.Errorf("still in use: %v", st.VolumesInUse)
 		}
 	})
 }

@@ -23,9 +23,9 @@ const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute      // reached after an outage of half an hour
 	steady     = 10 * time.Second // minimum duration of a session that resets the back-off
-	// maxReverts is the number of changes by other programs that are reverted at once within StatusEvery.
-	// Further changes are reverted at the next tick. Otherwise two programs that revert each other's
-	// changes would continue as fast as the server answers.
+	// maxReverts is the number of changes by other programs that are reverted immediately within StatusEvery. Further changes are
+	// reverted at the next tick. Otherwise two programs that revert each other's changes would send requests as fast as the server
+	// answers.
 	maxReverts = 3
 )
 
@@ -53,14 +53,14 @@ func (n *Node) keepNode(ctx context.Context) {
 	}
 }
 
-// errRewritten ends a session after the server's history was rewritten.
+// errRewritten ends a session after a change of the server's history.
 var errRewritten = errors.New("the cluster has another history than before")
 
 // errDeleted ends a session after the Node was deleted. The next session creates the Node again.
 var errDeleted = errors.New("the Node was deleted")
 
-// session maintains the Node until an error occurs. It reads or creates the Node if it is not known. It
-// calls up when the API server has answered.
+// session maintains the Node until an error occurs. It reads or creates the Node if it is unknown. It calls up when the API server has
+// answered.
 func (r *reporter) session(ctx context.Context, up func()) error {
 	if r.server == nil {
 		node, err := r.register(ctx)
@@ -102,16 +102,16 @@ func (r *reporter) session(ctx context.Context, up func()) error {
 	}
 }
 
-// dropIfOutdated drops the known Node if the error shows that it is outdated.
+// dropIfOutdated drops the known Node if the error shows that the Node is outdated.
 func (r *reporter) dropIfOutdated(err error) error {
 	outdated := apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsConflict(err)
 	if outdated || errors.Is(err, errRewritten) || errors.Is(err, errDeleted) {
-		r.server, r.told, r.behind = nil, time.Time{}, false
+		r.server, r.reportedAt, r.behind = nil, time.Time{}, false
 	}
 	return err
 }
 
-// follow reports the status. If others have changed the Node, it reads the Node first.
+// follow reports the status. It reads the Node first if other programs have changed it.
 func (r *reporter) follow(ctx context.Context) error {
 	if !r.behind {
 		return r.report(ctx)
@@ -133,8 +133,8 @@ func (r *reporter) follow(ctx context.Context) error {
 	return nil
 }
 
-// event handles one change of the Node. The watch returns metadata only. Most changes are the node's own
-// reports, and their content is known. After any other change the Node must be read.
+// event handles one change of the Node. The watch returns only metadata. Most changes are the node's own reports, whose content is known.
+// After any other change, the Node must be read.
 func (r *reporter) event(e watch.Event) error {
 	m, err := meta.Accessor(e.Object)
 	switch {
@@ -159,15 +159,14 @@ func (r *reporter) take(ctx context.Context, node *v1.Node) {
 	r.storeNode(ctx, node)
 }
 
-// newer reports whether version a is newer than b. It returns true if a version is not a number. The
-// versions of API servers are numbers.
+// newer reports whether version a is newer than b. It returns true if a version is not a number. The versions of API servers are numbers.
 func newer(a, b string) bool {
 	now, err := strconv.ParseUint(a, 10, 64)
 	before, err2 := strconv.ParseUint(b, 10, 64)
 	return err != nil || err2 != nil || now > before
 }
 
-// storeNode stores the parts of the Node that the agent needs. If they have changed, it calls Changed.
+// storeNode stores the parts of the Node that the agent needs. It calls Changed if they have changed.
 func (n *Node) storeNode(ctx context.Context, node *v1.Node) {
 	now := &v1.Node{Spec: node.Spec}
 	now.Name, now.UID, now.CreationTimestamp = node.Name, node.UID, node.CreationTimestamp

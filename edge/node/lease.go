@@ -19,15 +19,14 @@ import (
 )
 
 const (
-	renewals    = 4               // renewals during the duration of a lease; the same as a kubelet's
-	leaseJitter = 0.04            // spreads the renewals of a fleet
+	renewals    = 4               // renewals per lease duration, as in a kubelet
+	leaseJitter = 0.04            // spreads the renewals of many nodes
 	leaseAnswer = 8 * time.Second // maximum time without data for a renewal
 	microTime   = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// keepLease renews the lease until ctx ends. A failed renewal is retried before the next renewal would be
-// due, even after a long outage, because the control plane judges the node's health by the lease. While the
-// link is down, keepLease waits for the link.
+// keepLease renews the lease until ctx ends. A failed renewal is retried before the next renewal is due, even after a long outage,
+// because the control plane judges the node's health by the lease. While the link is down, keepLease waits for the link.
 func (n *Node) keepLease(ctx context.Context) {
 	every := n.LeaseFor / renewals
 	again := retry.Backoff{First: firstRetry, Most: every / 2}
@@ -58,15 +57,15 @@ func (n *Node) keepLease(ctx context.Context) {
 	}
 }
 
-// A lease is the Lease of the node. No other program writes to it, so it is patched without being read.
+// A lease is the Lease of the node. No other program writes it, so it is patched without being read.
 type lease struct {
 	*Node
 	upToDate bool      // all fields except renewTime are up to date
 	last     time.Time // time of the last acknowledged renewal
-	failing  bool      // the last renewal has failed; an outage is logged once
+	failing  bool      // the last renewal failed; an outage is logged once
 }
 
-// logOutage logs the begin and the end of an outage.
+// logOutage logs the start and the end of an outage.
 func (l *lease) logOutage(err error) {
 	switch failing := err != nil; {
 	case failing == l.failing:
@@ -78,8 +77,7 @@ func (l *lease) logOutage(err error) {
 	l.failing = err != nil
 }
 
-// touch renews the lease, or creates it. If the answer lacks the claim of this machine, it renews the lease
-// a second time.
+// touch renews the lease, or creates it. If the claim of this machine is missing in the answer, touch renews the lease a second time.
 func (l *lease) touch(ctx context.Context) error {
 	m, err := l.renew(ctx)
 	if err == nil && l.Claim.Renewed(ctx, m) {
@@ -95,14 +93,14 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 		return nil, err
 	}
 	now := l.Now()
-	if !now.After(l.last) { // the clock was set back or stands still: the time must change nevertheless
+	if !now.After(l.last) { // the clock was set back or stands still, but the time must change
 		now = l.last.Add(time.Second)
 	}
 	owners := l.owners()
 	change := map[string]any{"spec": map[string]any{"renewTime": now.UTC().Format(microTime)}}
 	if !l.upToDate {
-		// Another program may have created the Lease, so all fields are set: the holder, the configured
-		// duration and the owner. The managedFields, which are most of the bytes, are cleared.
+		// Another program may have created the Lease, so set all fields: the holder, the configured duration and the owner. Clear the
+		// managedFields, which are most of the bytes.
 		change["spec"] = map[string]any{
 			"renewTime": now.UTC().Format(microTime), "holderIdentity": l.Name, "leaseDurationSeconds": int32(l.LeaseFor / time.Second),
 		}
@@ -157,8 +155,7 @@ func (l *lease) createLease(ctx context.Context, now time.Time) (*metav1.ObjectM
 	return kube.Create(ctx, l.Client, made)
 }
 
-// owners returns the owner references of the lease, which is owned by the Node. It returns nil while the
-// Node does not exist.
+// owners returns the owner references of the lease, whose owner is the Node. It returns nil while the Node does not exist.
 func (l *lease) owners() []metav1.OwnerReference {
 	node := l.Node.Last()
 	if node == nil || node.UID == "" {

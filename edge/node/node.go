@@ -33,32 +33,32 @@ type History interface {
 	Rewritten() <-chan struct{}                                // receives a value when the known Node is outdated
 }
 
-// anyHistory is a History that never detects a loss.
-type anyHistory struct{}
+// noHistory is a History that never detects a loss.
+type noHistory struct{}
 
-func (anyHistory) Doubt()                                     {}
-func (anyHistory) Settle(context.Context) error               { return nil }
-func (anyHistory) Renewed(context.Context, string, time.Time) {}
-func (anyHistory) Missing(context.Context)                    {}
-func (anyHistory) Rewritten() <-chan struct{}                 { return nil }
+func (noHistory) Doubt()                                     {}
+func (noHistory) Settle(context.Context) error               { return nil }
+func (noHistory) Renewed(context.Context, string, time.Time) {}
+func (noHistory) Missing(context.Context)                    {}
+func (noHistory) Rewritten() <-chan struct{}                 { return nil }
 
 // A Claim detects another machine with the name of the node. *twin.Twin implements it.
 type Claim interface {
 	// Annotations returns the annotations that the next renewal sets. created means that the renewal
 	// creates the Lease.
 	Annotations(created bool) map[string]any
-	// Renewed evaluates the Lease after a renewal. It reports whether to renew the Lease again at once.
+	// Renewed evaluates the Lease after a renewal. It reports whether to renew the Lease again immediately.
 	Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool)
 	// Conditions returns additional conditions of the Node. Their types are in Config.Own.
 	Conditions() []v1.NodeCondition
 }
 
-// anyClaim is a Claim that never detects another machine.
-type anyClaim struct{}
+// noClaim is a Claim that never detects another machine.
+type noClaim struct{}
 
-func (anyClaim) Annotations(bool) map[string]any                  { return nil }
-func (anyClaim) Renewed(context.Context, *metav1.ObjectMeta) bool { return false }
-func (anyClaim) Conditions() []v1.NodeCondition                   { return nil }
+func (noClaim) Annotations(bool) map[string]any                  { return nil }
+func (noClaim) Renewed(context.Context, *metav1.ObjectMeta) bool { return false }
+func (noClaim) Conditions() []v1.NodeCondition                   { return nil }
 
 // Facts is the current state of the machine.
 type Facts struct {
@@ -66,13 +66,12 @@ type Facts struct {
 	Allocatable     v1.ResourceList
 	Addresses       []v1.NodeAddress // InternalIP, Hostname
 	Info            v1.NodeSystemInfo
-	Images          []v1.ContainerImage // largest first; Config.MaxImages is applied by Node
+	Images          []v1.ContainerImage // largest first; Node applies Config.MaxImages
 	RuntimeHandlers []v1.NodeRuntimeHandler
 	Features        *v1.NodeFeatures
-	// Declared is the sorted list of the features that this node declares for pods that require them
-	// (KEP-5328).
+	// Declared is the sorted list of this node's declared features (KEP-5328).
 	Declared []string
-	NotReady []string // reasons why pods cannot run here, in a kubelet's words; the node is Ready if there are none
+	NotReady []string // a kubelet's reasons why pods cannot run here; empty if the node is Ready
 	// VolumesInUse is the list of volumes that must not be detached.
 	VolumesInUse []v1.UniqueVolumeName
 	// Conditions contains additional conditions of the Node. Their types are in Config.Own.
@@ -87,49 +86,46 @@ type Config struct {
 	Name   string
 	Facts  func(ctx context.Context) (Facts, error) // called often, so it must be fast
 	Meta   Meta
-	// Changed is called when the labels, annotations, spec (with taints and podCIDRs) or UID of the Node
-	// have changed, or the resources that other programs advertise. The capacity of its argument contains
-	// only these resources. New calls it for the stored Node. It must not block. It may be nil.
+	// Changed is called when the labels, annotations, spec (with taints and podCIDRs) or UID of the Node have changed, or the resources
+	// that other programs advertise. The capacity of its argument contains only these resources. New calls it for the stored Node. It
+	// must not block. It may be nil.
 	Changed func(*v1.Node)
 
-	// History is called before and after renewals of the Lease. When it detects a loss, the Node is read
-	// again. It may be nil.
+	// History is called before and after renewals of the Lease. After a detected loss, the Node is read again. History may be nil.
 	History History
 	// Claim adds annotations to the Lease. It may be nil.
 	Claim Claim
 
-	// Touched is called after periodic work, such as a renewal of the Lease or a report. It must not block.
-	// It may be nil.
+	// Touched is called after periodic work, such as a renewal of the Lease or a report. It must not block. It may be nil.
 	Touched func()
 
-	// Kept contains annotations that are restored whenever they differ. An empty value removes the
-	// annotation.
+	// Kept contains annotations that are restored whenever they differ. An empty value removes the annotation.
 	Kept map[string]string
-	// KeptNow returns more annotations that are restored like those of Kept, but whose values change while
-	// the agent runs. It may be nil.
+	// KeptNow returns further annotations that are restored like those of Kept. Their values change while the agent runs. KeptNow may be
+	// nil.
 	KeptNow func() map[string]string
-	// Own contains the types of conditions that belong to this node, in addition to a kubelet's. A
-	// condition of such a type is removed from the Node if neither Facts nor Claim has it.
+	// Own contains the types of conditions that belong to this node, in addition to a kubelet's. A condition of such a type is removed
+	// from the Node if neither Facts nor Claim returns it.
 	Own []v1.NodeConditionType
 
 	// Settings for the registration.
-	Register    bool              // --register-node; if it is false, another program creates the Node
+	Register    bool              // --register-node; if false, another program creates the Node
 	Labels      map[string]string // --node-labels
 	Annotations map[string]string
 	Taints      []v1.Taint // registerWithTaints
 	Cordoned    bool       // !registerSchedulable
 	ProviderID  string
 	Port        int32 // port of the kubelet API
-	// CloudAddresses is --cloud-provider=external. Existing addresses of the Node are those of the provider
-	// then, and the node sets its own addresses only if there are none.
+	// CloudAddresses is --cloud-provider=external. Then existing addresses of the Node belong to the provider, and the node sets its own
+	// addresses only if there are none.
 	CloudAddresses bool
 
 	StatusEvery time.Duration // nodeStatusUpdateFrequency
 	ReportEvery time.Duration // nodeStatusReportFrequency
 	LeaseFor    time.Duration // nodeLeaseDurationSeconds
-	MaxImages   int           // nodeStatusMaxImages; a negative number means all
+	MaxImages   int           // nodeStatusMaxImages; negative means no limit
 
-	Retry <-chan struct{}  // signals that the server may answer again; if it is nil, only a timer triggers retries
+	Retry <-chan struct{}  // a value means that the server may answer again; if nil, only a timer triggers retries
 	Now   func() time.Time // wall clock of times in the API; the default is time.Now
 	Log   *slog.Logger
 }
@@ -143,10 +139,10 @@ type Node struct {
 
 	rewritten <-chan struct{}
 
-	mu    sync.Mutex
-	last  *v1.Node // the API server's last version; nil if it is not known
-	inUse []v1.UniqueVolumeName
-	told  chan struct{} // closed when inUse changes; nil if no caller waits
+	mu           sync.Mutex
+	last         *v1.Node // the API server's last version; nil if unknown
+	inUse        []v1.UniqueVolumeName
+	inUseChanged chan struct{} // closed when inUse changes; nil if no caller waits
 }
 
 // New loads the last Node from the store and calls Changed with it.
@@ -161,10 +157,10 @@ func New(ctx context.Context, c Config) (*Node, error) {
 		c.Changed = func(*v1.Node) {}
 	}
 	if c.History == nil {
-		c.History = anyHistory{}
+		c.History = noHistory{}
 	}
 	if c.Claim == nil {
-		c.Claim = anyClaim{}
+		c.Claim = noClaim{}
 	}
 	if c.Touched == nil {
 		c.Touched = func() {}
@@ -199,15 +195,15 @@ func decode(text string, log *slog.Logger) *v1.Node {
 	return node
 }
 
-// Last returns the last known Node, or nil if it was never read. It contains the spec, the metadata, and of
-// the status only the resources that other programs advertise. It must not be modified.
+// Last returns the last known Node, or nil if it was never read. It contains the metadata and the spec. Of the status it contains only
+// the resources that other programs advertise. It must not be modified.
 func (n *Node) Last() *v1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.last
 }
 
-// Poke reports that the facts may have changed.
+// Poke signals that the facts may have changed.
 func (n *Node) Poke() { signal(n.poke) }
 
 func signal(c chan struct{}) {

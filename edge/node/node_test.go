@@ -190,7 +190,7 @@ func TestRegistersAndReports(t *testing.T) {
 		synctest.Wait()
 		if c, d := w.condition(v1.NodeReady), w.condition(v1.NodeDiskPressure); c.Status != v1.ConditionTrue ||
 			d.Reason != "KubeletHasDiskPressure" {
-			t.Error("not told at once")
+			t.Error("Changed was not called immediately")
 		}
 	})
 }
@@ -207,7 +207,7 @@ func TestIdleNodeSaysLittle(t *testing.T) {
 		touched.Store(0)
 		time.Sleep(10 * time.Minute)
 		if n := touched.Load(); n < 60+58-2 {
-			t.Errorf("told of %d looks and renewals", n)
+			t.Errorf("Touched was called %d times", n)
 		}
 		if n := w.Total() - before; n > 62+2 {
 			t.Errorf("%d requests in ten minutes", n)
@@ -220,12 +220,12 @@ func TestIdleNodeSaysLittle(t *testing.T) {
 			t.Errorf("%d B/s sent, %d B/s received", (out2-out)/600, (back2-back)/600)
 		}
 		if n := w.Requests("GET nodes"); n > 3 {
-			t.Errorf("the Node was read %d times though nobody else wrote to it", n)
+			t.Errorf("the Node was read %d times although no other program wrote to it", n)
 		}
 	})
 }
 
-// Changes by others are noticed even if a report follows at once, whose answer does not show them.
+// A change by another program is noticed even if a report follows immediately. The answer to the report does not show the change.
 func TestOthersWriteDuringReports(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
@@ -281,7 +281,7 @@ func TestNodeOfBeforeIsKept(t *testing.T) {
 		w.Put(n)
 		time.Sleep(time.Second)
 		if got := w.Last(); len(got.Spec.PodCIDRs) != 1 || w.changed.Load() == 0 {
-			t.Error("not told of the podCIDR", got)
+			t.Error("Changed was not called for the podCIDR", got)
 		}
 		w.end()
 		w.Down()
@@ -308,7 +308,7 @@ func TestDeletedNodeIsMadeAgain(t *testing.T) {
 		w.Remove(old)
 		time.Sleep(5 * time.Second)
 		if w.node().UID == old.UID || w.Last().UID != w.node().UID {
-			t.Error("it is still the old one")
+			t.Error("the Node is still the old one")
 		}
 		w.Down()
 		w.Cut()
@@ -340,12 +340,12 @@ func TestLeaseIsRenewed(t *testing.T) {
 		w.retry <- struct{}{}
 		time.Sleep(time.Second)
 		if age := time.Since(renewed()); age > time.Second {
-			t.Error("not at once when the link is back", age)
+			t.Error("not immediately when the link is back", age)
 		}
 	})
 }
 
-// The controller has set the conditions to Unknown: the node corrects that at once.
+// The controller has set the conditions to Unknown. The node corrects them immediately.
 func TestUnknownIsCorrected(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)

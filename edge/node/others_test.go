@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestWhatOthersWrite: extended resources, addresses and conditions of other programs stay on the Node
-// through reports, a restart and a reboot.
+// TestWhatOthersWrite: extended resources, addresses and conditions of other programs are kept on the Node through reports, a restart and
+// a reboot.
 func TestWhatOthersWrite(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
 		n := w.node()
 		n.Status.Capacity["example.com/dongle"] = resource.MustParse("4")
-		n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("4Mi") // native: this node's to say
+		n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("4Mi") // a native resource, which belongs to the node
 		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "NetworkUnavailable",
 			Status: v1.ConditionFalse, Reason: "FlannelIsUp"})
 		w.Put(n)
@@ -44,24 +44,24 @@ func TestWhatOthersWrite(t *testing.T) {
 		time.Sleep(6 * time.Minute)
 		look("after a restart")
 		if q := w.Last().Status.Capacity["example.com/dongle"]; q.Value() != 4 || len(w.Last().Status.Capacity) != 1 {
-			t.Errorf("the node counts with %v of others", w.Last().Status.Capacity)
+			t.Errorf("the node's capacity has %v of other programs", w.Last().Status.Capacity)
 		}
 		n = w.node()
 		delete(n.Status.Capacity, "example.com/dongle")
 		w.Put(n)
-		told := w.changed.Load()
+		before := w.changed.Load()
 		time.Sleep(time.Minute)
-		if len(w.Last().Status.Capacity) != 0 || w.changed.Load() == told {
-			t.Errorf("taken away, it counts still: %v", w.Last().Status.Capacity)
+		if len(w.Last().Status.Capacity) != 0 || w.changed.Load() == before {
+			t.Errorf("still in the capacity after the removal: %v", w.Last().Status.Capacity)
 		}
 		if st := w.node().Status; st.Allocatable.Name("example.com/dongle", resource.DecimalSI).Value() != 0 {
-			t.Errorf("taken away, it is still allocatable: %v", st.Allocatable)
+			t.Errorf("still allocatable after the removal: %v", st.Allocatable)
 		}
 	})
 }
 
-// TestKeptAnnotations: an annotation exists after the registration, is restored after others have
-// changed or removed it, and is removed when it is not kept any more.
+// TestKeptAnnotations: a kept annotation exists after the registration, and is restored after other programs have changed or removed it.
+// It is removed when it is no longer kept.
 func TestKeptAnnotations(t *testing.T) {
 	const key = "example.com/provided"
 	var changes []func(*Config)
@@ -74,7 +74,7 @@ func TestKeptAnnotations(t *testing.T) {
 		look := func(when, want string) {
 			t.Helper()
 			time.Sleep(time.Minute)
-			if got, there := w.node().Annotations[key]; got != want || there != (want != "") {
+			if got, found := w.node().Annotations[key]; got != want || found != (want != "") {
 				t.Errorf("%s: %q", when, got)
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestOutageCostsNothing: while the link is down no request is sent, for an hour and over signals
-// without a change. When the link is back the lease is renewed at once.
+// TestOutageCostsNothing: while the link is down, no request is sent for an hour, also after signals without a change. When the link is
+// back, the lease is renewed immediately.
 func TestOutageCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -40,7 +40,7 @@ func TestOutageCostsNothing(t *testing.T) {
 		down.Store(true)
 		w.Cut()
 		time.Sleep(time.Minute)
-		w.retry <- struct{}{} // such as another reason for it
+		w.retry <- struct{}{} // a signal while the link stays down
 		time.Sleep(time.Hour)
 		if n := tries.Load(); n > 6 {
 			t.Errorf("%d tries while the link was down", n)
@@ -49,7 +49,7 @@ func TestOutageCostsNothing(t *testing.T) {
 		w.retry <- struct{}{}
 		time.Sleep(time.Second)
 		if age := time.Since(w.Lease(v1.NamespaceNodeLease, "n").Spec.RenewTime.Time); age > time.Second {
-			t.Error("not renewed at once when the link is back", age)
+			t.Error("not renewed immediately when the link is back", age)
 		}
 	})
 }

@@ -22,8 +22,8 @@ const (
 	betaArch = "beta.kubernetes.io/arch"
 )
 
-// register returns the Node from the API server. If the Node does not exist, register creates it. It also
-// sets the standard labels, and the watch reports that change.
+// register returns the Node from the API server. If the Node does not exist, register creates it. It also sets the standard labels. The
+// watch reports that change.
 func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 	node, err := kube.Get[v1.Node](ctx, n.Client, "", n.Name)
 	switch {
@@ -82,10 +82,9 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	return node, nil
 }
 
-// reconcile sets the standard labels of an existing Node. --node-labels and registerWithTaints are used
-// only for the registration, as in a kubelet, because an administrator may have changed them since.
-// reconcile also clears the managedFields, unless server-side apply is used. They are most of a Node's
-// metadata, and every report returns the metadata. See
+// reconcile sets the standard labels of an existing Node. As in a kubelet, --node-labels and registerWithTaints apply only to the
+// registration, because an administrator may have changed them since. reconcile also clears the managedFields, unless server-side apply
+// is used. They are most of a Node's metadata, and every report returns the metadata. See
 // https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
 func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	wrong := map[string]string{}
@@ -118,15 +117,15 @@ func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 // keepAnnotations restores the annotations of Kept and KeptNow.
 func (r *reporter) keepAnnotations(ctx context.Context) error {
 	wrong := map[string]any{}
-	all := maps.Clone(r.Kept)
+	annotations := maps.Clone(r.Kept)
 	if r.KeptNow != nil {
-		if all == nil {
-			all = map[string]string{}
+		if annotations == nil {
+			annotations = map[string]string{}
 		}
-		maps.Copy(all, r.KeptNow())
+		maps.Copy(annotations, r.KeptNow())
 	}
-	for key, want := range all {
-		if have, there := r.server.Annotations[key]; want == "" && there {
+	for key, want := range annotations {
+		if have, found := r.server.Annotations[key]; want == "" && found {
 			wrong[key] = nil
 		} else if have != want {
 			wrong[key] = want

@@ -16,22 +16,21 @@ import (
 	"github.com/islet-edge/islet/edge/patch"
 )
 
-// maxImageNames is the maximum number of names that are reported for an image. It is the same as a
-// kubelet's.
+// maxImageNames is the maximum number of reported names of an image, as in a kubelet.
 const maxImageNames = 5
 
 // A reporter sends the status of the Node.
 type reporter struct {
 	*Node
-	server   *v1.Node  // the server's version; nil if it is not known
-	seen     string    // the newest version whose content is known; the watch starts there
-	told     time.Time // time of the last report; zero if there was none for this Node since the start
-	behind   bool      // other programs have changed the Node since it was read
-	reverted int       // number of changes by other programs that were reverted since the last tick
+	server     *v1.Node  // the server's version; nil if unknown
+	seen       string    // the newest version whose content is known; the watch starts there
+	reportedAt time.Time // time of the last report; zero if this Node has none since the start
+	behind     bool      // other programs have changed the Node since it was read
+	reverted   int       // number of reverted changes of other programs since the last tick
 }
 
-// report sends the differences to the server's status, with new heartbeats. Without a difference it sends
-// the heartbeats only when they are due.
+// report sends the differences from the server's status, with new heartbeats. Without a difference, it sends the heartbeats only when
+// they are due.
 func (r *reporter) report(ctx context.Context) error {
 	if err := r.keepAnnotations(ctx); err != nil {
 		return err
@@ -46,7 +45,7 @@ func (r *reporter) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if data == nil && !r.told.IsZero() && time.Since(r.told) < r.ReportEvery {
+	if data == nil && !r.reportedAt.IsZero() && time.Since(r.reportedAt) < r.ReportEvery {
 		r.setInUse(now.VolumesInUse)
 		return nil
 	}
@@ -69,7 +68,7 @@ func (r *reporter) report(ctx context.Context) error {
 	if m.UID != r.server.UID {
 		return errDeleted // another program has created the Node again
 	}
-	r.server, r.told = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: now}, time.Now()
+	r.server, r.reportedAt = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: now}, time.Now()
 	r.setInUse(now.VolumesInUse)
 	return nil
 }
@@ -82,17 +81,15 @@ func (n *Node) ownsCondition(t v1.NodeConditionType) bool {
 	return slices.Contains(n.Own, t)
 }
 
-// withExtendedResources returns own, and the resources in capacity that other programs advertise. All of
-// them are allocatable, as with a kubelet. See
-// https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/.
+// withExtendedResources returns own, extended by the resources in capacity that other programs advertise. All of them are allocatable, as
+// with a kubelet. See https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/.
 func withExtendedResources(own, capacity v1.ResourceList) v1.ResourceList {
-	all := extendedResources(capacity)
-	maps.Copy(all, own)
-	return all
+	list := extendedResources(capacity)
+	maps.Copy(list, own)
+	return list
 }
 
-// extendedResources returns the resources of a capacity that other programs advertise. Their names contain
-// a domain.
+// extendedResources returns the resources of a capacity that other programs advertise. Their names contain a domain.
 func extendedResources(capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range capacity {
@@ -137,11 +134,11 @@ func (n *Node) status(f Facts, before v1.NodeStatus) v1.NodeStatus {
 	return st
 }
 
-// conditions returns a kubelet's conditions, with a kubelet's reasons and messages and in its order. See
+// conditions returns a kubelet's conditions in its order, with its reasons and messages. See
 // https://kubernetes.io/docs/reference/node/node-status/#condition.
 func conditions(f Facts) []v1.NodeCondition {
-	pressure := func(t v1.NodeConditionType, there bool, yes, yesMessage, no, noMessage string) v1.NodeCondition {
-		if there {
+	pressure := func(t v1.NodeConditionType, found bool, yes, yesMessage, no, noMessage string) v1.NodeCondition {
+		if found {
 			return v1.NodeCondition{Type: t, Status: v1.ConditionTrue, Reason: "KubeletHas" + yes, Message: "kubelet has " + yesMessage}
 		}
 		return v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: "KubeletHas" + no, Message: "kubelet has " + noMessage}
@@ -162,15 +159,15 @@ func conditions(f Facts) []v1.NodeCondition {
 }
 
 // images limits the number of images, and the number of names of each image.
-func (n *Node) images(all []v1.ContainerImage) []v1.ContainerImage {
-	all = slices.Clone(all)
-	if n.MaxImages >= 0 && len(all) > n.MaxImages {
-		all = all[:n.MaxImages]
+func (n *Node) images(list []v1.ContainerImage) []v1.ContainerImage {
+	list = slices.Clone(list)
+	if n.MaxImages >= 0 && len(list) > n.MaxImages {
+		list = list[:n.MaxImages]
 	}
-	for i := range all {
-		if len(all[i].Names) > maxImageNames {
-			all[i].Names = all[i].Names[:maxImageNames]
+	for i := range list {
+		if len(list[i].Names) > maxImageNames {
+			list[i].Names = list[i].Names[:maxImageNames]
 		}
 	}
-	return all
+	return list
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A server that accepts renewals and does not answer gets a bounded number of them, and the log has two
-// lines.
+// A server that accepts renewals and never answers gets a limited number of them, and the log gets two lines.
 func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	var lines lines
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
@@ -40,8 +39,8 @@ func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	})
 }
 
-// TestRenewalsPassBy: on a slow link answers are queued behind other data. The next renewal does not wait
-// for the last answer; otherwise the lease would expire although the link works.
+// TestRenewalsPassBy: on a slow link, answers are queued behind other data. The next renewal does not wait for the last answer. Otherwise
+// the lease would expire although the link works.
 func TestRenewalsPassBy(t *testing.T) {
 	var lines lines
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
@@ -52,14 +51,14 @@ func TestRenewalsPassBy(t *testing.T) {
 		w.Fault.Store(&late)
 		before := w.Requests("PATCH leases")
 		for range 120 {
-			w.Bookmark() // what arrives meanwhile
+			w.Bookmark() // data that arrives in the meantime
 			time.Sleep(time.Second)
 		}
 		if n := w.Requests("PATCH leases") - before; n < 10 || n > 14 {
 			t.Errorf("%d renewals in two minutes", n)
 		}
 		if lines.count("cannot be renewed") > 0 {
-			t.Error("a late answer is taken for none")
+			t.Error("a late answer counts as no answer")
 		}
 	})
 }

@@ -25,15 +25,14 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// longestSelector is the maximum length of a label selector as text. It is the same as a kubelet's.
-const longestSelector = 100 << 10
+// maxSelector is the maximum length of a label selector as text, as in a kubelet.
+const maxSelector = 100 << 10
 
 // errNoBundle is the error of a projection that selects no bundle and is not optional.
 var errNoBundle = errors.New("no ClusterTrustBundle has this signerName and these labels")
 
-// bundles returns the kind ClusterTrustBundle. A node may list and watch its objects. An item is a single
-// bundle with a given name, or all bundles of a signer. For a signer, the namespace of the key is the
-// signer's name. See
+// bundles returns the kind ClusterTrustBundle. A node may list and watch its objects. An item is either a single bundle with a given
+// name, or all bundles of a signer. For a signer, the namespace of the key is the name of the signer. See
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/3257-cluster-trust-bundles.
 func bundles() *kind {
 	k := kindOf(func(l *certificatesv1.ClusterTrustBundleList) *[]certificatesv1.ClusterTrustBundle {
@@ -61,11 +60,11 @@ func ofSigner(o metav1.ListOptions, signer string) metav1.ListOptions {
 	return o
 }
 
-// maxAnchors is the maximum size of the decoded bundles of one projection, in bytes. An object of
-// the API server has at most 1.5 MiB, and the certificate authorities of the web have 220 KiB.
+// maxAnchors is the maximum size of the decoded bundles of one projection, in bytes. An object of the API server has at most 1.5 MiB. For
+// comparison, the web's certificate authorities have 220 KiB.
 const maxAnchors = 4 << 20
 
-// bundleKey returns the key of the item that a projection selects, and false if it selects none.
+// bundleKey returns the key of the item that a projection selects, and false if the projection selects none.
 func bundleKey(p *v1.ClusterTrustBundleProjection) (store.ObjectKey, bool) {
 	k := store.ObjectKey{Kind: bundleKind}
 	switch {
@@ -77,9 +76,8 @@ func bundleKey(p *v1.ClusterTrustBundleProjection) (store.ObjectKey, bool) {
 	return k, k.Name != "" || k.Namespace != ""
 }
 
-// TrustAnchors returns the certificates of the bundles that a projection of the pod selects, in PEM. It
-// removes comments and duplicates. The order has no meaning. It stays the same for a pod. An optional
-// projection returns no certificates if no bundle matches.
+// TrustAnchors returns the certificates of the bundles that a projection of the pod selects, in PEM. It removes comments and duplicates.
+// The order has no meaning and is stable for a pod. If no bundle matches an optional projection, TrustAnchors returns no certificates.
 func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([]byte, error) {
 	k, asks := bundleKey(p)
 	if !asks {
@@ -92,8 +90,8 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 		if selector, err = metav1.LabelSelectorAsSelector(p.LabelSelector); err != nil { // a nil selector selects no bundle
 			return nil, fmt.Errorf("its labelSelector: %w", err)
 		}
-		if n := len(selector.String()); n > longestSelector {
-			return nil, fmt.Errorf("its labelSelector has %d characters, the maximum is %d", n, longestSelector)
+		if n := len(selector.String()); n > maxSelector {
+			return nil, fmt.Errorf("its labelSelector has %d characters, the maximum is %d", n, maxSelector)
 		}
 	}
 	got, err := c.read(pod, k.Kind, k.Namespace, k.Name)
@@ -125,8 +123,8 @@ func (c *Cache) bundleDeleted(k store.ObjectKey) bool {
 	return it != nil && it.gone
 }
 
-// anchors joins the certificates of bundles. The order is salted, so that no program relies on it. It is
-// stable, so that files are not rewritten while the bundles stay the same.
+// anchors joins the certificates of bundles. The order is salted, so that no program relies on it. It is stable, so that files are not
+// rewritten while the bundles are unchanged.
 func anchors(salt string, bundles []string) []byte {
 	type anchor struct {
 		place [sha256.Size]byte

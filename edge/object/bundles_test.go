@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// bundleOf returns a bundle with one certificate per word, whose name is the word.
+// bundleOf returns a bundle with one certificate per word. The name of a certificate is its word.
 func bundleOf(name, signer, label string, words ...string) *certificatesv1.ClusterTrustBundle {
 	b := &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"env": label}}}
 	b.Spec.SignerName = signer
@@ -41,7 +41,7 @@ func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	return p
 }
 
-// trusts returns the words of a pod's projections, sorted, or why there are none.
+// trusts returns the words of a pod's projections, sorted, or the error.
 func (w *world) trusts(p *v1.Pod) (all []string) {
 	for _, s := range p.Spec.Volumes[0].Projected.Sources {
 		got, err := w.cache.TrustAnchors(p, s.ClusterTrustBundle)
@@ -78,7 +78,7 @@ func (w *world) wantsTrust(p *v1.Pod, want ...string) {
 }
 
 func TestTrustBundles(t *testing.T) {
-	inWorld(t, TTL, func(w *world) { // the strategy is of ConfigMaps and Secrets
+	inWorld(t, TTL, func(w *world) { // the strategy applies to ConfigMaps and Secrets
 		w.server.Put(bundleOf("one", "", "", "a", "b", "a"))
 		w.server.Put(bundleOf("s.x:live", "s.x/y", "live", "c", "d"))
 		w.server.Put(bundleOf("s.x:test", "s.x/y", "test", "d", "e"))
@@ -88,7 +88,7 @@ func TestTrustBundles(t *testing.T) {
 			v1.ClusterTrustBundleProjection{Name: ptr("one")},
 			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}},
 			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: live},
-			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y")}, // no selector selects nothing
+			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y")}, // a nil selector selects no bundle
 			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), Optional: ptr(true)},
 			v1.ClusterTrustBundleProjection{Name: ptr("none")},
 			v1.ClusterTrustBundleProjection{Name: ptr("none"), Optional: ptr(true)},
@@ -109,15 +109,15 @@ func TestTrustBundles(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// Changed is called for changes, but not for those of another signer's bundles.
+		// Changed is called for changes, but not for bundles of another signer.
 		w.pokes()
 		w.server.Put(bundleOf("s.x:more", "s.x/y", "live", "g"))
 		if w.pokes()["p"] != 1 {
-			t.Error("a new bundle of the signer is not told")
+			t.Error("Changed was not called for a new bundle of the signer")
 		}
 		w.server.Put(bundleOf("o.x:more", "o.x/y", "live", "h"))
 		if w.pokes()["p"] != 0 {
-			t.Error("a bundle of another signer is told")
+			t.Error("Changed was called for a bundle of another signer")
 		}
 		want[1], want[2] = "c d e g", "c d g"
 		w.wantsTrust(p, want...)
@@ -141,7 +141,7 @@ func TestTrustBundles(t *testing.T) {
 		w.refuses(func(*http.Request) int { return 500 })
 		w.restart()
 		if d := w.again(p); d > 0 {
-			t.Errorf("waited %s for what is known", d)
+			t.Errorf("waited %s for known objects", d)
 		}
 		w.wantsTrust(p, want...)
 		w.wantsTrust(optional, "")
@@ -151,13 +151,13 @@ func TestTrustBundles(t *testing.T) {
 			}
 		}
 		if all, err := w.store.Objects(w.Context()); err != nil || len(all) != 0 {
-			t.Errorf("left of pods that are gone: %+v, %v", all, err)
+			t.Errorf("left of released pods: %+v, %v", all, err)
 		}
 	})
 }
 
-// TestTrustBundlesOfFormerServers checks that bundles of an API server that serves v1beta1 are read and watched, and
-// that pods keep them and get changes after an upgrade to an API server that serves only v1.
+// TestTrustBundlesOfFormerServers checks that bundles of an API server that serves v1beta1 are read and watched. After an upgrade to an
+// API server that serves only v1, pods keep the bundles and get changes.
 func TestTrustBundlesOfFormerServers(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Former.Store(true)
@@ -247,7 +247,7 @@ func TestAnchorsHaveNoOrder(t *testing.T) {
 	}
 }
 
-// TestAnchorBombs: bundles that are too large when decoded are rejected, by name or by signer.
+// TestAnchorBombs: bundles that are too large after decoding are rejected, by name or by signer.
 func TestAnchorBombs(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		bomb := bundleOf("one", "s.x/y", "a")

@@ -22,7 +22,7 @@ import (
 // Strategies for detecting changes of ConfigMaps and Secrets. They are the values of
 // configMapAndSecretChangeDetectionStrategy in the KubeletConfiguration.
 const (
-	Watch = "Watch" // watches the objects: changes arrive at once, and there is no traffic without changes
+	Watch = "Watch" // watches the objects: changes arrive immediately, and there is no traffic without changes
 	TTL   = "Cache" // reads the objects each minute, and for each new pod
 	Get   = "Get"   // like Cache, and also reads them before each start of a container
 )
@@ -47,8 +47,8 @@ type Config struct {
 	Node     string           // the name of this node
 	Strategy string           // Watch, TTL or Get; the default is Watch
 	Every    time.Duration    // approximate interval for reading claims whose volume may grow; the default is 80 s
-	Changed  func(types.UID)  // is called when an object or token of the pod has changed; must not block
-	Touched  func()           // is called when an object was polled; must not block; may be nil
+	Changed  func(types.UID)  // called when an object or token of the pod has changed; must not block
+	Touched  func()           // called when an object was polled; must not block; may be nil
 	Now      func() time.Time // clock for the expiry of tokens; the default is time.Now
 	Log      *slog.Logger
 }
@@ -58,7 +58,7 @@ type Problem struct {
 	UID     types.UID // UID of the pod
 	Object  string    // for example "Secret default/wifi"
 	Message string
-	// Known is true if an older version of the object is known, and used.
+	// Known means that an older version of the object is known and used.
 	Known bool
 }
 
@@ -67,15 +67,15 @@ type Problem struct {
 type Cache struct {
 	cfg    Config
 	kinds  map[string]*kind
-	signal chan struct{} // capacity 1: an item needs a goroutine
+	signal chan struct{} // capacity 1; a value means that an item needs a goroutine
 	tokens *tokens
 	born   time.Time
-	phase  float64 // random number from 0 to 1: offset of the beats, see untilBeat
+	phase  float64 // random offset of the beats from 0 to 1, see untilBeat
 
 	mu      sync.Mutex
 	epoch   int // number of calls of Void
 	items   map[store.ObjectKey]*item
-	pending []*item // items that wait for Run to start their goroutine
+	pending []*item // items that wait for Run to start their goroutines
 	pods    map[types.UID]map[store.ObjectKey]bool
 }
 
@@ -95,8 +95,8 @@ func New(cfg Config) *Cache {
 	}
 }
 
-// Load restores the stored objects and tokens for the pods of this node. It removes the objects that no pod
-// references from the store. Call it once, before all other methods.
+// Load restores the stored objects and tokens for the pods of this node. It removes objects that no pod references from the store. Call
+// it once, before all other methods.
 func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	objects, err := c.cfg.Store.Objects(ctx)
 	if err != nil {
@@ -116,10 +116,10 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	}
 	c.mu.Lock()
 	for len(todo) > 0 {
-		o, there := stored[todo[0]]
-		k, known := c.kinds[o.Kind]
+		o, found := stored[todo[0]]
+		k, exists := c.kinds[o.Kind]
 		todo = todo[1:]
-		if !there || !known {
+		if !found || !exists {
 			continue
 		}
 		delete(stored, o.ObjectKey)
@@ -181,8 +181,8 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// wake queues the parked items that are due for a goroutine. It returns the time when the next one is due,
-// or zero if no item is parked. The caller must hold mu.
+// wake queues the parked items that are due. It returns the time when the next parked item is due, or zero if no item is parked. The
+// caller must hold mu.
 func (c *Cache) wake(now time.Time) (next time.Time) {
 	for _, it := range c.items {
 		switch {
@@ -200,9 +200,8 @@ func (c *Cache) wake(now time.Time) (next time.Time) {
 // Name returns the name of the hook.
 func (*Cache) Name() string { return "objects" }
 
-// Prepare registers the pod and waits for the first read of each object that the pod references. If a read
-// fails, the method for that object returns the error. Prepare does not wait for objects that are already
-// known.
+// Prepare registers the pod and waits for the first read of each object that the pod references. It does not wait for objects that are
+// already known. If a read fails, the method that returns the object returns the error.
 func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits, fresh := c.register(pod, false)
 	if isStatic(pod) {
@@ -222,7 +221,7 @@ func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return c.waitChain(ctx, pod.UID)
 }
 
-// waitBriefly waits for updates of known objects, but no longer than patience.
+// waitBriefly waits for updates of known objects, at most for patience.
 func waitBriefly(ctx context.Context, fresh []<-chan struct{}) error {
 	if len(fresh) == 0 {
 		return nil
@@ -279,8 +278,7 @@ func (c *Cache) Retry() {
 	}
 }
 
-// Problems returns all problems. A problem is an object of a pod that cannot be read, or a token that is
-// missing or expired.
+// Problems returns all problems: objects of pods that cannot be read, and tokens that are missing or expired.
 func (c *Cache) Problems() []Problem {
 	all := c.tokens.problems()
 	c.mu.Lock()
@@ -299,12 +297,12 @@ func (c *Cache) Problems() []Problem {
 	return all
 }
 
-// register records the objects that a pod references. waits contains a channel for each unknown object; the
-// pod can use its objects when all are closed. fresh contains a channel for each update of a known object.
-// had means that the pod ran before: it may use objects that the server has deleted since.
-func (c *Cache) register(pod *v1.Pod, had bool) (waits, fresh []<-chan struct{}) {
+// register records the objects that a pod references. waits contains a channel for each unknown object. The pod can use its objects when
+// all of them are closed. fresh contains a channel for each update of a known object. ranBefore means that the pod may use objects that
+// the server deleted while the pod ran.
+func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan struct{}) {
 	r := referencesOf(pod)
-	c.tokens.register(pod, r.tokens, had)
+	c.tokens.register(pod, r.tokens, ranBefore)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	uses := c.pods[pod.UID]
@@ -317,25 +315,25 @@ func (c *Cache) register(pod *v1.Pod, had bool) (waits, fresh []<-chan struct{})
 		isNew := !uses[k]
 		if isNew {
 			uses[k] = true
-			it.users[pod.UID] = it.exists() && (had || !it.gone)
-			c.addReferencedOf(pod.UID, it, had)
+			it.users[pod.UID] = it.exists() && (ranBefore || !it.gone)
+			c.addReferencedOf(pod.UID, it, ranBefore)
 		}
 		if !it.isKnown() {
 			waits = append(waits, it.answered)
-		} else if c.polls(it.kind) && !had && (isNew || c.cfg.Strategy == Get && it.kind.get == nil) {
+		} else if c.polls(it.kind) && !ranBefore && (isNew || c.cfg.Strategy == Get && it.kind.get == nil) {
 			fresh = append(fresh, it.requestRead())
 		}
 	}
-	if !had {
-		fresh = append(fresh, c.unsettled(pod.UID)...)
+	if !ranBefore {
+		fresh = append(fresh, c.requestUnsettled(pod.UID)...)
 	}
 	return waits, fresh
 }
 
-// polls reports whether objects of a kind are read at intervals and not watched.
+// polls reports whether objects of a kind are read at intervals instead of watched.
 func (c *Cache) polls(k *kind) bool { return k.get != nil || c.cfg.Strategy != Watch && !k.always }
 
-// item returns the item of a key. If it does not exist, item creates it. The caller must hold mu.
+// item returns the item of a key and creates it if necessary. The caller must hold mu.
 func (c *Cache) item(k store.ObjectKey) *item {
 	it := c.items[k]
 	if it == nil {

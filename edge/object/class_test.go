@@ -36,8 +36,7 @@ func (w *world) handler(p *v1.Pod, want string) {
 	}
 }
 
-// TestRuntimeClass: the handler comes from the API server's object. It is known over a restart without
-// the server, and never guessed.
+// TestRuntimeClass: the handler comes from the API server's object. It is known after a restart without the server, and is never guessed.
 func TestRuntimeClass(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(class("boxed", "gvisor"))
@@ -48,15 +47,15 @@ func TestRuntimeClass(t *testing.T) {
 			w.prepare(p)
 		}
 		w.handler(boxed, "gvisor")
-		w.handler(unknown, `error: runtimeclass.node.k8s.io "gvisor" not found`) // though a handler of this name may exist
+		w.handler(unknown, `error: runtimeclass.node.k8s.io "gvisor" not found`) // although a handler with this name may exist
 		w.handler(plain, "")
 		w.handler(empty, "")
 		w.handler(static, "gvisor")
 		if n := w.server.Requests("LIST runtimeclasses"); n != 2 {
-			t.Errorf("%d lists of classes, which two pods name", n)
+			t.Errorf("%d lists of classes for two pods", n)
 		}
 
-		w.server.Put(class("gvisor", "kata")) // whoever waits is poked
+		w.server.Put(class("gvisor", "kata")) // Changed is called for a waiting pod
 		w.pokes()
 		w.handler(unknown, "kata")
 
@@ -64,7 +63,7 @@ func TestRuntimeClass(t *testing.T) {
 		w.server.Cut()
 		w.restart()
 		if took := w.again(boxed); took > time.Second {
-			t.Errorf("what is known is waited for: %v", took)
+			t.Errorf("waited for a known class: %v", took)
 		}
 		w.handler(boxed, "gvisor")
 		late := ofClass("late", "other")
@@ -74,7 +73,7 @@ func TestRuntimeClass(t *testing.T) {
 
 		w.server.Remove(class("boxed", ""))
 		time.Sleep(time.Minute)
-		w.handler(boxed, "gvisor") // it ran with it
+		w.handler(boxed, "gvisor") // the handler of its last run
 		second := ofClass("second", "boxed")
 		w.prepare(second)
 		w.handler(second, `error: runtimeclass.node.k8s.io "boxed" not found`)

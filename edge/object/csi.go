@@ -15,8 +15,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// AttachmentName returns the name of the VolumeAttachment of a volume on a node. The attach-detach
-// controller derives it in this way.
+// AttachmentName returns the name of the VolumeAttachment of a volume on a node. The attach-detach controller computes the same name.
 func AttachmentName(node string, s *v1.CSIPersistentVolumeSource) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(s.VolumeHandle+s.Driver+node)))
 }
@@ -64,8 +63,7 @@ func csiReferences(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
 	return keys
 }
 
-// optionalReferences returns the optional references of an item. The caller must hold mu, or be the only
-// user of the item.
+// optionalReferences returns the optional references of an item. The caller must hold mu, or be the only user of the item.
 func (it *item) optionalReferences() []store.ObjectKey {
 	if !it.isKnown() || it.kind.optionalReferences == nil {
 		return nil
@@ -73,8 +71,7 @@ func (it *item) optionalReferences() []store.ObjectKey {
 	return it.kind.optionalReferences(it.content)
 }
 
-// requestedOptional returns those optional references of an item that RenewAttachment has requested. The
-// caller must hold mu.
+// requestedOptional returns the optional references of an item that RenewAttachment has requested. The caller must hold mu.
 func (c *Cache) requestedOptional(it *item) (keys []store.ObjectKey) {
 	for _, k := range it.optionalReferences() {
 		if c.items[k] != nil {
@@ -84,8 +81,7 @@ func (c *Cache) requestedOptional(it *item) (keys []store.ObjectKey) {
 	return keys
 }
 
-// CSIDriver returns the CSIDriver of a volume that the pod uses. If there is none,
-// apierrors.IsNotFound is true for the error.
+// CSIDriver returns the CSIDriver of a volume of the pod. If there is none, apierrors.IsNotFound is true for the error.
 func (c *Cache) CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
 	got, err := c.read(pod, driverKind, "", name)
 	if err != nil {
@@ -94,7 +90,7 @@ func (c *Cache) CSIDriver(pod *v1.Pod, name string) (*storagev1.CSIDriver, error
 	return &got.(*storagev1.CSIDriverList).Items[0], nil
 }
 
-// Attachment returns the VolumeAttachment that the last RenewAttachment for the pod has read.
+// Attachment returns the VolumeAttachment that the last RenewAttachment of the pod has read.
 func (c *Cache) Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error) {
 	c.mu.Lock()
 	it := c.items[store.ObjectKey{Kind: attachmentKind, Name: name}]
@@ -110,8 +106,8 @@ func (c *Cache) Attachment(pod *v1.Pod, name string) (*storagev1.VolumeAttachmen
 	return &got.(*storagev1.VolumeAttachmentList).Items[0], nil
 }
 
-// RenewAttachment reads a VolumeAttachment for a pod. If the API server does not answer soon, it returns
-// the version of the last read.
+// RenewAttachment reads a VolumeAttachment for a pod. If the API server does not answer within patience, it returns the last known
+// version.
 func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (*storagev1.VolumeAttachment, error) {
 	k := store.ObjectKey{Kind: attachmentKind, Name: name}
 	c.mu.Lock()
@@ -141,9 +137,8 @@ func (c *Cache) RenewAttachment(ctx context.Context, pod *v1.Pod, name string) (
 	return c.Attachment(pod, name)
 }
 
-// VolumeToken returns a token of the pod's service account for a CSI driver. If the current token expires
-// soon, VolumeToken requests a new one. seconds is the lifetime; 0 means an hour. The token is stored and
-// refreshed like the tokens of projected volumes.
+// VolumeToken returns a token of the pod's service account for a CSI driver. It requests a new token if the current one expires soon.
+// seconds is the lifetime; 0 means an hour. The token is stored and refreshed like the tokens of projected volumes.
 func (c *Cache) VolumeToken(ctx context.Context, pod *v1.Pod, audience string, seconds int64) (token string, expires time.Time, err error) {
 	k := store.TokenKey{UID: pod.UID, Audience: audience, Seconds: cmp.Or(seconds, tokenSeconds)}
 	c.tokens.register(pod, map[store.TokenKey]bool{k: true}, false)
@@ -152,7 +147,7 @@ func (c *Cache) VolumeToken(ctx context.Context, pod *v1.Pod, audience string, s
 	}
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
-	switch has := c.tokens.all[k]; {
+	switch has := c.tokens.list[k]; {
 	case has == nil:
 		return "", time.Time{}, fmt.Errorf("service account token for audience %q: the pod is gone", audience)
 	case has.Token.Token == "" && has.err != nil:

@@ -20,8 +20,8 @@ func csiVolume() *v1.PersistentVolume {
 	return pv
 }
 
-// The objects for a CSI volume are known when its pod is prepared, and after a restart without a link.
-// The VolumeAttachment is read only if it is requested.
+// The objects of a CSI volume are known when its pod is prepared, and after a restart without a link. The VolumeAttachment is read only
+// on request.
 func TestCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", "pv"))
@@ -50,7 +50,7 @@ func TestCSIVolume(t *testing.T) {
 			t.Errorf("the VolumeAttachment was read %d times", n)
 		}
 		if _, err := w.cache.RenewAttachment(w.Context(), p, name); !apierrors.IsNotFound(err) {
-			t.Errorf("there is none: %v", err)
+			t.Errorf("it does not exist: %v", err)
 		}
 		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"disk": "sdb"}}}
@@ -62,7 +62,7 @@ func TestCSIVolume(t *testing.T) {
 		w.refuses(func(*http.Request) int { return 500 })
 		w.restart()
 		if d := w.again(p); d > 0 {
-			t.Errorf("waited %s for what is known", d)
+			t.Errorf("waited %s for known objects", d)
 		}
 		check()
 		if got, err := w.cache.RenewAttachment(w.Context(), p, name); err != nil || !got.Status.Attached {
@@ -72,19 +72,19 @@ func TestCSIVolume(t *testing.T) {
 		w.server.Remove(a)
 		time.Sleep(2 * time.Minute)
 		if _, err := w.cache.RenewAttachment(w.Context(), p, name); !apierrors.IsNotFound(err) {
-			t.Errorf("it is gone: %v", err)
+			t.Errorf("the attachment is missing: %v", err)
 		}
 		if err := w.cache.Release(w.Context(), p.UID); err != nil {
 			t.Fatal(err)
 		}
 		if all, err := w.store.Objects(w.Context()); err != nil || len(all) != 0 {
-			t.Errorf("left of a pod that is gone: %+v, %v", all, err)
+			t.Errorf("left of a released pod: %+v, %v", all, err)
 		}
 		synctest.Wait()
 	})
 }
 
-// The driver of a volume in the pod's spec, and tokens for it, are known over a restart.
+// The driver of a volume in the pod's spec, and the tokens for the driver, are known after a restart.
 func TestInlineCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("p")
@@ -93,7 +93,7 @@ func TestInlineCSIVolume(t *testing.T) {
 		w.server.Put(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}})
 		w.prepare(p)
 		if _, err := w.cache.CSIDriver(p, "d"); !apierrors.IsNotFound(err) {
-			t.Errorf("there is none: %v", err)
+			t.Errorf("it does not exist: %v", err)
 		}
 		if _, err := w.cache.VolumeSecret(p, "default", "s"); err != nil {
 			t.Error(err)

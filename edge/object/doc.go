@@ -7,22 +7,20 @@
 //	                                  v        |
 //	ConfigMap, Secret, Services <-- memory <-- store (sealed) --> tokens --Token-->
 //
-// The package implements a hook in the life of a pod. Prepare requests all objects that the pod references
-// at the same time. It waits until each request has ended once. After that, the methods that return objects
-// never block. Prepare does not wait for objects in the store. So a pod that ran here before starts with
-// the objects it had, with or without a link. Release removes the objects that no other pod uses.
+// The package implements a hook in the life of a pod. Prepare requests all objects that the pod references concurrently, and waits until
+// each request has ended once. After that, the methods that return objects never block. Prepare does not wait for objects in the store,
+// so a pod that ran here before starts with its stored objects, with or without a link. Release removes the objects that no other pod
+// uses.
 //
-// Each object has one item. Many pods can share it. Each item has one goroutine. It lists the object by
-// name, because the node authorizer requires that, and then watches it. An idle watch causes no traffic.
-// The answer that an object does not exist is stored like any other answer. Pods for which the object is
-// optional need it. A failed request is not an answer. A changed object is stored before pods see it.
+// Each object has one item, which many pods can share. Each item has one goroutine. It lists the object by name, because the node
+// authorizer requires that, and then watches it. An idle watch causes no traffic. The answer that an object does not exist is stored like
+// any other answer, because pods for which the object is optional need it. A failed request is not an answer. A changed object is stored
+// before pods see it.
 //
-// A node may only get PersistentVolumeClaims and PersistentVolumes, and only those of its pods. They are
-// read by name when a pod needs them. They are read again when a pod starts while they are not ready for
-// it, and otherwise rarely. A claim references a volume, and the volume references other objects. The pods
-// of the claim use these objects, too.
+// A node may only get PersistentVolumeClaims and PersistentVolumes, and only those of its pods. They are read by name when a pod needs
+// them. If they are not ready for a pod that starts, they are read again. Otherwise they are read rarely. A claim references a volume,
+// and the volume references other objects. The pods of the claim use these objects, too.
 //
-// The key of a token consists of the pod and the parameters of the request. One goroutine refreshes the
-// tokens before they expire. An expired token is used until there is a newer one. Tokens are removed
-// together with their pod.
+// The key of a token consists of the pod and the parameters of the request. One goroutine refreshes the tokens before they expire. An
+// expired token is used until there is a newer one. Tokens are removed together with their pod.
 package object

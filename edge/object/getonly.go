@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// maxChain is the maximum length of a chain of references. A chain leads from a claim to its volume, and
-// from there to the volume's objects.
+// maxChain is the maximum length of a chain of references. The longest chain goes from a claim to its volume, and from the volume to its
+// objects.
 const maxChain = 4
 
 // keptAnnotations contains the annotations of get-only objects that the node needs. All other metadata is
@@ -33,7 +33,7 @@ func claims() *kind {
 	}, func(c *v1.PersistentVolumeClaim) bool {
 		owners := c.OwnerReferences
 		c.ObjectMeta = essential(c.ObjectMeta)
-		c.OwnerReferences = owners // the claim of an ephemeral volume must be owned by the pod
+		c.OwnerReferences = owners // the pod must own the claim of an ephemeral volume
 		return true
 	})
 	k.references = func(c content) (keys []store.ObjectKey) {
@@ -84,7 +84,7 @@ func volumes(node string) *kind {
 	return k
 }
 
-// essential returns the metadata that volumes need.
+// essential returns the metadata fields that volumes need.
 func essential(m metav1.ObjectMeta) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, DeletionTimestamp: m.DeletionTimestamp}
 	for _, k := range keptAnnotations {
@@ -123,8 +123,7 @@ func getOnlyKind[T, L any, PT interface {
 	return k
 }
 
-// references returns the references of an item's object to other objects. The caller must hold mu, or be
-// the only user of the item.
+// references returns the references of an item's object to other objects. The caller must hold mu, or be the only user of the item.
 func (it *item) references() []store.ObjectKey {
 	if !it.isKnown() || it.kind.references == nil {
 		return nil
@@ -132,13 +131,11 @@ func (it *item) references() []store.ObjectKey {
 	return it.kind.references(it.content)
 }
 
-// addReferenced registers a pod as a user of the objects that an item's object references. The caller must
-// hold mu.
+// addReferenced registers a pod as a user of the objects that an item's object references. The caller must hold mu.
 func (c *Cache) addReferenced(uid types.UID, it *item) { c.addReferencedOf(uid, it, false) }
 
-// addReferencedOf is like addReferenced. had means that the pod ran before: it may use objects that were
-// deleted since.
-func (c *Cache) addReferencedOf(uid types.UID, it *item, had bool) {
+// addReferencedOf is like addReferenced. ranBefore means that the pod may use objects that were deleted while it ran.
+func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	uses := c.pods[uid]
 	for _, k := range append(it.references(), c.requestedOptional(it)...) {
 		if uses == nil || uses[k] || c.kinds[k.Kind] == nil {
@@ -146,14 +143,13 @@ func (c *Cache) addReferencedOf(uid types.UID, it *item, had bool) {
 		}
 		uses[k] = true
 		n := c.item(k)
-		n.users[uid] = n.exists() && (had || !n.gone)
-		c.addReferencedOf(uid, n, had)
+		n.users[uid] = n.exists() && (ranBefore || !n.gone)
+		c.addReferencedOf(uid, n, ranBefore)
 	}
 }
 
-// unsettled requests a read of each known object of the pod that is not ready for the start of the pod. The
-// caller must hold mu.
-func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
+// requestUnsettled requests a read of the pod's known objects that are not ready for the start of the pod. The caller must hold mu.
+func (c *Cache) requestUnsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]
 		if it.isKnown() && it.kind.settled != nil && (it.gone || !it.kind.settled(it.content)) {
@@ -163,8 +159,7 @@ func (c *Cache) unsettled(uid types.UID) (fresh []<-chan struct{}) {
 	return fresh
 }
 
-// waitChain waits until the first read of each object of a pod has ended. This includes the objects that
-// other objects reference.
+// waitChain waits until the first read of each object of a pod has ended, including objects that other objects reference.
 func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
 	for range maxChain {
 		var waits []<-chan struct{}
@@ -188,8 +183,8 @@ func (c *Cache) waitChain(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Renew reads all get-only objects of a pod again. It waits for them, but no longer than patience. Callers
-// that wait for an attachment, a binding or a resize call it repeatedly.
+// Renew reads all get-only objects of a pod again, and waits for them at most for patience. Callers that wait for an attachment, a
+// binding or a resize call it repeatedly.
 func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
 	var fresh []<-chan struct{}
 	c.mu.Lock()
@@ -205,8 +200,8 @@ func (c *Cache) Renew(ctx context.Context, pod *v1.Pod) error {
 	return c.waitChain(ctx, pod.UID)
 }
 
-// Claim returns a claim in the pod's namespace, with the fields that a volume needs. If there is none,
-// apierrors.IsNotFound is true for the error.
+// Claim returns a claim in the pod's namespace, with the fields that a volume needs. If there is none, apierrors.IsNotFound is true for
+// the error.
 func (c *Cache) Claim(pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	got, err := c.read(pod, claimKind, pod.Namespace, name)
 	if err != nil {

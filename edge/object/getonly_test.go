@@ -74,7 +74,7 @@ func TestChainIsReadByName(t *testing.T) {
 				t.Fatalf("%+v: %v", s, err)
 			}
 			if _, err := w.cache.PersistentVolume(p, "other"); err == nil {
-				t.Error("a volume that no claim of the pod names")
+				t.Error("a volume that no claim of the pod references")
 			}
 		}
 		check()
@@ -84,20 +84,19 @@ func TestChainIsReadByName(t *testing.T) {
 		w.refuses(func(*http.Request) int { return 500 })
 		w.restart()
 		if d := w.again(p); d > 0 {
-			t.Errorf("waited %s for what is known", d)
+			t.Errorf("waited %s for known objects", d)
 		}
 		check()
 		if err := w.cache.Release(w.Context(), p.UID); err != nil {
 			t.Fatal(err)
 		}
 		if all, err := w.store.Objects(w.Context()); err != nil || len(all) != 0 {
-			t.Errorf("left of a pod that is gone: %+v, %v", all, err)
+			t.Errorf("left of a released pod: %+v, %v", all, err)
 		}
 	})
 }
 
-// An unbound claim is read again for each attempt to start. Bound claims are read rarely, and no claim
-// is read if no pod has one.
+// An unbound claim is read again for each attempt to start. Bound claims are read rarely. Without a pod that has one, no claim is read.
 func TestWhatWaitsIsReadAgain(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", ""))
@@ -128,7 +127,7 @@ func TestWhatWaitsIsReadAgain(t *testing.T) {
 			t.Errorf("read %d times in an hour", more)
 		}
 		if w.pokes()[p.UID] != 1 {
-			t.Error("the pod does not learn that its claim has changed")
+			t.Error("Changed was not called for the claim")
 		}
 		n = w.gets("persistentvolumes")
 		if err := w.cache.Renew(w.Context(), p); err != nil || w.gets("persistentvolumes") != n+1 {
@@ -140,13 +139,13 @@ func TestWhatWaitsIsReadAgain(t *testing.T) {
 		n = w.gets("persistentvolumeclaims")
 		time.Sleep(time.Hour)
 		if more := w.gets("persistentvolumeclaims") - n; more != 0 {
-			t.Errorf("read %d times for nobody", more)
+			t.Errorf("read %d times without a pod", more)
 		}
 	})
 }
 
-// Claims that a pod waits for, and growing ones, are read within seconds without an attempt to start the
-// pod. The claim of a CSI volume is read about as often as by a kubelet.
+// Growing claims, and claims that a pod waits for, are read within seconds without an attempt to start the pod. The claim of a CSI volume
+// is read about as often as by a kubelet.
 func TestClaimsAreFollowed(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
@@ -172,13 +171,13 @@ func TestClaimsAreFollowed(t *testing.T) {
 		w.server.Put(claim("pv", "1Gi", "1Gi"))
 		time.Sleep(10 * time.Second)
 		if _, err := w.cache.PersistentVolume(p, "pv"); err != nil || w.pokes()["p"] == 0 {
-			t.Error("a claim that was bound:", err)
+			t.Error("a bound claim:", err)
 		}
 		n, m := w.gets("persistentvolumeclaims"), w.gets("persistentvolumes")
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n, m = w.gets("persistentvolumeclaims")-n, w.gets("persistentvolumes")-m; n < 35 || n > 60 || m > 8 {
-			t.Errorf("at rest it is read %d and %d times an hour", n, m)
+			t.Errorf("parked items are read %d and %d times an hour", n, m)
 		}
 		w.server.Put(claim("pv", "2Gi", "1Gi"))
 		time.Sleep(2 * time.Minute)
@@ -192,8 +191,7 @@ func TestClaimsAreFollowed(t *testing.T) {
 	})
 }
 
-// An ephemeral volume's claim is named after the pod. A missing claim is an error, and so is one that
-// cannot be read.
+// An ephemeral volume's claim is named after the pod. A missing claim is an error, and so is an unreadable claim.
 func TestClaimThatIsNotThere(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := claimed("p", "c")
@@ -217,7 +215,7 @@ func TestClaimThatIsNotThere(t *testing.T) {
 	})
 }
 
-// A claim that was bound before its pod came is read as often as one that was bound later.
+// A claim that was bound before the start of its pod is read as often as a claim that was bound later.
 func TestBoundBefore(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		pv := volumeOf("pv", "")
@@ -234,7 +232,7 @@ func TestBoundBefore(t *testing.T) {
 	})
 }
 
-// Objects at rest are read together, however far apart their pods came, so that memory is needed once.
+// Parked objects are read together, even if their pods started at different times, so that memory is needed once.
 func TestAtRestTogether(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const many, beats = 5, 10
@@ -263,20 +261,20 @@ func TestAtRestTogether(t *testing.T) {
 			t.Errorf("%d reads of %d claims at %d times in %s", reads, many, at, beats*claimPoll)
 		}
 		if w.touched.Load() < int32(reads) {
-			t.Errorf("%d reads, told %d times", reads, w.touched.Load())
+			t.Errorf("%d reads, %d calls of Changed", reads, w.touched.Load())
 		}
 		synctest.Wait()
 		w.cache.mu.Lock()
 		defer w.cache.mu.Unlock()
 		for k, it := range w.cache.items {
 			if it.kind.get != nil && !it.parked {
-				t.Errorf("%v rests, and has a goroutine", k)
+				t.Errorf("%v is parked and has a goroutine", k)
 			}
 		}
 	})
 }
 
-// The progress of a resize changes the claim's status only, and is not reported twice.
+// The progress of a resize changes only the claim's status, and is not reported twice.
 func TestResizing(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		c := claimOf("c", "pv")
@@ -311,7 +309,7 @@ func TestResizing(t *testing.T) {
 			if i := len(c.Status.Conditions) - 1; len(before.Status.Conditions) == 2 &&
 				!c.Status.Conditions[i].LastTransitionTime.Equal(&before.Status.Conditions[i].LastTransitionTime) ||
 				len(c.Status.Conditions[i].Message) > maxResizeError {
-				t.Errorf("told again: %+v", c.Status.Conditions[i])
+				t.Errorf("reported again: %+v", c.Status.Conditions[i])
 			}
 		}
 		if err := w.cache.ResizeFailed(w.Context(), c, true, "never"); err != nil {
@@ -325,7 +323,7 @@ func TestResizing(t *testing.T) {
 	})
 }
 
-// A completed resize changes the claim's status only.
+// A completed resize changes only the claim's status.
 func TestResized(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		c := claimOf("c", "pv")

@@ -26,12 +26,11 @@ const (
 	settled        = time.Minute      // minimum duration of a watch that resets the back-off
 	retryMin       = time.Second      // window of the first retry
 	retryMax       = time.Minute      // maximum window, reached after an outage of half an hour
-	askedGap       = 5 * time.Second  // minimum interval of attempts that Retry requests, because a link may flap
-	earlyRefusals  = 5                // number of first refusals that may mean that the server does not know the pod yet
+	askedGap       = 5 * time.Second  // minimum interval between attempts that Retry requests, because a link may flap
+	earlyRefusals  = 5                // number of initial refusals after which the server may still not know the pod
 )
 
-// An item is one object, all services of a namespace, or all trust bundles of a signer. Its parts differ in
-// the locks that they need.
+// An item is one object, all services of a namespace, or all trust bundles of a signer. Its parts have different locks.
 //
 //	new --listed--> known --watched--> known ...     an answer, which may be "there is none"
 //	   \--failed--> answered, not known              err
@@ -39,8 +38,8 @@ type item struct {
 	// These fields are set by newItem and never change.
 	store.ObjectKey
 	kind     *kind
-	requests chan struct{}   // capacity 1: requests an attempt
-	signal   chan<- struct{} // the Cache's
+	requests chan struct{}   // capacity 1; a value requests an attempt
+	signal   chan<- struct{} // the channel of the Cache
 
 	usage
 	reading
@@ -50,13 +49,13 @@ type item struct {
 
 // usage contains the users of an item. The Cache's mu protects it.
 type usage struct {
-	users   map[types.UID]bool // the pods; the value is true if the pod may use the object after its deletion
+	users   map[types.UID]bool // by pod; true if the pod may use the object after its deletion
 	stop    context.CancelFunc // ends the goroutine; nil if it was not started
-	dropped bool               // true if no pod uses it
+	dropped bool               // no pod uses the item
 }
 
-// reading contains the result of the attempts so far. Only the item's goroutine changes it, with the
-// Cache's mu. That goroutine may read it without mu. Load sets it before Run.
+// reading contains the result of the attempts so far. Only the item's goroutine changes it, while it holds the Cache's mu. That goroutine
+// may read it without mu. Load sets it before Run.
 type reading struct {
 	content  content       // nil if it was never known
 	gone     bool          // the object was deleted; content is kept for the pods that had it
@@ -66,19 +65,19 @@ type reading struct {
 	watched  watch.Interface
 }
 
-// rest contains the time at which a parked item gets a goroutine again. The Cache's mu protects it.
+// rest contains the times at which a parked item gets a goroutine again. The Cache's mu protects it.
 type rest struct {
 	parked  bool
 	due     time.Time
-	soonest time.Time // the time when it is due if a read is requested
+	soonest time.Time // the due time if a read is requested
 }
 
-// Only the item's goroutine uses a follower, and Load before Run.
+// A follower belongs to the item's goroutine. Before Run, Load uses it.
 type follower struct {
 	version  string // resource version from which the watch continues; empty if the object must be listed first
 	epoch    int    // the Cache's epoch when version was read
 	voided   bool   // the stored version was removed
-	failures int    // number of failures in a row
+	failures int    // number of consecutive failures
 	retry    retry.Backoff
 	waits    time.Duration // current interval of reads while a pod waits for the object
 }
@@ -107,11 +106,10 @@ func (it *item) String() string {
 
 func (it *item) isKnown() bool { return it.content != nil }
 
-// exists reports whether the object exists, or existed and is kept for its pods.
+// exists reports whether the object exists, or was deleted and is kept for its pods.
 func (it *item) exists() bool { return it.isKnown() && it.kind.count(it.content) > 0 }
 
-// requestRead requests an attempt to read the object. It returns a channel that is closed at the end of an
-// attempt. The caller must hold mu.
+// requestRead requests an attempt to read the object. The returned channel is closed at the end of an attempt. The caller must hold mu.
 func (it *item) requestRead() <-chan struct{} {
 	select {
 	case it.requests <- struct{}{}:
@@ -133,8 +131,7 @@ func (it *item) markAnswered() {
 	}
 }
 
-// follow maintains an item until ctx ends or the object is immutable. For a get-only object it returns
-// after one read.
+// follow maintains an item until ctx ends or the object is immutable. For a get-only object, it returns after one read.
 func (c *Cache) follow(ctx context.Context, it *item) {
 	for {
 		began := time.Now()
@@ -179,9 +176,9 @@ func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration
 	return c.pollInterval(it)
 }
 
-// park ends the work on an item for d, or for a shorter time if a read is requested. The time is at least
-// the server's Retry-After (least). A parked item has no goroutine. Each claim has two or more items, and
-// each goroutine would keep the stack that its request needed.
+// park ends the work on an item for d, or for a shorter time if a read is requested. The pause is at least the server's Retry-After
+// (least). A parked item has no goroutine: each claim has two or more items, and each goroutine would keep the stack that its request
+// needed.
 func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +198,7 @@ func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	}
 }
 
-// earlyPause returns the pause after a refusal that is one of the first.
+// earlyPause returns the pause after one of the first refusals.
 func earlyPause(failures int) time.Duration {
 	return retry.Around(2 * retryMin >> (earlyRefusals - min(failures, earlyRefusals)))
 }
@@ -210,8 +207,8 @@ func newRetry() retry.Backoff {
 	return retry.Backoff{First: retryMin, Soon: retryMax / 2, Most: retryMax}
 }
 
-// pause waits for d, or for a shorter time if a read is requested. It waits at least for the server's
-// Retry-After (least). It returns false if ctx has ended.
+// pause waits for d, or for a shorter time if a read is requested. The pause is at least the server's Retry-After (least). It returns
+// false if ctx has ended.
 func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least time.Duration) bool {
 	timer, free := time.NewTimer(d), time.Now().Add(least)
 	defer timer.Stop()
@@ -233,8 +230,8 @@ func (c *Cache) pause(ctx context.Context, it *item, began time.Time, d, least t
 	}
 }
 
-// readAndWatch lists the object if necessary, and watches it until the watch fails. If the server cannot
-// continue from the last version, readAndWatch lists the object again.
+// readAndWatch lists the object if necessary, and watches it until the watch fails. If the server cannot continue from the last version,
+// readAndWatch lists the object again.
 func (c *Cache) readAndWatch(ctx context.Context, it *item, failures int) error {
 	for {
 		if epoch := c.current(); epoch != it.epoch {
@@ -242,7 +239,7 @@ func (c *Cache) readAndWatch(ctx context.Context, it *item, failures int) error 
 		}
 		resumed := it.version != "" && !c.polls(it.kind)
 		err := c.attemptOnce(ctx, it, resumed, failures)
-		if !answered(err) {
+		if !isAnswer(err) {
 			return err
 		}
 		it.version = ""
@@ -293,8 +290,8 @@ func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOpt
 	return now, "", err
 }
 
-// answered reports whether err is an answer of the server. It is false if the server could not be reached.
-func answered(err error) bool {
+// isAnswer reports whether err is an answer of the server. It returns false if the server could not be reached.
+func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code != 0
 }
@@ -343,8 +340,7 @@ func (c *Cache) recordAttempt(it *item, err error, failures int) {
 	it.attempt = make(chan struct{})
 }
 
-// accept stores a new state of the object, publishes it, and notifies the pods. It does nothing if the
-// state has not changed.
+// accept stores a new state of the object, publishes it, and notifies the pods. It does nothing if the state has not changed.
 func (c *Cache) accept(ctx context.Context, it *item, now content, version string) error {
 	gone := false
 	if it.Name != "" && it.kind.count(now) == 0 && it.exists() {
@@ -367,7 +363,7 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// The object is used without being stored, because the disk has a problem and not the pod.
+		// Use the object without storing it, because a problem of the disk must not affect the pod.
 		c.cfg.Log.Error("an object could not be stored: it is missing after a restart without the API server",
 			"object", it.String(), "error", err)
 	}

@@ -8,10 +8,9 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, with the most specific
-// match first. image is the full name without tag and digest. missing contains the names of Secrets that
-// could not be read. The pull continues without them, because the registry may allow anonymous pulls. See
-// https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod.
+// PullSecrets returns the credentials for an image from the pod's imagePullSecrets, the most specific match first. image is the full name
+// without tag and digest. missing contains the names of Secrets that could not be read. The pull continues without them, because the
+// registry may allow anonymous pulls. See https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod.
 func (c *Cache) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
 	if len(pod.Spec.ImagePullSecrets) == 0 {
 		return nil, nil
@@ -20,18 +19,18 @@ func (c *Cache) PullSecrets(ctx context.Context, pod *v1.Pod, image string) (has
 	if !isStatic(pod) && waitAll(ctx, waits) != nil {
 		return nil, nil
 	}
-	var all keyring.Ring
+	var ring keyring.Ring
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		secret, err := c.Secret(pod, ref.Name)
 		if err != nil {
 			missing = append(missing, ref.Name)
 		} else {
-			err = all.AddSecret(secret)
+			err = ring.AddSecret(secret)
 		}
 		if err != nil {
 			c.cfg.Log.Warn("an image pull secret cannot be used", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID,
 				"secret", ref.Name, "image", image, "error", err)
 		}
 	}
-	return all.Lookup(image), missing
+	return ring.Lookup(image), missing
 }

@@ -20,7 +20,7 @@ func auth(user string) string {
 	return fmt.Sprintf(`{"auth":%q}`, base64.StdEncoding.EncodeToString([]byte(user+":pw")))
 }
 
-// A Secret that is not for registries, or has no data, is logged.
+// A Secret without data, or of another type, is logged.
 func TestSecretsOfNoUse(t *testing.T) {
 	for name, s := range map[string]*v1.Secret{
 		"other type": {Type: v1.SecretTypeOpaque, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{}`)}},
@@ -59,7 +59,7 @@ func TestPullSecrets(t *testing.T) {
 			}
 			return all
 		}
-		if got := users(p, "registry.example/app"); fmt.Sprint(got) != "[ann]" { // before anything else
+		if got := users(p, "registry.example/app"); fmt.Sprint(got) != "[ann]" { // before Prepare
 			w.Error(got)
 		}
 		w.prepare(p)

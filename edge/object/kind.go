@@ -31,8 +31,8 @@ const (
 	attachmentKind = "VolumeAttachment"
 )
 
-// content is the list of the objects of an item. An item with a name has at most one object. Any other item
-// has all objects of a namespace or signer. A content is replaced, never modified.
+// content is the list of the objects of an item. An item with a name has at most one object. Any other item has all objects of a
+// namespace or signer. A content is replaced and never modified.
 type content interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
@@ -40,7 +40,7 @@ type content interface {
 
 // A kind describes how a node reads a type of objects, and which fields it needs.
 type kind struct {
-	always    bool // true if it is watched with every strategy
+	always    bool // watched with every strategy
 	empty     func() content
 	list      func(context.Context, *kube.Client, string, metav1.ListOptions) (c content, version string, err error)
 	watch     func(context.Context, *kube.Client, string, metav1.ListOptions) (watch.Interface, error)
@@ -48,15 +48,14 @@ type kind struct {
 	count     func(content) int
 	immutable func(content) bool // reports whether the object can never change
 
-	// get is set for objects that a node may only get. It is nil if the node may list and watch them.
+	// get is set for objects that a node may only get. It is nil for objects that the node may list and watch.
 	get func(ctx context.Context, client *kube.Client, namespace, name string) (content, error)
 	// references returns the references of an object to other objects. It may be nil.
 	references func(content) []store.ObjectKey
-	// optionalReferences returns references that are read only on request.
+	// optionalReferences returns references to objects that are read only on request.
 	optionalReferences func(content) []store.ObjectKey
-	// settled reports whether a pod can start with the object in its present state. A bound claim is
-	// settled, for example. An object that is not settled is read again for each pod that starts. If
-	// settled is nil, all objects are settled.
+	// settled reports whether a pod can start with the object in its current state. For example, a bound claim is settled. An object that
+	// is not settled is read again for each pod that starts. If settled is nil, all objects are settled.
 	settled func(content) bool
 }
 
@@ -99,8 +98,8 @@ func kinds(node string) map[string]*kind {
 	}
 }
 
-// kindOf returns a kind of objects of type T with the list type L. strip removes the fields that a node
-// does not need. It reports whether the node needs the object.
+// kindOf returns a kind of objects of type T with the list type L. strip removes the fields that a node does not need. It reports whether
+// the node needs the object.
 func kindOf[T, L any, PT interface {
 	kube.Object[T]
 	metav1.Object
@@ -109,8 +108,7 @@ func kindOf[T, L any, PT interface {
 	content
 	metav1.ListInterface
 }](items func(*L) *[]T, strip func(*T) bool) *kind {
-	// slices.SortFunc is not used, because each instantiation adds 20 KB to the program, and 90 KB in
-	// total.
+	// Do not use slices.SortFunc: each instantiation adds 20 KB to the program, 90 KB in total.
 	sortByName := func(list []T) {
 		sort.Slice(list, func(i, j int) bool { return PT(&list[i]).GetName() < PT(&list[j]).GetName() })
 	}

@@ -13,8 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Many pods that need the same new object cause one request, and a pod does not wait for objects that
-// it does not reference.
+// Many pods that need the same new object cause one request. A pod does not wait for objects that it does not reference.
 func TestManyPodsOneRequest(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.lag = 100 * time.Millisecond
@@ -70,23 +69,23 @@ func TestChanges(t *testing.T) {
 		noise.Annotations = map[string]string{"only": "metadata"}
 		w.server.Put(noise)
 		if got := w.pokes(); len(got) != 0 {
-			w.Error("poked for nothing:", got)
+			w.Error("Changed was called without a change:", got)
 		}
 
-		// A deleted object stays for the pods that had it, over a restart too.
+		// A deleted object is kept for the pods that had it, also over a restart.
 		if w.cache.Deleted(a, configMapKind, "cm") || w.cache.Deleted(a, configMapKind, "never heard of") {
 			w.Error("deleted too early")
 		}
 		w.server.Remove(configMap("cm", ""))
 		if got := w.pokes(); got["a"] != 1 {
-			w.Error("nobody learns of the deletion:", got)
+			w.Error("Changed was not called for the deletion:", got)
 		}
 		late := podOf("late", "cm")
 		w.prepare(late)
 		for range 2 {
 			w.wants(a, "cm", "2")
 			if !w.cache.Deleted(a, configMapKind, "cm") || w.cache.Deleted(a, configMapKind, "other") {
-				w.Error("what is deleted is not known")
+				w.Error("the deletion is unknown")
 			}
 			if _, err := w.cache.ConfigMap(late, "cm"); !apierrors.IsNotFound(err) {
 				w.Error(err)
@@ -125,7 +124,7 @@ func TestNotFound(t *testing.T) {
 	})
 }
 
-// Without the API server, a pod that ran here has its objects. For other pods their objects are errors.
+// Without the API server, a pod that ran here before has its objects. Other pods get errors.
 func TestOffline(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("cm", "1"))
@@ -164,7 +163,7 @@ func TestOffline(t *testing.T) {
 			}
 		}
 
-		// Changes in the meantime arrive within seconds after the link is up.
+		// Changes during the outage arrive within seconds after the link is up.
 		w.server.Put(configMap("cm", "2"))
 		w.server.Put(configMap("unknown", "3"))
 		w.server.Compact()
@@ -278,7 +277,7 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// Objects of one pod only are removed with it.
+// Objects of a single pod are removed with it.
 func TestRelease(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("mine", "1"))
@@ -301,7 +300,7 @@ func TestRelease(t *testing.T) {
 		if got := w.pokes(); got["a"] != 0 || got["b"] != 1 {
 			w.Error(got)
 		}
-		// They do not come back with a restart.
+		// They do not return after a restart.
 		w.pods = []*v1.Pod{}
 		w.restart()
 		if stored, err := w.store.Objects(w.Context()); err != nil || len(stored) != 0 {
@@ -313,7 +312,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A flapping link costs a bounded number of requests, an idle one no bytes.
+// A flapping link causes a limited number of requests. An idle link carries no bytes.
 func TestWire(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const pods = 30

@@ -10,10 +10,9 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// pollInterval returns the interval after which a get-only object is read again. Unbound and growing claims
-// and volumes are read often at first. A kubelet reads them ten times a second until they are ready. The
-// claim of a CSI volume may grow at any time. Other objects do not change while they are used. Only the
-// item's goroutine may call it.
+// pollInterval returns the interval between two reads of a get-only object. Unbound and growing claims and volumes are read often at
+// first. A kubelet reads them ten times a second until they are ready. The claim of a CSI volume may grow at any time. Other objects do
+// not change while they are used. Only the item's goroutine may call it.
 func (c *Cache) pollInterval(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
 		return c.untilBeat(rarePoll)
@@ -29,27 +28,27 @@ func (c *Cache) pollInterval(it *item) time.Duration {
 	return c.untilBeat(rarePoll)
 }
 
-// untilBeat returns the time until the next beat. Beats are multiples of every since the start of the
-// Cache. Objects with the same interval are read at the same beat, so that memory and radio are used once
-// for all of them. A random phase makes the beats of nodes differ that start at the same time.
+// untilBeat returns the time until the next beat. Beats are multiples of every since the start of the Cache. Objects with the same
+// interval are read at the same beat, so memory and radio are used only once for all of them. A random phase makes the beats differ
+// between nodes that start at the same time.
 func (c *Cache) untilBeat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every
 }
 
 // growing reports whether a claim requests more space than its file system has.
-func growing(of content) bool {
-	l, is := of.(*v1.PersistentVolumeClaimList)
-	if !is || len(l.Items) != 1 {
+func growing(claim content) bool {
+	l, ok := claim.(*v1.PersistentVolumeClaimList)
+	if !ok || len(l.Items) != 1 {
 		return false
 	}
-	want, has := l.Items[0].Spec.Resources.Requests.Storage(), l.Items[0].Status.Capacity.Storage()
-	return !has.IsZero() && want.Cmp(*has) > 0
+	want, capacity := l.Items[0].Spec.Resources.Requests.Storage(), l.Items[0].Status.Capacity.Storage()
+	return !capacity.IsZero() && want.Cmp(*capacity) > 0
 }
 
 // isGrowingVolume reports whether an item is the volume of a growing claim.
 func (c *Cache) isGrowingVolume(it *item) bool {
-	l, is := it.content.(*v1.PersistentVolumeList)
-	if !is || len(l.Items) != 1 || l.Items[0].Spec.ClaimRef == nil {
+	l, ok := it.content.(*v1.PersistentVolumeList)
+	if !ok || len(l.Items) != 1 || l.Items[0].Spec.ClaimRef == nil {
 		return false
 	}
 	ref := l.Items[0].Spec.ClaimRef
@@ -59,8 +58,7 @@ func (c *Cache) isGrowingVolume(it *item) bool {
 	return claim != nil && claim.isKnown() && growing(claim.content)
 }
 
-// isCSIClaim reports whether the volume of a claim is a CSI volume. It is also true if the volume is not
-// known yet.
+// isCSIClaim reports whether the volume of a claim is a CSI volume. It also returns true if the volume is unknown.
 func (c *Cache) isCSIClaim(it *item) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,8 +68,8 @@ func (c *Cache) isCSIClaim(it *item) bool {
 			return true
 		}
 		if k.Kind == volumeKind {
-			l, is := pv.content.(*v1.PersistentVolumeList)
-			if is && len(l.Items) == 1 && l.Items[0].Spec.CSI != nil {
+			l, ok := pv.content.(*v1.PersistentVolumeList)
+			if ok && len(l.Items) == 1 && l.Items[0].Spec.CSI != nil {
 				return true
 			}
 		}

@@ -12,9 +12,8 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// ConfigMap returns a ConfigMap that the pod references, without its metadata. If there is none,
-// apierrors.IsNotFound is true for the error. A pod that had the ConfigMap before its deletion still gets
-// it.
+// ConfigMap returns a ConfigMap that the pod references, without its metadata. If there is none, apierrors.IsNotFound is true for the
+// error. A pod that had the ConfigMap before its deletion still gets it.
 func (c *Cache) ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	got, err := c.read(pod, configMapKind, pod.Namespace, name)
 	if err != nil {
@@ -32,8 +31,8 @@ func (c *Cache) Secret(pod *v1.Pod, name string) (*v1.Secret, error) {
 	return &got.(*v1.SecretList).Items[0], nil
 }
 
-// Deleted reports whether the API server has answered that a ConfigMap or Secret (kind) of the
-// pod is deleted. It is false if the server could not be reached.
+// Deleted reports whether the API server has answered that a ConfigMap or Secret (kind) of the pod is deleted. It returns false if the
+// server could not be reached.
 func (c *Cache) Deleted(pod *v1.Pod, kind, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,10 +40,10 @@ func (c *Cache) Deleted(pod *v1.Pod, kind, name string) bool {
 	return it != nil && it.gone
 }
 
-// Services returns the services for the pod's environment: the API server's, and those of the pod's
-// namespace unless enableServiceLinks is false. A static pod gets only the services that are already known.
+// Services returns the services for the pod's environment: the service of the API server, and the services of the pod's namespace unless
+// enableServiceLinks is false. A static pod gets only services that are already known.
 func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
-	var all []v1.Service
+	var services []v1.Service
 	r := referencesOf(pod)
 	for k := range r.objects {
 		if k.Kind != serviceKind {
@@ -52,12 +51,12 @@ func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 		}
 		got, err := c.read(pod, k.Kind, k.Namespace, k.Name)
 		if err == nil {
-			all = append(all, got.(*v1.ServiceList).Items...)
+			services = append(services, got.(*v1.ServiceList).Items...)
 		} else if !apierrors.IsNotFound(err) && !isStatic(pod) {
 			return nil, err
 		}
 	}
-	return slices.Clip(all), nil
+	return slices.Clip(services), nil
 }
 
 // unreachedError is the error for an unknown object while the API server cannot be reached.
@@ -66,7 +65,7 @@ type unreachedError struct{ error }
 // Unwrap returns the error of the request.
 func (e unreachedError) Unwrap() error { return e.error }
 
-// Unreached returns true. The package that builds a container's environment tests for this method.
+// Unreached returns true. The package that builds a container's environment checks for this method.
 func (unreachedError) Unreached() bool { return true }
 
 // read returns the known state of an item. If name is set, the result contains exactly one object.
@@ -78,7 +77,7 @@ func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error)
 	if it == nil {
 		return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, errUnread)
 	}
-	had, uses := it.users[pod.UID]
+	ranBefore, uses := it.users[pod.UID]
 	switch {
 	case !uses:
 		return nil, fmt.Errorf("%s: the pod does not reference it", it)
@@ -88,12 +87,12 @@ func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error)
 		return nil, it.err
 	case !it.isKnown():
 		return nil, fmt.Errorf("%s: %w", it, errUnread)
-	case name != "" && (!it.exists() || it.gone && !had):
+	case name != "" && (!it.exists() || it.gone && !ranBefore):
 		resource := strings.ToLower(kind)
 		if it.kind.get != nil {
 			resource += "s" // the resource name in the API server's messages
 		}
-		return nil, apierrors.NewNotFound(v1.Resource(resource), name) // a kubelet's message: configmap "x" not found
+		return nil, apierrors.NewNotFound(v1.Resource(resource), name) // the message of a kubelet: configmap "x" not found
 	}
 	return it.content, nil
 }

@@ -42,7 +42,7 @@ func TestServices(t *testing.T) {
 		}
 		w.prepare(linked)
 		if _, err := w.cache.Services(linked); !errors.As(err, new(unreachedError)) {
-			w.Error("started without knowing the services, or they are not known for another reason:", err)
+			w.Error("started without the services, or with another error:", err)
 		}
 		w.server.Up()
 		w.cache.Retry()

@@ -12,7 +12,7 @@ import (
 const (
 	// apiService is the Service of the API server, in the namespace default.
 	apiService = "kubernetes"
-	// tokenSeconds is the lifetime of a token if the pod specifies none.
+	// tokenSeconds is the default lifetime of a token.
 	tokenSeconds = 3600
 )
 
@@ -43,7 +43,7 @@ func referencesOf(pod *v1.Pod) references {
 	if isStatic(pod) { // a static pod cannot reference other API objects
 		return r
 	}
-	if claims, err := podspec.ResourceClaims(pod); err == nil { // an error means that a claim is not created yet
+	if claims, err := podspec.ResourceClaims(pod); err == nil { // an error means that a claim has not been created yet
 		for _, c := range claims {
 			add(resourceKind, c.Name)
 		}
@@ -89,7 +89,7 @@ func tokenKey(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) store.TokenKey {
 	return k
 }
 
-// isStatic reports whether the pod is a static pod. Static pods start before any object of the API is known.
+// isStatic reports whether the pod is a static pod. Static pods start before any API object is known.
 func isStatic(pod *v1.Pod) bool {
 	source, ok := pod.Annotations[keys.ConfigSource]
 	return ok && source != keys.SourceAPI

@@ -19,20 +19,19 @@ import (
 // maxResizeError is the maximum length of a driver's error message in a claim's status, in bytes.
 const maxResizeError = 1024
 
-// Resized reports to the API server that the file system of a claim's volume has grown to a size, and that
-// the expansion is complete. A kubelet does the same. See
-// https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/284-enable-volume-expansion.
+// Resized reports to the API server that the file system of a claim's volume has grown to a size, and that the expansion is complete, as
+// a kubelet does. See https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/284-enable-volume-expansion.
 func (c *Cache) Resized(ctx context.Context, claim *v1.PersistentVolumeClaim, to resource.Quantity) error {
-	var over []any // includes the conditions of the controller, which leaves their removal to the node
+	var removals []any // includes the conditions of the controller, which the node has to remove
 	for _, t := range []v1.PersistentVolumeClaimConditionType{
 		v1.PersistentVolumeClaimFileSystemResizePending, v1.PersistentVolumeClaimResizing,
 		v1.PersistentVolumeClaimControllerResizeError, v1.PersistentVolumeClaimNodeResizeError,
 	} {
-		over = append(over, map[string]any{"$patch": "delete", "type": t})
+		removals = append(removals, map[string]any{"$patch": "delete", "type": t})
 	}
 	return c.resize(ctx, claim, map[string]any{
 		"capacity": v1.ResourceList{v1.ResourceStorage: to}, "allocatedResourceStatuses": map[string]any{string(v1.ResourceStorage): nil},
-		"conditions": over,
+		"conditions": removals,
 	})
 }
 
@@ -44,9 +43,8 @@ func (c *Cache) Resizing(ctx context.Context, claim *v1.PersistentVolumeClaim) e
 	return c.resize(ctx, claim, map[string]any{"allocatedResourceStatuses": status})
 }
 
-// ResizeFailed reports to the API server that the file system of a claim's volume could not be expanded.
-// infeasible means that a retry cannot succeed. It sends nothing if the claim's status already contains the
-// error.
+// ResizeFailed reports to the API server that the file system of a claim's volume could not be expanded. infeasible means that a retry
+// cannot succeed. If the claim's status already contains the error, ResizeFailed sends nothing.
 func (c *Cache) ResizeFailed(ctx context.Context, claim *v1.PersistentVolumeClaim, infeasible bool, message string) error {
 	message = strings.ToValidUTF8(message[:min(len(message), maxResizeError)], "")
 	status := map[string]any{"conditions": []v1.PersistentVolumeClaimCondition{{

@@ -13,7 +13,7 @@ func resourceClaims() *kind {
 	}, func(c *resourcev1.ResourceClaim) bool {
 		owners := c.OwnerReferences
 		c.ObjectMeta = essential(c.ObjectMeta)
-		c.OwnerReferences = owners // the claim of a template is owned by its pod
+		c.OwnerReferences = owners // the pod owns the claim of a template
 		c.Spec = resourcev1.ResourceClaimSpec{}
 		c.Status.Devices = nil
 		return true

@@ -8,8 +8,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestStaticPodsReadNothing: the references of a static pod are to objects in manifests, so the API
-// server gets no requests for them.
+// TestStaticPodsReadNothing: a static pod references objects in manifests, so the API server gets no requests for them.
 func TestStaticPodsReadNothing(t *testing.T) {
 	pod := podOf("p", "settings")
 	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}}
@@ -24,12 +23,12 @@ func TestStaticPodsReadNothing(t *testing.T) {
 		return n
 	}
 	if n := count(); n != 3 {
-		t.Errorf("a pod of the API server names %d", n)
+		t.Errorf("a pod of the API server references %d", n)
 	}
 	for _, source := range []string{keys.SourceFile, keys.SourceHTTP, keys.SourceLocal} {
 		pod.Annotations = map[string]string{keys.ConfigSource: source}
 		if n := count(); n != 0 {
-			t.Errorf("%s: it would read %d objects of the API", source, n)
+			t.Errorf("%s: the pod references %d objects of the API", source, n)
 		}
 	}
 }

@@ -21,28 +21,28 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Times for refreshing tokens. They are the same as a kubelet's. See
+// Times for refreshing tokens, as in a kubelet. See
 // https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#launch-a-pod-using-service-account-token-projection.
 const (
 	maxTokenAge = 24 * time.Hour   // maximum age of a token before it is refreshed
-	jitterParts = 40               // the refresh is earlier by a random part of the lifetime/jitterParts
+	jitterParts = 40               // the refresh is earlier by a random time up to lifetime/jitterParts
 	checkEvery  = 10 * time.Minute // maximum sleep, because the clock may jump
 	refusedMin  = 30 * time.Second // first pause after the server has refused a token; it doubles up to the maximum
 	refusedMax  = 10 * time.Minute
 	skew        = 5 * time.Minute // tolerated difference between clocks
 )
 
-// A token is the token that a pod has requested, with the request.
+// A token is a token that a pod has requested, with the request.
 type token struct {
 	store.Token // empty until the token is known
 	pod         podName
 	err         error
 	failures    int
 	backoff     retry.Backoff
-	retry       time.Time     // after a failure, there is no attempt before this time
-	due         time.Time     // time of the refresh, monotonic; zero if the token is from an earlier run, or missing
+	retry       time.Time     // after a failure, no attempt before this time
+	due         time.Time     // monotonic time of the refresh; zero if the token is missing or from an earlier run
 	early       time.Duration // random time by which the refresh is earlier
-	busy        chan struct{} // closed when the request in flight has ended; nil if there is none
+	busy        chan struct{} // closed at the end of the request in flight; nil without one
 }
 
 type podName struct{ namespace, name, account string }
@@ -54,30 +54,30 @@ type tokens struct {
 	changed func(types.UID)
 	now     func() time.Time
 	log     *slog.Logger
-	wake    chan struct{} // capacity 1: a token may be due
+	wake    chan struct{} // capacity 1; a value means that a token may be due
 
-	mu         sync.Mutex
-	quiet      time.Time // no request before this time, because the server could not be reached
-	retryAfter time.Time // no request before this time, also after the link is up again: the server's Retry-After
-	missed     retry.Backoff
-	all        map[store.TokenKey]*token
-	loaded     map[store.TokenKey]store.Token // tokens from the store that no pod has requested yet
+	mu          sync.Mutex
+	pausedUntil time.Time // no request before this time, because the server could not be reached
+	retryAfter  time.Time // no request before this time (the server's Retry-After), even if the link is up again
+	missed      retry.Backoff
+	list        map[store.TokenKey]*token
+	loaded      map[store.TokenKey]store.Token // stored tokens that no pod has requested yet
 }
 
 func newTokens(cfg *Config) *tokens {
 	return &tokens{
 		client: cfg.Client, store: cfg.Store, changed: cfg.Changed, now: cfg.Now, log: cfg.Log,
-		missed: newRetry(), wake: make(chan struct{}, 1), all: map[store.TokenKey]*token{}, loaded: map[store.TokenKey]store.Token{},
+		missed: newRetry(), wake: make(chan struct{}, 1), list: map[store.TokenKey]*token{}, loaded: map[store.TokenKey]store.Token{},
 	}
 }
 
-// Token returns the token of a projection. The token may have expired if there is no newer one.
+// Token returns the token of a projection. It returns an expired token if there is no newer one.
 func (c *Cache) Token(pod *v1.Pod, p *v1.ServiceAccountTokenProjection) (string, error) {
 	t := c.tokens
 	k := tokenKey(pod, p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch has := t.all[k]; {
+	switch has := t.list[k]; {
 	case has != nil && has.Token.Token != "":
 		return has.Token.Token, nil
 	case has != nil && has.err != nil:
@@ -94,13 +94,13 @@ func (t *tokens) load(stored []store.Token) {
 	}
 }
 
-// register records the token requests of a pod. If ran is set, the pod ran before. A missing token is then
-// requested at once, because Prepare may not be called for a long time.
+// register records the token requests of a pod. ran means that the pod ran before. Then a missing token is requested immediately, because
+// Prepare may not be called for a long time.
 func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for k := range keys {
-		if t.all[k] != nil {
+		if t.list[k] != nil {
 			continue
 		}
 		n := &token{
@@ -113,7 +113,7 @@ func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 		} else if ran {
 			n.err = fmt.Errorf("service account token for audience %q: %w", k.Audience, errUnread)
 		}
-		t.all[k] = n
+		t.list[k] = n
 	}
 	t.poke()
 }
@@ -121,9 +121,9 @@ func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 func (t *tokens) forget(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for k := range t.all {
+	for k := range t.list {
 		if k.UID == uid {
-			delete(t.all, k)
+			delete(t.list, k)
 		}
 	}
 }
@@ -132,10 +132,10 @@ func (t *tokens) forget(uid types.UID) {
 func (t *tokens) retry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, n := range t.all {
+	for _, n := range t.list {
 		n.retry = time.Time{}
 	}
-	t.quiet = t.retryAfter
+	t.pausedUntil = t.retryAfter
 	t.poke()
 }
 
@@ -155,8 +155,8 @@ func (n *token) refreshAt() time.Time {
 	return n.Issued.Add(min(lifetime(n.Token)*8/10, maxTokenAge) - n.early)
 }
 
-// untilRequest returns the time until a token should be requested. If the clock shows a time before the
-// time of issue, the clock is wrong and the monotonic time decides.
+// untilRequest returns the time until a token should be requested. If the clock shows a time before the time of issue, the clock is wrong
+// and the monotonic time decides.
 func (n *token) untilRequest(clock time.Time) time.Duration {
 	var wait time.Duration
 	behind := clock.Before(n.Issued.Add(-skew))
@@ -197,30 +197,30 @@ func (t *tokens) run(ctx context.Context) {
 	}
 }
 
-// recordReached reports whether the server could be reached. If not, it sets the pause.
+// recordReached reports whether the server could be reached. If not, it starts the pause.
 func (t *tokens) recordReached(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil || refused(err) {
+	if err == nil || isRefusal(err) {
 		t.missed.Reset()
 		return true
 	}
 	asked := kube.RetryAfter(err)
-	t.retryAfter, t.quiet = time.Now().Add(asked), time.Now().Add(t.missed.Next(asked))
+	t.retryAfter, t.pausedUntil = time.Now().Add(asked), time.Now().Add(t.missed.Next(asked))
 	return false
 }
 
-// dueKeys returns the keys of the tokens to refresh now. It omits tokens that are being requested, and first
-// requests that did not fail.
+// dueKeys returns the keys of the tokens to refresh now. It omits tokens whose request is in flight, and tokens whose first request has
+// not failed.
 func (t *tokens) dueKeys() []store.TokenKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Now().Before(t.quiet) {
+	if time.Now().Before(t.pausedUntil) {
 		return nil
 	}
 	clock := t.now()
 	var due []*token
-	for _, n := range t.all {
+	for _, n := range t.list {
 		if n.busy == nil && (n.Token.Token != "" || n.err != nil) && n.untilRequest(clock) == 0 {
 			due = append(due, n)
 		}
@@ -237,19 +237,18 @@ func (t *tokens) sleep() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clock, wait := t.now(), checkEvery
-	for _, n := range t.all {
+	for _, n := range t.list {
 		if n.Token.Token != "" || n.err != nil {
 			wait = min(wait, n.untilRequest(clock))
 		}
 	}
-	return max(wait, retryMin, time.Until(t.quiet))
+	return max(wait, retryMin, time.Until(t.pausedUntil))
 }
 
-// obtain requests a token if it is unknown, or if refresh is set. If a request for the token is in flight,
-// obtain waits for that request.
+// obtain requests a token if it is unknown or refresh is set. If a request for the token is in flight, obtain waits for that request.
 func (t *tokens) obtain(ctx context.Context, k store.TokenKey, refresh bool) error {
 	t.mu.Lock()
-	n := t.all[k]
+	n := t.list[k]
 	if n == nil || n.Token.Token != "" && !refresh || n.err != nil && !refresh && time.Now().Before(n.retry) {
 		t.mu.Unlock()
 		return nil
@@ -293,7 +292,7 @@ func (n *token) record(got store.Token, err error) {
 	n.failures++
 	n.err = fmt.Errorf("service account token for audience %q: %w", n.Audience, err)
 	pause := n.backoff.Next(kube.RetryAfter(err))
-	if refused(err) {
+	if isRefusal(err) {
 		pause = retry.Around(min(refusedMin<<min(n.failures-1, 6), refusedMax))
 	}
 	if n.Token.Token == "" && n.failures <= earlyRefusals {
@@ -302,8 +301,8 @@ func (n *token) record(got store.Token, err error) {
 	n.retry = time.Now().Add(pause)
 }
 
-// refused reports whether the server has refused the request.
-func refused(err error) bool {
+// isRefusal reports whether the server has refused the request.
+func isRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsTooManyRequests(err) {
 		return false
@@ -349,11 +348,11 @@ func (t *tokens) request(ctx context.Context, n *token) (store.Token, error) {
 }
 
 // problems returns a problem for each token that has expired or could not be requested.
-func (t *tokens) problems() (all []Problem) {
+func (t *tokens) problems() (list []Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clock := t.now()
-	for _, n := range t.all {
+	for _, n := range t.list {
 		name := fmt.Sprintf("service account token of pod %s/%s for audience %q", n.pod.namespace, n.pod.name, n.Audience)
 		p := Problem{UID: n.UID, Object: name}
 		switch {
@@ -368,7 +367,7 @@ func (t *tokens) problems() (all []Problem) {
 		default:
 			continue
 		}
-		all = append(all, p)
+		list = append(list, p)
 	}
-	return all
+	return list
 }

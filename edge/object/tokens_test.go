@@ -16,13 +16,13 @@ import (
 
 const hour = int64(3607)
 
-// The key of a token is the pod's request, not the server's version of it.
+// The key of a token is the pod's request, not the server's version of that request.
 func TestTokenIsFoundAgain(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))
 		var all sync.WaitGroup
 		w.prepare(p)
-		for range 10 { // its containers
+		for range 10 { // as for several containers
 			all.Go(func() { w.again(p) })
 		}
 		all.Wait()
@@ -40,7 +40,7 @@ func TestTokenIsFoundAgain(t *testing.T) {
 		if took := w.again(p); took != 0 || w.token(p) != "ey1" {
 			w.Error(took, w.token(p))
 		}
-		// An expired token is returned if there is no other, and is reported as a problem.
+		// An expired token is returned if there is no other one, and is reported as a problem.
 		time.Sleep(3 * time.Hour)
 		if got := w.token(p); got != "ey1" {
 			w.Error(got)
@@ -63,7 +63,7 @@ func TestTokenIsFoundAgain(t *testing.T) {
 		if p := w.cache.Problems(); len(p) != 0 {
 			w.Error(p)
 		}
-		// It is removed with its pod.
+		// The token is removed with its pod.
 		if err := w.cache.Release(w.Context(), "a"); err != nil {
 			w.Error(err)
 		}
@@ -71,7 +71,7 @@ func TestTokenIsFoundAgain(t *testing.T) {
 			w.Error(got)
 		}
 		if stored, err := w.store.Tokens(w.Context()); err != nil || len(stored) != 1 || stored[0].Token != "ey2" {
-			w.Error("it went before its pod:", stored, err)
+			w.Error("the token was removed before its pod:", stored, err)
 		}
 	})
 }
@@ -102,8 +102,8 @@ func TestTokenRefresh(t *testing.T) {
 	})
 }
 
-// Rejected token requests are repeated more and more rarely; offline, there are few requests. When the
-// link is back, the tokens that expire first are requested first.
+// Rejected token requests are repeated at growing intervals. Without a link, there are few requests. When the link is back, the tokens
+// that expire first are requested first.
 func TestTokenFailures(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const pods = 20
@@ -120,7 +120,7 @@ func TestTokenFailures(t *testing.T) {
 		})
 		time.Sleep(5 * time.Hour)
 		if got := tries() - before; got > pods*5*8 {
-			w.Error("requests that are refused:", got)
+			w.Error("refused requests:", got)
 		}
 		before = tries()
 		w.refuses(func(r *http.Request) int {
@@ -131,7 +131,7 @@ func TestTokenFailures(t *testing.T) {
 		})
 		time.Sleep(time.Hour)
 		if got := tries() - before; got > 60*5 {
-			w.Error("requests while the server is out of order:", got)
+			w.Error("requests while the server fails:", got)
 		}
 		n := len(w.requests())
 		w.refuses(nil)
@@ -145,7 +145,7 @@ func TestTokenFailures(t *testing.T) {
 	})
 }
 
-// A clock that says 1970 removes no token, and a correction of the clock is noticed.
+// A clock that shows 1970 removes no token, and a correction of the clock is noticed.
 func TestTokenAndTheClock(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))
@@ -168,23 +168,23 @@ func TestTokenAndTheClock(t *testing.T) {
 		w.cache.Retry()
 		time.Sleep(5 * time.Second)
 		if got := w.token(p); got != "ey2" {
-			w.Error("not trusted, and not refreshed:", got)
+			w.Error("the token was not refreshed:", got)
 		}
 		time.Sleep(30 * time.Minute)
 		if got := len(w.requests()); got != 2 {
-			w.Error("requests by a wrong clock:", got)
+			w.Error("requests with a wrong clock:", got)
 		}
 		mu.Lock()
-		clock = time.Now().Add(time.Hour) // it was off, and is set
+		clock = time.Now().Add(time.Hour) // the machine was off, and its clock is set
 		mu.Unlock()
 		time.Sleep(checkEvery + time.Minute)
 		if got := len(w.requests()); got < 3 {
-			w.Error("the clock was set, and no token refreshed")
+			w.Error("no token was refreshed after the clock was set")
 		}
 		before := len(w.requests())
-		time.Sleep(10 * time.Hour) // it is wrong now by more than a token's life
+		time.Sleep(10 * time.Hour) // the clock is now wrong by more than the lifetime of a token
 		if got := len(w.requests()) - before; got > 120 {
-			w.Error("requests by a wrong clock:", got)
+			w.Error("requests with a wrong clock:", got)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func TestRestoredServer(t *testing.T) {
 		w.server.Restore(backup, 0)
 		w.start(Watch)
 		time.Sleep(time.Minute)
-		w.wants(p, "wifi", "newer") // deaf
+		w.wants(p, "wifi", "newer") // the watch receives no event
 		if err := w.cache.Void(w.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestRestoredServer(t *testing.T) {
 	})
 }
 
-// TestVoidWithoutNews: an unchanged object is written again with its version.
+// TestVoidWithoutNews: an unchanged object is stored again with its version.
 func TestVoidWithoutNews(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("wifi", "same"))
@@ -62,7 +62,7 @@ func TestVoidWithoutNews(t *testing.T) {
 			t.Errorf("the stored version is %q, before %q", now, before)
 		}
 		if n := len(w.pokes()); n > 1 {
-			t.Errorf("%d pods were poked", n)
+			t.Errorf("Changed was called for %d pods", n)
 		}
 	})
 }

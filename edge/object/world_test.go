@@ -27,22 +27,22 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// A world is a cluster and a node whose agent can be restarted, in a bubble of time.
+// A world is a cluster and a node whose agent can be restarted, in a synctest bubble.
 type world struct {
 	testing.TB
 	server  *apitest.Server
-	path    string // of the node's database
+	path    string // the node's database
 	store   *store.Store
 	cache   *Cache
 	stop    func()
-	pods    []*v1.Pod // of the node
+	pods    []*v1.Pod // the node's pods
 	lag     time.Duration
-	touched atomic.Int32     // how often something at rest was read
-	now     func() time.Time // of the node; nil: that of the bubble
+	touched atomic.Int32     // number of reads of parked objects
+	now     func() time.Time // the node's clock; nil means the clock of the bubble
 
 	mu     sync.Mutex
 	poked  map[types.UID]int
-	tokens []authenticationv1.TokenRequest // as they were asked for
+	tokens []authenticationv1.TokenRequest // the received requests
 	refuse func(r *http.Request) (status int)
 }
 
@@ -102,7 +102,7 @@ func (w *world) changed(uid types.UID) {
 	w.poked[uid]++
 }
 
-// pokes returns the calls of Changed by pod since the last call of pokes.
+// pokes returns the calls of Changed by pod since its last call.
 func (w *world) pokes() map[types.UID]int {
 	synctest.Wait()
 	w.mu.Lock()
@@ -143,7 +143,7 @@ func (w *world) fault(rw http.ResponseWriter, r *http.Request) bool {
 	n := len(w.tokens)
 	w.mu.Unlock()
 	if len(req.Spec.Audiences) == 0 {
-		req.Spec.Audiences = []string{"https://kubernetes.default.svc"} // which the server fills in
+		req.Spec.Audiences = []string{"https://kubernetes.default.svc"} // the server sets this default
 	}
 	req.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"}
 	req.Status = authenticationv1.TokenRequestStatus{Token: fmt.Sprint("ey", n),
@@ -178,7 +178,7 @@ func (w *world) requests() []authenticationv1.TokenRequest {
 	return w.tokens
 }
 
-// prepare registers a pod as its worker does, after it was stored. It returns the duration.
+// prepare stores and registers a pod as its worker does. It returns the duration of Prepare.
 func (w *world) prepare(p *v1.Pod) time.Duration {
 	w.Helper()
 	w.pods = append(w.pods, p)

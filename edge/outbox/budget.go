@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The values of client-go's event correlator, which a kubelet uses.
+// The values of the event correlator of client-go, which a kubelet uses.
 const (
-	budgetBurst  = 25              // number of events that are sent at once for one budgetKey
-	budgetRefill = 5 * time.Minute // time after which a budget gets one more event
+	budgetBurst  = 25              // number of events of one budgetKey that are sent without a delay
+	budgetRefill = 5 * time.Minute // time after which a budget gets another event
 
-	// maxBudgets is the number of budgets at which unused ones are removed. At most maxEvents budgets are in use.
+	// maxBudgets is the number of budgets at which unused budgets are removed. At most maxEvents budgets are in use.
 	maxBudgets = 2 * maxEvents
 )
 
-// A budgetKey identifies the budget of one object for one type of event. Normal events therefore do not use up
+// A budgetKey identifies the budget of one object for one type of event. Each type has a separate budget, so normal events do not use up
 // the budget of the object's warnings.
 type budgetKey struct {
 	uid  types.UID
@@ -35,8 +35,8 @@ func (e *Events) spendBudget(key budgetKey, now time.Time) bool {
 	return b.AllowN(now, 1)
 }
 
-// removeBudgets removes full budgets and the budgets of objects without events in memory, if there are
-// maxBudgets. The caller must hold mu.
+// removeBudgets removes full budgets and the budgets of objects without events in memory, once there are maxBudgets budgets. The caller
+// must hold mu.
 func (e *Events) removeBudgets(now time.Time) {
 	if len(e.budgets) < maxBudgets {
 		return

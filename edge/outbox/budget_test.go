@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// TestWarningsOfABusyPod checks that the normal events of a pod do not use up the budget of its warnings, and that
-// the budget of each type is limited.
+// TestWarningsOfABusyPod checks that the normal events of a pod do not use up the budget of its warnings, and that the budget of each
+// type is limited.
 func TestWarningsOfABusyPod(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		p := bound("busy")
@@ -40,8 +40,7 @@ func TestWarningsOfABusyPod(t *testing.T) {
 	})
 }
 
-// TestPendingEventOverBudget checks that an event that waits for the API server is sent although its repetitions
-// used up the budget.
+// TestPendingEventOverBudget checks that a pending event is sent although its repetitions have used up the budget.
 func TestPendingEventOverBudget(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, retry chan<- struct{}) {
 		p := bound("a")
@@ -60,7 +59,7 @@ func TestPendingEventOverBudget(t *testing.T) {
 	})
 }
 
-// TestBudgetsAreBounded checks the number of budgets when events of many pods follow each other.
+// TestBudgetsAreBounded checks the number of budgets after events of many pods.
 func TestBudgetsAreBounded(t *testing.T) {
 	recording(t, 50, 100, func(_ *apitest.Server, e *Events, _ chan<- struct{}) {
 		for i := range 5 * maxBudgets {

@@ -7,10 +7,9 @@
 //	source.API --Listed, Seen, Gone--> as the ----'                  DELETE pods (ended) --> Forget
 //	                                   server shows it
 //
-// There is no queue of statuses. The outbox sends the difference between the newest status and the server's
-// version. So a status that changed ten times while the link was down is sent once. After a restart of the
-// agent, the store has the statuses and the first list has the server's versions. Again only differences
-// are sent.
+// There is no queue of statuses. The outbox sends the difference between the newest status and the server's version. A status that
+// changed ten times while the link was down is therefore sent once. After a restart of the agent, the statuses come from the store and
+// the server's versions from the first list, and only the differences are sent.
 //
 // Changes that users wait for are sent at once: phase, readiness, states of containers, addresses. Other
 // changes are sent a few seconds later. The statuses of a starting pod are its steps: sandbox, end of each init

@@ -34,11 +34,11 @@ func TestEndIsToldOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := w.patches() - before; n != 1 || w.shown("quick") != "gone" {
-			t.Errorf("%d requests told the end of a pod, which is %s", n, w.shown("quick"))
+			t.Errorf("%d requests for the end of a pod, which is %s", n, w.shown("quick"))
 		}
 		time.Sleep(settleTime)
 		if n := w.patches() - before; n != 2 || w.shown("slow") != "Failed ended" {
-			t.Errorf("%d requests, the pod of which something is left is %s", n, w.shown("slow"))
+			t.Errorf("%d requests, the pod with remaining resources is %s", n, w.shown("slow"))
 		}
 	})
 }
@@ -46,12 +46,13 @@ func TestEndIsToldOnce(t *testing.T) {
 // While other pods start, the status of a starting pod is delayed, on a slow link and on a fast one.
 func TestManyStarts(t *testing.T) {
 	manyStart(t, 200*time.Millisecond, 60*time.Millisecond, 20)
-	// Four seconds, the first without requests, and a turn at both ends of the others.
+	// The pods start within four seconds. No request is sent in the first second, and one request per interval in the others, at both
+	// ends.
 	manyStart(t, 0, 20*time.Millisecond, int(3*time.Second/firstStatusEvery)+1)
 }
 
-// manyStart starts 200 pods one after the other at the interval each, and asserts that at most this
-// number of requests is sent in addition to one per pod.
+// manyStart starts 200 pods one after the other at the given interval. It asserts the maximum number of requests in addition to one per
+// pod.
 func manyStart(t *testing.T, link, each time.Duration, most int) {
 	in(t, func(w *world) {
 		slow := func(_ http.ResponseWriter, r *http.Request) bool {
@@ -74,7 +75,7 @@ func manyStart(t *testing.T, link, each time.Duration, most int) {
 		}
 		time.Sleep(time.Minute)
 		if n := w.patches(); n > len(pods)+most || w.box.Pending() != 0 {
-			t.Errorf("%d requests for %d pods, %d are to come", n, len(pods), w.box.Pending())
+			t.Errorf("%d requests for %d pods, %d are pending", n, len(pods), w.box.Pending())
 		}
 	})
 }

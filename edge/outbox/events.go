@@ -23,42 +23,40 @@ import (
 )
 
 const (
-	component = "kubelet" // source of the events; it is a kubelet's, so that the filters of users work
+	component = "kubelet" // source of the events, as in a kubelet, so that the filters of users work
 
-	maxEvents    = 1024             // maximum number of events in memory: four for each of 250 pods; the oldest are dropped
-	recentEvents = 20               // maximum number of events that Recent returns
-	repeatEvery  = 5 * time.Second  // minimum interval between updates of an event's count
-	similar      = 10 * time.Minute // window for events of an object that differ only in their message
-	mostAlike    = 10               // number of such events before the next ones are combined
+	maxEvents     = 1024             // maximum number of events in memory: four for each of 250 pods; the oldest events are dropped
+	recentEvents  = 20               // maximum number of events that Recent returns
+	repeatEvery   = 5 * time.Second  // minimum interval between updates of an event's count
+	similarWindow = 10 * time.Minute // time window for events of an object that differ only in their message
+	maxSimilar    = 10               // number of such events before the next ones are combined
 )
 
 // EventsConfig contains the dependencies and settings of an Events.
 type EventsConfig struct {
 	Client *kube.Client // nil if events are not sent
 	Node   string
-	// NodeUID returns the UID of the Node, or an empty string if it is not known. It may be nil.
+	// NodeUID returns the UID of the Node, or "" if it is unknown. It may be nil.
 	NodeUID func() types.UID
 	QPS     float64 // eventRecordQPS, separate from the client's limit; 0 means unlimited
 	Burst   int     // eventBurst
 	Retry   <-chan struct{}
 	Now     func() time.Time // wall clock of the events' times; the default is time.Now
-	Store   EventStore       // nil if the events are lost when the agent ends
-	// Spare reports whether to avoid writes to the disk: events are then stored less often. Nil means
-	// never.
+	Store   EventStore       // nil if events are lost when the agent ends
+	// Spare reports whether writes to the disk should be avoided. Events are then stored less often. Nil means never.
 	Spare func() bool
 	Log   *slog.Logger
 }
 
-// Events records events of pods and of the node, with a kubelet's reasons and messages. It is safe for
-// concurrent use. The number of events is limited. Events that the API server does not have, and warnings,
-// are stored after some seconds, so that they survive a restart. One write stores many events. An event
-// that is sent before then is not written to the disk.
+// Events records events of pods and of the node, with a kubelet's reasons and messages. It is safe for concurrent use. The number of
+// events is limited. Events that the API server does not have, and warnings, are stored after some seconds and survive a restart. One
+// write stores many events. An event that is sent before its write is not written to the disk.
 type Events struct {
 	EventsConfig
 	wake    chan struct{} // capacity 1
-	changed chan struct{} // capacity 1: there may be an event to store
+	changed chan struct{} // capacity 1; a value means that there may be an event to store
 	wrote   time.Time     // time of the last write to the store; used only by keep
-	failing bool          // the last write has failed
+	failing bool          // the last write failed
 
 	mu       sync.Mutex
 	kept     []*record               // oldest first
@@ -91,8 +89,8 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	return e, nil
 }
 
-// Pod records an event of a pod. If container is set, it is an event of that container. eventType is
-// v1.EventTypeNormal or v1.EventTypeWarning. The reasons are a kubelet's.
+// Pod records an event of a pod. If container is set, the event is about that container. eventType is v1.EventTypeNormal or
+// v1.EventTypeWarning. The reasons are those of a kubelet.
 func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
 	about := podReference(p)
 	about.FieldPath = fieldPath(p, container)
@@ -108,8 +106,8 @@ func podReference(p *v1.Pod) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// Node records an event of the node. As with a kubelet, the UID in the event is the UID of the Node, or the node's
-// name if the Node is not known yet.
+// Node records an event of the node. As in a kubelet, the UID in the event is the UID of the Node, or the node's name if the Node is
+// unknown.
 func (e *Events) Node(eventType, reason, message string) {
 	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}
 	if f := e.EventsConfig.NodeUID; f != nil {
@@ -138,7 +136,7 @@ func (e *Events) add(about v1.ObjectReference, annotations map[string]string, ev
 	now := time.Now()
 	second := e.Now().Unix()
 	key := eventKey{about.UID, about.FieldPath, eventType, reason, message}
-	if e.countSimilar(key, now) >= mostAlike {
+	if e.countSimilar(key, now) >= maxSimilar {
 		key.message = ""
 		message = combined + message
 	}
@@ -188,8 +186,7 @@ func (e *Events) remove(r *record) {
 	}
 }
 
-// countSimilar counts the recent events that differ from key only in their message. If an event with this
-// key exists, countSimilar returns 0.
+// countSimilar counts the recent events that differ from key only in their message. It returns 0 if an event with this key exists.
 func (e *Events) countSimilar(key eventKey, now time.Time) (n int) {
 	for _, r := range e.byObject[key.uid] {
 		k := r.key
@@ -200,37 +197,37 @@ func (e *Events) countSimilar(key eventKey, now time.Time) (n int) {
 			continue
 		}
 		k.message = key.message
-		if k == key && !r.last.IsZero() && now.Sub(r.last) < similar {
+		if k == key && !r.last.IsZero() && now.Sub(r.last) < similarWindow {
 			n++
 		}
 	}
 	return n
 }
 
-// Recent returns the last events of an object, with the oldest first.
-func (e *Events) Recent(uid types.UID) (all []v1.Event) {
+// Recent returns the last events of an object, the oldest first.
+func (e *Events) Recent(uid types.UID) (list []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range e.byObject[uid] {
-		all = append(all, *e.event(r))
+		list = append(list, *e.event(r))
 	}
-	return all[max(0, len(all)-recentEvents):]
+	return list[max(0, len(list)-recentEvents):]
 }
 
-// All returns all events in memory, with the oldest first.
-func (e *Events) All() (all []v1.Event) {
+// All returns all events in memory, the oldest first.
+func (e *Events) All() (list []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range e.kept {
-		all = append(all, *e.event(r))
+		list = append(list, *e.event(r))
 	}
-	return all
+	return list
 }
 
-// RecentNode returns the last events of the node, also those from before its UID was known.
+// RecentNode returns the last events of the node, including those recorded before its UID was known.
 func (e *Events) RecentNode() []v1.Event {
-	all := slices.DeleteFunc(e.All(), func(ev v1.Event) bool { return ev.InvolvedObject.Kind != "Node" })
-	return all[max(0, len(all)-recentEvents):]
+	list := slices.DeleteFunc(e.All(), func(ev v1.Event) bool { return ev.InvolvedObject.Kind != "Node" })
+	return list[max(0, len(list)-recentEvents):]
 }
 
 // Run sends and stores events until ctx ends.
@@ -275,8 +272,7 @@ func (e *Events) sendAll(ctx context.Context) error {
 	}
 }
 
-// sleep waits for d, for a retry signal, or, unless deaf is set, for a new event. It returns false if ctx
-// has ended.
+// sleep waits for d, for a retry signal, or for a new event unless deaf is set. It returns false if ctx has ended.
 func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	var after <-chan time.Time
 	if d > 0 {
@@ -296,8 +292,7 @@ func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	return true
 }
 
-// nextToSend returns a copy of the oldest event that should be sent now. If there is none, it returns the time
-// until the next call.
+// nextToSend returns a copy of the oldest event to send now. Without such an event, it returns the time until the next call.
 func (e *Events) nextToSend() (*record, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -329,10 +324,10 @@ func (e *Events) send(ctx context.Context, r *record) error {
 	if r.told > 0 {
 		err = e.patch(ctx, r)
 	}
-	if r.told == 0 || apierrors.IsNotFound(err) { // the server may have removed the event: it keeps events for an hour
+	if r.told == 0 || apierrors.IsNotFound(err) { // the server may have removed the event, because it keeps events for an hour
 		_, err = kube.Create(ctx, e.Client, e.event(r))
 	}
-	if r.told == 0 && apierrors.IsAlreadyExists(err) { // an earlier run has sent it, but has not stored that it did
+	if r.told == 0 && apierrors.IsAlreadyExists(err) { // an earlier run has sent the event, but has not stored that
 		err = e.patch(ctx, r)
 	}
 	if err != nil && !isRefusal(err) {
@@ -368,7 +363,7 @@ func (e *Events) patch(ctx context.Context, r *record) error {
 	return err
 }
 
-// takeToken takes a token and returns 0. If there is no token, it returns the time until the next one.
+// takeToken takes a token and returns 0. Without a token, it returns the time until the next one.
 func takeToken(tokens *rate.Limiter) time.Duration {
 	r := tokens.Reserve()
 	wait := r.Delay()

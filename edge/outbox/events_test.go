@@ -107,7 +107,7 @@ func TestRepeatedEventsAreCounted(t *testing.T) {
 		if r := e.Recent("u"); len(r) != 1 || r[0].Count != 20 || len(e.Recent("v")) != 0 {
 			t.Errorf("%+v", r)
 		}
-		s.Remove(s.Events()[0]) // as after an hour
+		s.Remove(s.Events()[0]) // as the server does after an hour
 		e.Pod(p, "c", v1.EventTypeWarning, "BackOff", "Back-off restarting")
 		time.Sleep(10 * time.Second)
 		if all := s.Events(); len(all) != 1 || all[0].Count != 21 {
@@ -143,9 +143,9 @@ func TestEventsAreBounded(t *testing.T) {
 		if len(e.kept) > maxEvents || len(e.Recent("l")) > recentEvents {
 			t.Error(len(e.kept))
 		}
-		if of := slices.Concat(e.byObject["l"], e.byObject["c"]); !slices.Equal(of, e.kept) ||
-			len(e.byObject) != 1 { // the calm one's were the oldest
-			t.Errorf("by object: %d of %d events, %d objects", len(of), len(e.kept), len(e.byObject))
+		if indexed := slices.Concat(e.byObject["l"], e.byObject["c"]); !slices.Equal(indexed, e.kept) ||
+			len(e.byObject) != 1 { // the oldest events were those of the other pod
+			t.Errorf("by object: %d of %d events, %d objects", len(indexed), len(e.kept), len(e.byObject))
 		}
 	})
 }
@@ -180,7 +180,7 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 	})
 }
 
-// A namespace that is being deleted, or is deleted, rejects events: each is sent once.
+// A namespace that is being deleted, or is deleted, rejects events. Each event is sent once.
 func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewForbidden(v1.Resource("events"), "x", errors.New("unable to create new content in namespace default because it is being terminated")),
@@ -198,7 +198,7 @@ func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
 			if n := s.Total(); n != 5 {
 				t.Errorf("%d requests", n)
 			}
-			e.Pod(p, "", v1.EventTypeNormal, "R0", "") // again
+			e.Pod(p, "", v1.EventTypeNormal, "R0", "") // a repeated event
 			time.Sleep(time.Hour)
 			if n := s.Total(); n > 7 {
 				t.Errorf("%d requests", n)

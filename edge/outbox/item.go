@@ -13,16 +13,16 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// An item is the state of one pod, as it is to be reported. The Outbox's mu protects it.
+// An item is the reported state of one pod. The Outbox's mu protects it.
 type item struct {
 	name     types.NamespacedName
 	uid      types.UID     // UID of a pod of the API server; empty for a mirror pod
-	manifest *v1.Pod       // the manifest that the node wants; nil if it does not want the pod
-	want     *v1.PodStatus // the newest status; nil if there is none
+	manifest *v1.Pod       // manifest that the node wants; nil if it does not want the pod
+	want     *v1.PodStatus // the newest status; nil without one
 	begins   bool          // want only means that the pod is about to start or to become ready
 	ends     bool          // want means that all containers of the pod have ended
-	finish   bool          // nothing of the pod is left on the node
-	server   *view         // the server's version; nil if the pod does not exist there
+	finish   bool          // all resources of the pod on the node are gone
+	server   *view         // the server's version; nil if the server does not have the pod
 
 	due time.Time // time of the next attempt; zero if none is scheduled
 	// unsettled is the time of the first change that settle has delayed. It is zero if due has another cause.
@@ -48,7 +48,7 @@ func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
 	return v
 }
 
-// dueWithin makes the item due within d at the latest.
+// dueWithin makes the item due after at most d.
 func (it *item) dueWithin(d time.Duration) {
 	if at := time.Now().Add(d); it.due.IsZero() || at.Before(it.due) {
 		it.due, it.unsettled = at, time.Time{}
@@ -71,8 +71,8 @@ func (it *item) settle() {
 	}
 }
 
-// onlyStarting reports whether the status only means that the pod is about to start or to become ready. It
-// is false if the pod is ready in the server's version.
+// onlyStarting reports whether the status only means that the pod is about to start or to become ready. It returns false if the pod is
+// ready in the server's version.
 func (it *item) onlyStarting() bool {
 	return it.uid != "" && !it.finish && it.want != nil && it.begins && (it.server == nil || !isReady(&it.server.status))
 }
@@ -99,7 +99,7 @@ func (it *item) see(v *view) {
 	}
 }
 
-// urgency returns the maximum delay for sending the status now after the status before.
+// urgency returns the maximum delay for sending the status now, if before is the server's status.
 func urgency(before, now *v1.PodStatus) time.Duration {
 	switch {
 	case before == nil && isStarting(now):
@@ -131,9 +131,9 @@ func isStarting(s *v1.PodStatus) bool {
 	return true
 }
 
-// justStarted reports whether all containers of a pod have just started for the first time, and one of them
-// is not ready. Most programs pass their first probes soon, and then one request reports both changes. The
-// times are compared with the clock of this node, which has set them.
+// justStarted reports whether all containers of a pod have just started for the first time, and one of them is not ready. Most programs
+// soon pass their first probes, and then one request reports both changes. The times are compared with the clock of this node, which has
+// set them.
 func justStarted(s *v1.PodStatus) bool {
 	waits := false
 	for _, c := range s.ContainerStatuses {

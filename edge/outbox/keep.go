@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	storeAfter = 10 * time.Second // delay before an event is written; events that are sent before then are not written
+	storeAfter = 10 * time.Second // delay before an event is written; an event that is sent before is not written
 	storeEvery = time.Minute      // minimum interval between writes of events
-	// storeSeldom replaces storeEvery while Spare returns true. A power cut loses events that are younger.
+	// storeSeldom replaces storeEvery while Spare returns true. A power cut loses the events since the last write.
 	storeSeldom = 30 * time.Minute
 	combined    = "(combined from similar events): "
 )
@@ -23,7 +23,7 @@ const (
 // An EventStore stores events across restarts. *store.Store implements it.
 type EventStore interface {
 	Events(ctx context.Context) ([]store.Event, error)
-	// UpdateEvents writes events and removes others by name. It does everything or nothing.
+	// UpdateEvents writes events and removes others by name. It makes all changes or none.
 	UpdateEvents(ctx context.Context, put []store.Event, remove []string) error
 }
 
@@ -54,13 +54,13 @@ func (e *Events) load(ctx context.Context) error {
 	return nil
 }
 
-// mustStore reports whether an event should be in the store. This is so if the API server does not have it,
-// or if it is a warning, which users look for.
+// mustStore reports whether an event should be in the store, because the API server does not have it, or because it is a warning, which
+// users look for.
 func (r *record) mustStore() bool {
 	return r.key.kind == v1.EventTypeWarning || r.told != r.count && !r.overBudget
 }
 
-// keep writes changes until ctx ends, and writes once more then. It does nothing while no event occurs.
+// keep writes changes until ctx ends, and then once more. It is idle while no event occurs.
 func (e *Events) keep(ctx context.Context) {
 	for {
 		select {
@@ -85,8 +85,7 @@ func (e *Events) storeInterval() time.Duration {
 	return storeEvery
 }
 
-// write stores the differences in one transaction. It omits events that will be sent soon, unless last is
-// set.
+// write stores the differences in one transaction. It omits events that will soon be sent, unless last is set.
 func (e *Events) write(ctx context.Context, last bool) {
 	ctx, cancel := context.WithTimeout(ctx, storeAfter)
 	defer cancel()
@@ -121,10 +120,9 @@ func (e *Events) write(ctx context.Context, last bool) {
 	e.removed = e.removed[gone:]
 }
 
-// difference returns the rows to write, the rows to remove, and the resulting state of each record in the
-// store. later reports whether an event was omitted because it may be sent soon. On a node without a
-// cluster, normal events are written only when the agent ends. This avoids wear of the flash memory. The
-// caller must hold mu.
+// difference returns the rows to write, the rows to remove, and the resulting state of each record in the store. later reports whether an
+// event was omitted because it may soon be sent. On a node without a cluster, normal events are written only when the agent ends, to
+// spare the flash memory. The caller must hold mu.
 func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map[*record]stored, remove []string, later bool) {
 	now = map[*record]stored{}
 	remove = append(remove, e.removed...)
@@ -146,8 +144,7 @@ func (e *Events) difference(at time.Time, last bool) (put []store.Event, now map
 	return put, now, remove, later
 }
 
-// Dropped returns the number of events since the start of the agent that were dropped before they could be
-// sent.
+// Dropped returns the number of events since the start of the agent that were dropped before they were sent.
 func (e *Events) Dropped() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,11 +153,11 @@ func (e *Events) Dropped() int {
 
 // drop removes the oldest events if there are more than maxEvents. The caller must hold mu.
 func (e *Events) drop() {
-	over := len(e.kept) - maxEvents
-	if over <= 0 {
+	excess := len(e.kept) - maxEvents
+	if excess <= 0 {
 		return
 	}
-	for _, r := range slices.Clone(e.kept[:over]) {
+	for _, r := range slices.Clone(e.kept[:excess]) {
 		e.remove(r)
 		if r.stored.there {
 			e.removed = append(e.removed, r.name)

@@ -20,14 +20,14 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A recorder is an Events that can be restarted, with a store that counts.
+// A recorder is an Events that can be restarted, with a store that counts its writes.
 type recorder struct {
 	*testing.T
 	*apitest.Server
 	*Events
 	path   string
 	alone  bool
-	spare  atomic.Bool // the disk is to be spared
+	spare  atomic.Bool // the result of Spare
 	writes atomic.Int64
 	stop   func()
 }
@@ -122,16 +122,16 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 		r.start()
 		time.Sleep(10 * time.Minute)
 		if n := r.Total() - before; n != 0 {
-			t.Errorf("%d requests for what was told", n)
+			t.Errorf("%d requests for events that were sent", n)
 		}
 		if got := r.Recent("u"); len(got) != 1 || got[0].Reason != "BackOff" {
-			t.Errorf("of what was told the warnings stay: %+v", got)
+			t.Errorf("of the sent events, only warnings must be stored: %+v", got)
 		}
 		r.Events.Pod(p, "", v1.EventTypeWarning, "BackOff", "again")
 		time.Sleep(time.Minute)
 		for _, e := range r.Server.Events() {
 			if e.Reason == "BackOff" && e.Count != 4 {
-				t.Errorf("a series is told anew: %+v", e)
+				t.Errorf("an existing event is created again: %+v", e)
 			}
 		}
 	})
@@ -142,7 +142,7 @@ func TestToldBeforeItWasNoted(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		r.Down()
 		r.Events.Pod(podNamed("a"), "", v1.EventTypeWarning, "BackOff", "again")
-		time.Sleep(time.Minute) // it is stored
+		time.Sleep(time.Minute) // the event is stored
 		e := r.Recent("u")[0]
 		r.Up()
 		time.Sleep(time.Minute)
@@ -160,8 +160,7 @@ func TestToldBeforeItWasNoted(t *testing.T) {
 	})
 }
 
-// TestEventsWearNoFlash: events that are sent soon are not written, a burst is one write, and an idle
-// node writes nothing.
+// TestEventsWearNoFlash: events that are soon sent are not written, a burst is one write, and an idle node writes nothing.
 func TestEventsWearNoFlash(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		for i := range 50 {
@@ -170,7 +169,7 @@ func TestEventsWearNoFlash(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if r.writes.Load() != 0 {
-			t.Errorf("%d writes of events that were told", r.writes.Load())
+			t.Errorf("%d writes of events that were sent", r.writes.Load())
 		}
 		r.Down()
 		for i := range 300 {
@@ -190,8 +189,8 @@ func TestEventsWearNoFlash(t *testing.T) {
 	})
 }
 
-// TestEventsSpareTheDisk: while Spare is true events are written every half hour, and at the usual
-// interval before, after, and when the agent ends.
+// TestEventsSpareTheDisk: while Spare returns true, events are written every half hour. Before and after, they are written at the usual
+// interval. They are also written when the agent ends.
 func TestEventsSpareTheDisk(t *testing.T) {
 	recorded(t, true, func(r *recorder) {
 		happens := func(minutes int) (writes int64) {
@@ -221,7 +220,7 @@ func TestEventsSpareTheDisk(t *testing.T) {
 			t.Errorf("%d writes in two hours", n)
 		}
 		r.spare.Store(false)
-		happens(30) // what was waited for before is
+		happens(30) // the waiting events are stored
 		if n := happens(10); n != 10 {
 			t.Errorf("%d writes in ten minutes after", n)
 		}
@@ -240,7 +239,7 @@ func TestStoredEventsAreBounded(t *testing.T) {
 		r.Down()
 		for i := range maxEvents + 40 {
 			if i == maxEvents {
-				time.Sleep(time.Minute) // those so far are stored
+				time.Sleep(time.Minute) // the events so far are stored
 			}
 			p := podNamed(fmt.Sprint("p", i))
 			p.UID = types.UID(p.Name)
@@ -262,8 +261,7 @@ func TestStoredEventsAreBounded(t *testing.T) {
 	})
 }
 
-// TestEventsOfANodeAlone: without a cluster normal events are written when the agent ends, and warnings
-// soon.
+// TestEventsOfANodeAlone: without a cluster, normal events are written when the agent ends, and warnings after a short delay.
 func TestEventsOfANodeAlone(t *testing.T) {
 	recorded(t, true, func(r *recorder) {
 		r.Events.Pod(podNamed("a"), "", v1.EventTypeNormal, "Started", "x")
@@ -282,7 +280,7 @@ func TestEventsOfANodeAlone(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		if r.Dropped() != 0 {
-			t.Error("nobody waits for them")
+			t.Error("the events are not pending")
 		}
 	})
 }

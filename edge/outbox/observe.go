@@ -2,19 +2,19 @@ package outbox
 
 import v1 "k8s.io/api/core/v1"
 
-// Listed receives all pods of this node that the server has. It replaces all known versions, because a
-// server that was restored from a backup has older versions.
+// Listed receives all pods of this node that the server has. They replace all known versions, because a server that was restored from a
+// backup has older versions.
 func (o *Outbox) Listed(pods []v1.Pod) {
 	o.mu.Lock()
-	there := map[*item]bool{}
+	listed := map[*item]bool{}
 	for i := range pods {
 		it := o.itemOf(&pods[i])
 		it.server = viewOf(&pods[i].ObjectMeta, *pods[i].Status.DeepCopy())
-		there[it] = true
+		listed[it] = true
 	}
 	o.listed = true
-	for _, it := range o.all() {
-		if !there[it] {
+	for _, it := range o.items() {
+		if !listed[it] {
 			it.server = nil
 		}
 		it.dueWithin(0)
@@ -32,7 +32,7 @@ func (o *Outbox) Seen(p *v1.Pod) {
 	if it.finish || it.server.deleting || it.uid == "" {
 		it.dueWithin(0)
 	} else {
-		it.dueWithin(normalDelay) // another client may have overwritten the status, but usually the change is the node's own
+		it.dueWithin(normalDelay) // another client may have overwritten the status, but usually the node itself has made the change
 	}
 	o.signal()
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestOutageCostsNothing: while the link is down no request is sent, however many pods have changes. When
-// it is back the newest status of each pod is sent.
+// TestOutageCostsNothing: while the link is down, no request is sent for any number of changed pods. When the link is back, the newest
+// status of each pod is sent.
 func TestOutageCostsNothing(t *testing.T) {
 	in(t, func(w *world) {
 		var down atomic.Bool
@@ -46,7 +46,7 @@ func TestOutageCostsNothing(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, p := range pods {
 			if got := w.Pod(p.Namespace, p.Name).Status.Message; got != "59" {
-				t.Errorf("%s: the server knows %q", p.Name, got)
+				t.Errorf("%s: the server has %q", p.Name, got)
 			}
 		}
 	})

@@ -27,24 +27,24 @@ const (
 	patience         = 20 * time.Second // maximum additional delay of a status of a starting pod
 	firstRetry       = time.Second / 2
 	lastRetry        = time.Minute     // reached after the server has failed for half an hour
-	refused          = 5 * time.Minute // maximum interval between attempts that the server rejects
+	maxRefusedRetry  = 5 * time.Minute // maximum interval between attempts that the server rejects
 )
 
 // Config contains the dependencies of an Outbox.
 type Config struct {
 	Client *kube.Client
 	Node   string
-	// NodeUID returns the UID of the Node, which owns the mirror pods. It is empty if it is not known yet.
-	// No mirror pod is created before the UID is known.
+	// NodeUID returns the UID of the Node, which owns the mirror pods, or "" if it is unknown. No mirror pod is created before the UID is
+	// known.
 	NodeUID func() types.UID
-	// Wanted reports whether the node has a pod, either to run it or to end it. It is called without locks.
+	// Wanted reports whether the node has a pod, to run or to end it. It is called without locks.
 	Wanted func(types.UID) bool
 	// Spoken reports whether all sources except the API server have delivered their sets. Before that, no
 	// mirror pod is deleted.
 	Spoken func() bool
-	// Forget is called when nothing of a pod is left on the node and the API server has been told.
+	// Forget is called when all resources of a pod on the node are gone and the API server knows that.
 	Forget func(ctx context.Context, uid types.UID) error
-	Retry  <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
+	Retry  <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
 	Log    *slog.Logger
 }
 
@@ -56,7 +56,7 @@ type Outbox struct {
 	mu           sync.Mutex
 	pods         map[types.UID]*item            // pods of the API server
 	mirrors      map[types.NamespacedName]*item // mirror pods of static pods
-	listed       bool                           // true after the first call of Listed
+	listed       bool                           // Listed was called
 	busy         int                            // number of requests in flight
 	pause        time.Time                      // nothing is sent before this time
 	asked        time.Time                      // the server's Retry-After; pause is never earlier
@@ -78,9 +78,9 @@ func New(c Config) (*Outbox, error) {
 	}, nil
 }
 
-// Put sets the newest status of a pod, and the manifest that the node wants. The caller must not modify
-// them afterwards. Put does not block. Call Put for all stored statuses when the agent starts. A pod that
-// waits for the end of another pod with the same name has no status yet.
+// Put sets the newest status of a pod, and the manifest that the node wants. The caller must not modify them afterwards. Put does not
+// block. Call Put for all stored statuses when the agent starts. A pod that waits for the end of another pod with the same name has no
+// status yet.
 func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,9 +102,8 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	o.signal()
 }
 
-// Finish reports that nothing of a pod is left on the node. The pod is forgotten. A static pod is forgotten
-// at once. A pod of the API server is forgotten after its last status was sent and the server has deleted
-// it.
+// Finish reports that all resources of a pod on the node are gone, so that the pod can be forgotten. A static pod is forgotten
+// immediately. A pod of the API server is forgotten after its last status was sent and the server has deleted the pod.
 func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 	if !fromAPI(p) {
 		o.mu.Lock()
@@ -128,13 +127,13 @@ func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 // Pending returns the number of pods with changes that the API server does not have yet.
 func (o *Outbox) Pending() (n int) {
 	o.mu.Lock()
-	listed, all := o.listed, o.all()
-	for i, it := range all {
+	listed, list := o.listed, o.items()
+	for i, it := range list {
 		c := *it
-		all[i] = &c
+		list[i] = &c
 	}
 	o.mu.Unlock()
-	for _, it := range all {
+	for _, it := range list {
 		if it.pending(listed) {
 			n++
 		}
@@ -174,14 +173,14 @@ func (o *Outbox) mirrorItem(name types.NamespacedName) *item {
 	return it
 }
 
-func (o *Outbox) all() (all []*item) {
+func (o *Outbox) items() (list []*item) {
 	for _, it := range o.pods {
-		all = append(all, it)
+		list = append(list, it)
 	}
 	for _, it := range o.mirrors {
-		all = append(all, it)
+		list = append(list, it)
 	}
-	return all
+	return list
 }
 
 func (o *Outbox) signal() {
@@ -238,12 +237,12 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	case isRefusal(err):
 		o.trouble.Reset()
 		it.tries++
-		it.dueWithin(min(firstRetry<<min(it.tries, 12), refused))
+		it.dueWithin(min(firstRetry<<min(it.tries, 12), maxRefusedRetry))
 		o.Log.Warn("the API server rejects the status of a pod: the status is sent again later",
 			"pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
 	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
 		it.dueWithin(0)
-		o.offline = o.retrySignals == heard // if Retry has received a value during the request, the link has changed
+		o.offline = o.retrySignals == heard // a value of Retry during the request means that the link has changed
 	default:
 		it.dueWithin(0)
 		if now := time.Now(); !now.Before(o.pause) {

@@ -27,7 +27,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A world is a cluster, and a node without containers: the test reports their states.
+// A world is a cluster, and a node without containers. The test reports the states of the containers.
 type world struct {
 	*testing.T
 	*apitest.Server
@@ -36,7 +36,7 @@ type world struct {
 	path   string
 	spoken atomic.Bool
 	retry  chan struct{}
-	before func(context.Context) error // asked before each request of the outbox; nil: nobody
+	before func(context.Context) error // called before each request of the outbox; may be nil
 	end    func()
 }
 
@@ -119,7 +119,7 @@ func (w *world) bind(name string) *v1.Pod {
 	synctest.Wait()
 	p, ok := w.wanted.Get(w.Pod("default", name).UID)
 	if !ok {
-		w.Fatal("the node was not told of", name)
+		w.Fatal("the node did not receive", name)
 	}
 	return p.Pod
 }
@@ -168,7 +168,7 @@ func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
 		w.box.Put(p, status(v1.PodPending, ""))
 		synctest.Wait()
 		if w.patches() != 0 || w.box.Pending() != 1 {
-			t.Error("that it is about to start can wait, but is to be told")
+			t.Error("the starting state may be delayed, but must be sent")
 		}
 		w.box.Put(p, status(v1.PodRunning, ""))
 		synctest.Wait()
@@ -191,9 +191,8 @@ func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
 	})
 }
 
-// Few requests are sent: for pods that start together the server gets the running status, and not one
-// before that for each. A pod that stays in the starting state is reported nevertheless, although
-// there are always other requests.
+// Few requests are sent. For pods that start together, the server gets the running status, without an earlier status for each pod. A pod
+// that stays in the starting state is also reported, although there are always other requests.
 func TestFirstWordsComeLast(t *testing.T) {
 	in(t, func(w *world) {
 		slow := func(_ http.ResponseWriter, r *http.Request) bool {
@@ -215,19 +214,19 @@ func TestFirstWordsComeLast(t *testing.T) {
 			w.box.Put(p, status(v1.PodRunning, ""))
 		}
 		time.Sleep(time.Minute)
-		if n := w.patches(); n > len(pods)+3 || w.box.Pending() != 0 { // two were told of, or three
-			t.Errorf("%d requests for %d pods, %d are to come", n, len(pods), w.box.Pending())
+		if n := w.patches(); n > len(pods)+3 || w.box.Pending() != 0 { // two or three pods were reported
+			t.Errorf("%d requests for %d pods, %d are pending", n, len(pods), w.box.Pending())
 		}
 
 		stays := w.bind("stays")
 		w.box.Put(stays, status(v1.PodPending, ""))
 		for i := 0; w.shown("stays") != "Pending"; i++ {
-			for _, p := range pods { // more than four requests at once can carry
+			for _, p := range pods { // more than four concurrent requests can carry
 				w.box.Put(p, status([]v1.PodPhase{v1.PodFailed, v1.PodRunning}[i%2], ""))
 			}
 			time.Sleep(90 * time.Millisecond)
 			if i > 1000 {
-				t.Fatal("one that does not start is never told of")
+				t.Fatal("the status of a pod that does not start is never sent")
 			}
 		}
 		w.Fault.Store(nil)
@@ -235,7 +234,7 @@ func TestFirstWordsComeLast(t *testing.T) {
 	})
 }
 
-// A pod whose probe passes soon is reported once. A pod that stays or becomes unready is reported too.
+// A pod whose probe soon passes is reported once. A pod that stays or becomes unready is reported too.
 func TestReadySoon(t *testing.T) {
 	in(t, func(w *world) {
 		runs := func(phase v1.PodPhase, ready bool) *v1.PodStatus {
@@ -313,9 +312,8 @@ func TestEndIsAcknowledged(t *testing.T) {
 		}
 		w.Up()
 		w.retry <- struct{}{}
-		time.Sleep(time.Minute) // beyond every back-off
-		// A list that was in flight may have added it again as a deleting pod; its worker then calls
-		// Finish again.
+		time.Sleep(time.Minute) // longer than every back-off
+		// A list that was in flight may have added the pod again as a deleting pod. The pod's worker then calls Finish again.
 		if d, ok := w.wanted.Get(p.UID); ok && d.Deleting {
 			if err := w.box.Finish(ctx, p); err != nil {
 				t.Error(err)
@@ -333,7 +331,7 @@ func TestEndIsAcknowledged(t *testing.T) {
 		w.Remove(p)
 		w.Put(bound("b"))
 		w.Up()
-		time.Sleep(time.Minute) // beyond every back-off
+		time.Sleep(time.Minute) // longer than every back-off
 		if d, ok := w.wanted.Get(p.UID); !ok || !d.Deleting {
 			t.Error("the old one is to end", d)
 		}
@@ -341,7 +339,7 @@ func TestEndIsAcknowledged(t *testing.T) {
 		if err := w.box.Finish(ctx, p); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // beyond every back-off
+		time.Sleep(time.Minute) // longer than every back-off
 		if _, ok := w.wanted.Get(p.UID); ok || w.shown("b") != "" {
 			t.Error(ok, w.shown("b"))
 		}
@@ -373,12 +371,12 @@ func TestMirrorPods(t *testing.T) {
 		w.start()
 		time.Sleep(time.Minute)
 		if w.shown("s-n") != "Running other" {
-			t.Error("gone before its source has spoken")
+			t.Error("deleted before its source has delivered its set")
 		}
 		w.spoken.Store(true)
 		time.Sleep(10 * time.Second)
 		if w.shown("s-n") != "gone" {
-			t.Error("stays, though no source knows it")
+			t.Error("kept although no source has it")
 		}
 		// A pod of the API server with the same name is not modified.
 		w.bind("s-n")
@@ -390,7 +388,7 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
-// A server that accepts requests and does not answer.
+// A server that accepts requests and never answers.
 func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	in(t, func(w *world) {
 		var pods []*v1.Pod

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The node's conditions are sent, those of others are not, and shared ones only while the node has them.
+// The node's own conditions are sent, conditions of other clients are not, and shared conditions only while the node has them.
 func TestOwnConditions(t *testing.T) {
 	all := []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady,
 		v1.PodScheduled, v1.AllContainersRestarting,

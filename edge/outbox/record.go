@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A record is an event with its count. It has only the fields in which events differ. There are several
-// events for each pod, and a v1.Event takes three times as much memory.
+// A record is an event with its count. It has only the fields in which events differ, because there are several events for each pod, and
+// a v1.Event takes three times as much memory.
 type record struct {
 	key                           eventKey
 	name, message                 string
 	object, namespace, objectKind string // the involved object
 	annotations                   map[string]string
 	count                         int32
-	told                          int32     // the count that was last sent; 0 if none was sent
-	overBudget                    bool      // true if its object has used up its budget
+	told                          int32     // the count that was last sent; 0 if never sent
+	overBudget                    bool      // its object has used up its budget
 	firstSecond, lastSecond       int64     // in seconds of Unix time, by the wall clock
-	last                          time.Time // time of the last occurrence, monotonic
+	last                          time.Time // monotonic time of the last occurrence
 	next                          time.Time
 
 	seq    int64
@@ -52,7 +52,7 @@ func (e *Events) event(r *record) *v1.Event {
 	}
 }
 
-// eventNamespace returns the namespace of the event. It is that of the object, or default for a node.
+// eventNamespace returns the namespace of the event: the namespace of the object, or default for a node.
 func (r *record) eventNamespace() string { return cmp.Or(r.namespace, metav1.NamespaceDefault) }
 
 type eventKey struct {

@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A rush is a time in which many pods start or end at once. The API server is then busy with their tokens
-// and statuses, and users wait for these. So events that are not warnings are delayed.
+// A rush is a time in which many pods start or end. The API server is then busy with the tokens and statuses of these pods, for which
+// users wait. Therefore events that are not warnings are delayed.
 const (
 	calmEvents    = 20 // number of events within rushWindow that are not a rush yet
 	rushWindow    = time.Second
@@ -38,8 +38,8 @@ func (e *Events) rushDelay(now time.Time) time.Duration {
 	return wait
 }
 
-// beingSent reports whether the API server accepts events, or is expected to accept them soon. Waiting
-// events are not written to the disk then. The caller must hold mu.
+// beingSent reports whether the API server accepts events, or is expected to accept them soon. In that case, waiting events are not
+// written to the disk. The caller must hold mu.
 func (e *Events) beingSent(now time.Time) bool {
 	return now.Sub(e.sent) < storeAfter || e.rushDelay(now) > 0
 }

@@ -32,11 +32,11 @@ func TestEventsGiveWay(t *testing.T) {
 		begin(e, 0, 5, 0)
 		synctest.Wait()
 		if n := len(s.Events()); n != 15 {
-			t.Errorf("%d of 15 events of few pods were told at once", n)
+			t.Errorf("%d of 15 events of few pods were sent immediately", n)
 		}
 		begin(e, 5, 200, 40*time.Millisecond)
 		if n := len(s.Events()); n > 15+calmEvents {
-			t.Errorf("%d events were told while pods started", n)
+			t.Errorf("%d events were sent while pods started", n)
 		}
 		e.Pod(podNamed("w"), "", v1.EventTypeWarning, "BackOff", "again")
 		synctest.Wait()
@@ -54,12 +54,12 @@ func TestEventsGiveWay(t *testing.T) {
 	})
 }
 
-// A long rush does not delay events forever.
+// A long rush does not delay events indefinitely.
 func TestEventsGiveWayForAWhile(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		begin(e, 0, 120, maxEventDelay/60)
 		if n := len(s.Events()); n < 150 {
-			t.Errorf("%d of 360 events were told after %v", n, 2*maxEventDelay)
+			t.Errorf("%d of 360 events were sent after %v", n, 2*maxEventDelay)
 		}
 	})
 }
@@ -70,13 +70,13 @@ func TestEventsThatGiveWayWearNoFlash(t *testing.T) {
 		begin(r.Events, 0, 300, 30*time.Millisecond)
 		time.Sleep(time.Hour)
 		if n := r.writes.Load(); n != 0 {
-			t.Errorf("%d writes of events that were told", n)
+			t.Errorf("%d writes of events that were sent", n)
 		}
 		begin(r.Events, 300, 60, 30*time.Millisecond)
 		before := len(r.Server.Events())
 		r.stop()
 		if rows := len(rowsAt(r.T, r.path)); rows != 3*360-before || rows == 0 {
-			t.Errorf("%d events were told, %d are stored", before, rows)
+			t.Errorf("%d events were sent, %d are stored", before, rows)
 		}
 	})
 }

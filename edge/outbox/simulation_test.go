@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestServerLearnsAll runs random histories and asserts that in the end the server has the newest status
-// of every pod.
+// TestServerLearnsAll runs random histories. It asserts that finally the server has the newest status of every pod.
 func TestServerLearnsAll(t *testing.T) {
 	lives := 25
 	if testing.Short() {
@@ -39,7 +38,7 @@ func TestServerLearnsAll(t *testing.T) {
 type history struct {
 	*world
 	r      *rand.Rand
-	newest map[types.UID]*v1.PodStatus // as the store of a node has them
+	newest map[types.UID]*v1.PodStatus // statuses in the node's store
 	static map[string]*v1.Pod
 	done   map[types.UID]bool
 }
@@ -113,7 +112,7 @@ func (h *history) restart() {
 	}
 }
 
-// finish acts as the workers: pods that are to end, end.
+// finish acts as the workers: it ends all ending pods.
 func (h *history) finish() {
 	for _, p := range h.wanted.List() {
 		if p.Deleting && !h.done[p.Pod.UID] {
@@ -160,6 +159,6 @@ func (h *history) settle() {
 	before := h.Total()
 	time.Sleep(20 * time.Minute)
 	if n := h.Total() - before; n > 0 {
-		h.Errorf("%d requests, though all is told", n)
+		h.Errorf("%d requests without a difference", n)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// equal is a fast test for equality. Most objects need no patch. It compares times by their seconds,
-// because JSON has only these.
+// equal is a fast test for equality, because most objects need no patch. It compares times by their seconds, which is the precision of
+// JSON.
 var equal = func() func(a, b any) bool {
 	e := equality.Semantic.Copy()
 	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
@@ -23,16 +23,14 @@ var equal = func() func(a, b any) bool {
 	return e.DeepEqual
 }()
 
-// merged contains the lists with a merge key whose elements all belong to the node. A patch replaces such a
-// list.
+// merged contains the lists with a merge key whose elements all belong to the node. A patch replaces these lists.
 var merged = map[string]bool{"addresses": true, "podIPs": true, "hostIPs": true}
 
-// conditions is a list that has elements of other programs. A patch contains only the changed elements.
+// conditions is a list with elements of other programs. A patch contains only the changed elements.
 const conditions, conditionKey = "conditions", "type"
 
-// Status returns the patch from one status to another. It returns nil if they are equal. If uid is set, the
-// patch applies only to the object with that UID. For another object with the same name the server returns
-// a conflict.
+// Status returns the patch from one status to another, or nil if they are equal. If uid is set, the patch applies only to the object with
+// that UID. For another object with the same name, the server returns a conflict.
 func Status(uid types.UID, before, after any) ([]byte, error) {
 	if equal(before, after) {
 		return nil, nil
@@ -82,7 +80,7 @@ func fields(v any) (map[string]any, error) {
 	return m, nil
 }
 
-// trim removes null values, because they would remove fields in a patch.
+// trim removes null values, because a null value in a patch removes the field.
 func trim(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -98,9 +96,9 @@ func trim(v any) {
 }
 
 func both(a, b map[string]any) map[string]any {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return all
+	list := maps.Clone(a)
+	maps.Copy(list, b)
+	return list
 }
 
 // change returns the patch of one field.
@@ -108,29 +106,29 @@ func change(name string, old, now any) any {
 	switch now := now.(type) {
 	case []any:
 		if name == conditions {
-			was, _ := old.([]any)
-			return changedConditions(was, now)
+			typed, _ := old.([]any)
+			return changedConditions(typed, now)
 		}
 		if merged[name] {
 			return append(slices.Clone(now), map[string]any{"$patch": "replace"})
 		}
 	case map[string]any:
-		was, ok := old.(map[string]any)
+		typed, ok := old.(map[string]any)
 		if !ok {
 			return now
 		}
 		out := map[string]any{}
-		for key := range both(was, now) {
-			if !reflect.DeepEqual(was[key], now[key]) {
-				out[key] = change("", was[key], now[key])
+		for key := range both(typed, now) {
+			if !reflect.DeepEqual(typed[key], now[key]) {
+				out[key] = change("", typed[key], now[key])
 			}
 		}
 		return out
 	case nil:
-		switch was := old.(type) {
+		switch typed := old.(type) {
 		case []any:
 			if name == conditions {
-				return changedConditions(was, nil)
+				return changedConditions(typed, nil)
 			}
 			if merged[name] {
 				return []any{map[string]any{"$patch": "replace"}}
@@ -166,8 +164,8 @@ func changedConditions(old, now []any) []any {
 	return out
 }
 
-func find(all []any, like any) any {
-	for _, c := range all {
+func find(list []any, like any) any {
+	for _, c := range list {
 		if c.(map[string]any)[conditionKey] == like.(map[string]any)[conditionKey] {
 			return c
 		}

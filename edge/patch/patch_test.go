@@ -105,7 +105,7 @@ func (d dice) node() (st v1.NodeStatus) {
 	}
 	amount(&st.Capacity)
 	amount(&st.Allocatable)
-	for _, kind := range []v1.NodeAddressType{"InternalIP", "Hostname"} { // others than these groups the server would make such
+	for _, kind := range []v1.NodeAddressType{"InternalIP", "Hostname"} { // for other types the API server would set these
 		for range d.IntN(3) {
 			st.Addresses = append(st.Addresses, v1.NodeAddress{Type: kind, Address: d.word()})
 		}
@@ -123,7 +123,7 @@ func (d dice) node() (st v1.NodeStatus) {
 	return st
 }
 
-// TestPatchesLead: by the API server's rules, a patch results in the status for which it was created.
+// TestPatchesLead: with the API server's rules, a patch results in the status for which it was created.
 func TestPatchesLead(t *testing.T) {
 	d := dice{rand.New(rand.NewPCG(1, 2))}
 	same := []cmp.Option{

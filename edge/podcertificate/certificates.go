@@ -36,8 +36,8 @@ type Config struct {
 	Client  *kube.Client
 	Store   Store
 	Node    string           // the name of this node
-	NodeUID func() types.UID // returns the UID of the Node; empty if it is not known yet
-	Changed func(types.UID)  // is called when a certificate of the pod has changed; must not block
+	NodeUID func() types.UID // returns the UID of the Node, or "" if it is unknown
+	Changed func(types.UID)  // called when a certificate of the pod has changed; must not block
 	Events  event.Sink
 	Now     func() time.Time // clock for the expiry of certificates; the default is time.Now
 	Log     *slog.Logger
@@ -47,11 +47,11 @@ type Config struct {
 // use.
 type Certificates struct {
 	cfg    Config
-	signal chan struct{} // capacity 1: a projection needs a goroutine
+	signal chan struct{} // capacity 1; a value means that a projection needs a goroutine
 
 	mu      sync.Mutex
-	all     map[store.CertificateKey]*projection
-	pending []*projection // projections that wait for Run to start their goroutine
+	list    map[store.CertificateKey]*projection
+	pending []*projection // projections that wait for Run to start their goroutines
 	loaded  map[store.CertificateKey]state
 }
 
@@ -61,7 +61,7 @@ func New(cfg Config) *Certificates {
 		cfg.Now = time.Now
 	}
 	return &Certificates{
-		cfg: cfg, signal: make(chan struct{}, 1), all: map[store.CertificateKey]*projection{}, loaded: map[store.CertificateKey]state{},
+		cfg: cfg, signal: make(chan struct{}, 1), list: map[store.CertificateKey]*projection{}, loaded: map[store.CertificateKey]state{},
 	}
 }
 
@@ -71,16 +71,16 @@ func (c *Certificates) Load(ctx context.Context, pods []*v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	had := map[types.UID]bool{}
+	stored := map[types.UID]bool{}
 	for _, r := range rows {
 		var s state
 		if err := json.Unmarshal(r.State, &s); err != nil {
 			c.cfg.Log.Error("a stored certificate of a pod cannot be decoded: a new one is requested", "volume", r.Volume, "error", err)
 		}
-		c.loaded[r.CertificateKey], had[r.UID] = s, true
+		c.loaded[r.CertificateKey], stored[r.UID] = s, true
 	}
 	for _, p := range pods {
-		if had[p.UID] { // pods that have ended have no row
+		if stored[p.UID] { // pods that have ended have no row
 			c.register(p)
 		}
 	}
@@ -90,8 +90,8 @@ func (c *Certificates) Load(ctx context.Context, pods []*v1.Pod) error {
 
 // Run requests and renews certificates until ctx ends. It returns after all its goroutines have ended.
 func (c *Certificates) Run(ctx context.Context) error {
-	var all sync.WaitGroup
-	defer all.Wait()
+	var list sync.WaitGroup
+	defer list.Wait()
 	for {
 		c.mu.Lock()
 		for _, p := range c.pending {
@@ -100,7 +100,7 @@ func (c *Certificates) Run(ctx context.Context) error {
 			}
 			ctx, stop := context.WithCancel(ctx)
 			p.stop = stop
-			all.Go(func() {
+			list.Go(func() {
 				defer stop()
 				c.follow(ctx, p)
 			})
@@ -115,8 +115,8 @@ func (c *Certificates) Run(ctx context.Context) error {
 	}
 }
 
-// Prepare registers the pod and waits for missing certificates, but no longer than patience. If a
-// certificate is still missing then, Credentials returns the reason.
+// Prepare registers the pod and waits for missing certificates, at most for patience. If a certificate is still missing, Credentials
+// returns the reason.
 func (c *Certificates) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits := c.register(pod)
 	if len(waits) == 0 {
@@ -133,7 +133,7 @@ func (c *Certificates) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return ctx.Err()
 }
 
-// register records the sources of a pod. It returns a channel for each missing certificate.
+// register records the podCertificate sources of a pod. It returns a channel for each missing certificate.
 func (c *Certificates) register(pod *v1.Pod) (waits []<-chan struct{}) {
 	if source, ok := pod.Annotations[keys.ConfigSource]; ok && source != keys.SourceAPI {
 		return nil // a static pod has no service account
@@ -155,10 +155,10 @@ func (c *Certificates) register(pod *v1.Pod) (waits []<-chan struct{}) {
 func (c *Certificates) take(pod *v1.Pod, k store.CertificateKey, want *v1.PodCertificateProjection) []<-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.all[k]
+	p := c.list[k]
 	if p == nil {
 		p = newProjection(k, pod, want, c.loaded[k])
-		c.all[k] = p
+		c.list[k] = p
 		c.pending = append(c.pending, p)
 		select {
 		case c.signal <- struct{}{}:
@@ -171,12 +171,11 @@ func (c *Certificates) take(pod *v1.Pod, k store.CertificateKey, want *v1.PodCer
 	return []<-chan struct{}{p.attempt}
 }
 
-// Credentials returns the key and the certificate chain for a source of a pod's projected volume, in PEM.
-// It does not block.
+// Credentials returns the key and the certificate chain for a source of a pod's projected volume, in PEM. It does not block.
 func (c *Certificates) Credentials(pod *v1.Pod, volume string, source int) (key, chain []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.all[store.CertificateKey{UID: pod.UID, Volume: volume, Source: source}]
+	p := c.list[store.CertificateKey{UID: pod.UID, Volume: volume, Source: source}]
 	switch {
 	case p == nil:
 		return nil, nil, errors.New("podCertificate: it was not requested yet")
@@ -196,19 +195,19 @@ func (c *Certificates) Credentials(pod *v1.Pod, volume string, source int) (key,
 // Release removes a pod that was deleted or has ended.
 func (c *Certificates) Release(ctx context.Context, uid types.UID) error {
 	c.mu.Lock()
-	had := false
-	for k, p := range c.all {
+	stored := false
+	for k, p := range c.list {
 		if k.UID != uid {
 			continue
 		}
-		had, p.dropped = true, true
+		stored, p.dropped = true, true
 		if p.stop != nil {
 			p.stop()
 		}
-		delete(c.all, k)
+		delete(c.list, k)
 	}
 	c.mu.Unlock()
-	if !had {
+	if !stored {
 		return nil
 	}
 	return c.cfg.Store.RemoveCertificates(ctx, uid)
@@ -218,36 +217,36 @@ func (c *Certificates) Release(ctx context.Context, uid types.UID) error {
 func (c *Certificates) Retry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.all {
+	for _, p := range c.list {
 		if p.err != nil {
 			p.ask()
 		}
 	}
 }
 
-// A State is a state of projections, with the number of a signer's projections in it. The names of the
-// states are those of the metric kubelet_podcertificate_states.
+// A State is a state of projections, and the number of a signer's projections in that state. The names of the states are those of the
+// metric kubelet_podcertificate_states.
 type State struct {
 	Signer, State string
 	Count         int
 }
 
 // States returns the states of all signers, sorted.
-func (c *Certificates) States() (all []State) {
+func (c *Certificates) States() (list []State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.cfg.Now()
-	for _, p := range c.all {
+	for _, p := range c.list {
 		s := State{Signer: p.want.SignerName, State: p.stateName(now)}
-		if i := slices.IndexFunc(all, func(o State) bool { return o.Signer == s.Signer && o.State == s.State }); i >= 0 {
-			all[i].Count++
+		if i := slices.IndexFunc(list, func(o State) bool { return o.Signer == s.Signer && o.State == s.State }); i >= 0 {
+			list[i].Count++
 			continue
 		}
 		s.Count = 1
-		all = append(all, s)
+		list = append(list, s)
 	}
-	sorting.By(all, func(a, b State) int {
+	sorting.By(list, func(a, b State) int {
 		return cmp.Or(cmp.Compare(a.Signer, b.Signer), cmp.Compare(a.State, b.State))
 	})
-	return all
+	return list
 }

@@ -24,8 +24,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// The request has the pod's parameters. The certificate is renewed in time, survives a restart and is in
-// no file in plain text.
+// The request has the pod's parameters. The certificate is renewed in time, survives a restart, and is not stored in plain text.
 func TestLife(t *testing.T) {
 	for _, keyType := range []string{"ED25519", "ECDSAP256"} {
 		t.Run(keyType, func(t *testing.T) {
@@ -44,11 +43,11 @@ func TestLife(t *testing.T) {
 					s.UnverifiedUserAnnotations["a.b/d"] != "e" || r.OwnerReferences[0].UID != p.UID {
 					t.Errorf("%+v", r)
 				}
-				w.restart() // goes on with the same request and key
+				w.restart() // continues with the same request and key
 				w.issue(2 * time.Hour)
 				first := w.has(p)
 				if w.pokes() == 0 || w.prepare(p) != 0 {
-					t.Error("the pod does not hear that it has its certificate, or waits")
+					t.Error("Changed was not called for the certificate, or Prepare waits")
 				}
 				key, _, _ := w.certs.Credentials(p, "creds", 1)
 				secret := bytes.Split(key, []byte("\n"))[1]
@@ -74,7 +73,7 @@ func TestLife(t *testing.T) {
 				w.pokes()
 				w.issue(2 * time.Hour)
 				if now := w.has(p); now == first || w.pokes() != 1 {
-					t.Error("it was not renewed, or nobody hears of it")
+					t.Error("the certificate was not renewed, or Changed was not called")
 				}
 				if all := w.told(); len(all) != 0 {
 					t.Error(all)
@@ -86,7 +85,7 @@ func TestLife(t *testing.T) {
 					t.Error("left:", all, err)
 				}
 				w.wants(p, "error: ")
-				w.restart() // what is over requests nothing
+				w.restart() // a final projection sends no request
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				if n := len(w.server.CertificateRequests()); n != 2 {
@@ -97,8 +96,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// Without a link a pod keeps its certificate, over reboots and after its expiry, which events report.
-// With a link it is renewed at once.
+// Without a link, a pod keeps its certificate over reboots and after its expiry, which events report. With a link, the certificate is
+// renewed immediately.
 func TestWithoutLink(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -133,8 +132,8 @@ func TestWithoutLink(t *testing.T) {
 	})
 }
 
-// A refusal of the signer is final, and an earlier certificate is used until it expires. An invalid
-// certificate, or one for another key, counts as a failure.
+// A refusal of the signer is final. An earlier certificate is used until it expires. An invalid certificate, or a certificate for another
+// key, counts as a failure.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		condition string
@@ -177,7 +176,7 @@ func TestRefused(t *testing.T) {
 			time.Sleep(30*time.Minute + spread)
 			answer()
 			if w.has(q) != first {
-				t.Error("a certificate that is valid is shown no more:", w.has(q))
+				t.Error("a valid certificate is no longer returned:", w.has(q))
 			}
 			time.Sleep(30 * time.Minute)
 			w.wants(q, tt.wants)
@@ -191,8 +190,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// After a failure the request is repeated with the same key: the server does not know the pod yet, the
-// service account is missing, or the request was deleted.
+// The request is repeated with the same key after a failure: the server does not know the pod yet, the service account is missing, or the
+// request was deleted.
 func TestFaults(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -227,7 +226,7 @@ func TestFaults(t *testing.T) {
 		if again := w.open(); again.Name != r.Name {
 			t.Error("another name:", again.Name)
 		}
-		w.server.Cut() // the watch
+		w.server.Cut() // ends the watch
 		time.Sleep(time.Minute)
 		w.issue(time.Hour)
 		w.has(p)
@@ -260,7 +259,7 @@ func TestStaticPods(t *testing.T) {
 	})
 }
 
-// Each type of key signs its proof and has the right size.
+// Each type of key signs its proof and has the required size.
 func TestKeyTypes(t *testing.T) {
 	for keyType, bits := range map[string]int{"ED25519": 0, "ECDSAP256": 256, "ECDSAP384": 384, "ECDSAP521": 521,
 		"RSA3072": 3072, "RSA4096": 4096} {
@@ -295,7 +294,7 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// TestChainBombs: a chain that is too large when decoded is rejected before it is decoded.
+// TestChainBombs: a chain that is too large after decoding is rejected before it is decoded.
 func TestChainBombs(t *testing.T) {
 	for name, text := range map[string]string{
 		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",
@@ -308,8 +307,8 @@ func TestChainBombs(t *testing.T) {
 	}
 }
 
-// TestFormerServers checks that a pod gets a certificate from an API server that serves v1beta1, and that it is
-// renewed after the server was updated to a version that serves only v1.
+// TestFormerServers checks that a pod gets a certificate from an API server that serves v1beta1, and that the certificate is renewed
+// after an update of the server to a version that serves only v1.
 func TestFormerServers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.server.Former.Store(true)

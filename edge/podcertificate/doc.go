@@ -6,20 +6,19 @@
 //	                   '--> store (sealed) --> Credentials --> files
 //	                            '--Changed(UID)--> files of running pods
 //
-// States of a projection. They follow from the stored data.
+// States of a projection, which are derived from the stored data:
 //
 //	nothing --> requested --issued--> fresh --beginRefreshAt--> fresh and requested --issued--> fresh
 //	                '--denied, failed--> over: the signer's decision is final for this pod
 //
-// Each projection has one goroutine, and only that goroutine changes it. The goroutine sleeps until the
-// certificate is due for renewal, and causes no traffic. A watch exists only while a request is open. The
-// key is created on the node. It exists only in memory, in the sealed store and in the pod's volume. The
-// state is stored. So after a restart, with or without a link, a pod has the same certificate, and an open
-// request continues. A certificate that could not be renewed stays in the volume, even after it has
-// expired. Its verifiers decide whether to accept it.
+// Each projection has one goroutine, and only that goroutine changes it. The goroutine sleeps until the certificate is due for renewal. A
+// watch exists only while a request is open. The key is created on the node. It exists only in memory, in the sealed store and in the
+// pod's volume. Because the state is stored, a pod has the same certificate after a restart, with or without a link, and an open request
+// continues. A certificate that could not be renewed stays in the volume, even after its expiry. Its verifiers decide whether to accept
+// it.
 //
-// The package implements a hook in the life of a pod. Prepare waits only a few seconds for the signer. If
-// a person must approve the request, the signer may take days. The pod reports that it waits.
+// The package implements a hook in the life of a pod. Prepare waits only a few seconds for the signer. If a user must approve the
+// request, the answer may take days. Meanwhile the pod reports that it waits.
 //
 // See https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/4317-pod-certificates
 // https://kubernetes.io/docs/concepts/storage/projected-volumes/#podcertificate

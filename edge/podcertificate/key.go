@@ -62,7 +62,7 @@ func parseKey(key []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// proofOf returns a certificate request (PKCS#10). It only proves the possession of the key.
+// proofOf returns a certificate request (PKCS#10). Its only purpose is to prove the possession of the key.
 func proofOf(key []byte) ([]byte, error) {
 	private, err := parseKey(key)
 	if err != nil {
@@ -75,11 +75,11 @@ func proofOf(key []byte) ([]byte, error) {
 	return proof, nil
 }
 
-// maxChain is the maximum size of a decoded certificate chain, in bytes. For a CSR, the maximum is 64 KiB.
+// maxChain is the maximum size of a decoded certificate chain, in bytes. The maximum for a CSR is 64 KiB.
 const maxChain = 1 << 20
 
-// chainOf validates the issued chain. It must only contain certificates, and the first one must belong to
-// the key. chainOf removes comments and headers.
+// chainOf validates the issued chain and removes comments and headers. The chain must contain only certificates, and the first one must
+// belong to the key.
 func chainOf(issued string, key []byte) ([]byte, error) {
 	if err := weight.PEM(maxChain, issued); err != nil {
 		return nil, fmt.Errorf("the certificate chain %w", err)

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Times that are visible in the cluster. They are the same as a kubelet's.
+// Times that are visible in the cluster, as in a kubelet.
 const (
 	spread     = 5 * time.Minute  // spreads the renewals of pods that started at the same time
 	overdue    = 10 * time.Minute // after beginRefreshAt
@@ -30,27 +30,26 @@ type state struct {
 	BeginRefreshAt time.Time
 	NotAfter       time.Time
 
-	Request    string // name of the open PodCertificateRequest; empty if there is none
+	Request    string // name of the open PodCertificateRequest; empty without one
 	RequestKey []byte
 }
 
-// A projection is one podCertificate source of one pod. Only its goroutine changes it, and it must hold the
-// Certificates' mu for that.
+// A projection is one podCertificate source of one pod. Only its goroutine changes it, while it holds the mu of the Certificates.
 type projection struct {
 	store.CertificateKey
 	state
 	pod     *v1.Pod
 	want    *v1.PodCertificateProjection
 	early   time.Duration // random time from beginRefreshAt to the renewal
-	asked   chan struct{} // capacity 1: requests an attempt
+	asked   chan struct{} // capacity 1; a value requests an attempt
 	attempt chan struct{} // closed when there is a certificate or an error
 	stop    context.CancelFunc
 	dropped bool
 
-	err              error  // error of the last attempt
-	final            error  // the final decision of the signer
-	reason           string // kind of the final decision: Denied or Failed
-	toldLate, toldEx bool   // true after the event was recorded
+	err                           error  // error of the last attempt
+	final                         error  // the final decision of the signer
+	reason                        string // kind of the final decision: Denied or Failed
+	reportedLate, reportedExpired bool   // true after the event was recorded
 }
 
 func newProjection(k store.CertificateKey, pod *v1.Pod, want *v1.PodCertificateProjection, s state) *projection {
@@ -104,13 +103,13 @@ func (c *Certificates) follow(ctx context.Context, p *projection) {
 			return
 		}
 		c.mu.Lock()
-		over := p.final != nil
+		isFinal := p.final != nil
 		p.err = err
 		if err != nil {
 			p.finishAttempt()
 		}
 		c.mu.Unlock()
-		if over {
+		if isFinal {
 			return
 		}
 		c.reportExpiry(p)
@@ -202,7 +201,7 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	if err == nil {
 		err = c.cfg.Store.PutCertificate(ctx, store.Certificate{CertificateKey: p.CertificateKey, State: data})
 	}
-	if err != nil && ctx.Err() == nil { // the certificate is used without being stored
+	if err != nil && ctx.Err() == nil { // use the certificate without storing it
 		c.cfg.Log.Error("a certificate of a pod could not be stored: it is missing after a restart without the API server",
 			"pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID, "error", err)
 	}
@@ -211,24 +210,24 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	issued := next.Request == "" && next.Key != nil
 	p.state = next
 	if issued {
-		p.early, p.toldLate, p.toldEx = retry.Within(spread), false, false
+		p.early, p.reportedLate, p.reportedExpired = retry.Within(spread), false, false
 		p.finishAttempt()
 	}
 }
 
-// reportExpiry records an event when a certificate is overdue for renewal, and another one when it has
-// expired. It records each event once.
+// reportExpiry records an event when a certificate is overdue for renewal, and another event when it has expired. It records each event
+// once.
 func (c *Certificates) reportExpiry(p *projection) {
 	if p.Key == nil {
 		return
 	}
 	now := c.cfg.Now()
-	if now.After(p.BeginRefreshAt.Add(overdue)) && !p.toldLate {
-		p.toldLate = true
+	if now.After(p.BeginRefreshAt.Add(overdue)) && !p.reportedLate {
+		p.reportedLate = true
 		c.cfg.Events.Pod(p.pod, "", v1.EventTypeWarning, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
 	}
-	if now.After(p.NotAfter) && !p.toldEx {
-		p.toldEx = true
+	if now.After(p.NotAfter) && !p.reportedExpired {
+		p.reportedExpired = true
 		c.cfg.Events.Pod(p.pod, "", v1.EventTypeWarning, "CertificateExpired", "PodCertificate expired")
 	}
 }

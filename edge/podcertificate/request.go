@@ -25,8 +25,8 @@ var (
 	errEnded   = errors.New("the watch of the PodCertificateRequest ended")
 )
 
-// newRequest creates a key and a name for a request. It stores both before the API server gets the request.
-// So the key of an issued certificate is never lost.
+// newRequest creates a key and a name for a request. It stores both before the API server gets the request, so that the key of an issued
+// certificate is never lost.
 func (c *Certificates) newRequest(ctx context.Context, p *projection) error {
 	key, err := newKey(p.want.KeyType)
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *Certificates) newRequest(ctx context.Context, p *projection) error {
 	return nil
 }
 
-// create creates the PodCertificateRequest of the open request on the API server. The API server rejects it
-// while it does not know the pod yet, so the caller retries.
+// create creates the PodCertificateRequest of the open request. The API server rejects it while it does not know the pod yet, so the
+// caller retries.
 func (c *Certificates) create(ctx context.Context, p *projection) error {
 	node := c.cfg.NodeUID()
 	if node == "" {
@@ -71,9 +71,8 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 	return nil
 }
 
-// read returns the open request, or nil if the API server does not have it. It selects by the name of the
-// request and this node, because the node authorizer requires that. The result does not come from the
-// server's cache.
+// read returns the open request, or nil if the API server does not have it. It selects by the name of the request and by this node,
+// because the node authorizer requires that. The result does not come from the server's cache.
 func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1.PodCertificateRequest, metav1.ListOptions, error) {
 	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("metadata.name", p.Request), fields.OneTermEqualSelector("spec.nodeName", c.cfg.Node),
@@ -116,10 +115,10 @@ func (c *Certificates) await(ctx context.Context, p *projection, created bool) e
 	defer w.Stop()
 	began := time.Now()
 	for e := range w.ResultChan() {
-		switch r, is := e.Object.(*certificatesv1.PodCertificateRequest); {
+		switch r, ok := e.Object.(*certificatesv1.PodCertificateRequest); {
 		case e.Type == watch.Error:
 			return apierrors.FromObject(e.Object)
-		case !is || r.Name != p.Request:
+		case !ok || r.Name != p.Request:
 		case e.Type == watch.Deleted:
 			return errDeleted
 		case c.settle(ctx, p, r):

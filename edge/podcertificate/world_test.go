@@ -31,8 +31,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A world is a cluster with a signer, and a node whose agent can be restarted, in a bubble
-// of time.
+// A world is a cluster with a signer, and a node whose agent can be restarted, in a synctest bubble.
 type world struct {
 	testing.TB
 	server *apitest.Server
@@ -107,7 +106,7 @@ func (w *world) restart() {
 	w.start()
 }
 
-// record keeps an event as a line.
+// record stores an event as a line.
 func (w *world) record(e eventtest.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,7 +131,7 @@ func (w *world) pokes() int {
 	return n
 }
 
-// prepare registers a pod as its worker does, and returns the duration.
+// prepare registers a pod as its worker does. It returns the duration of Prepare.
 func (w *world) prepare(p *v1.Pod) time.Duration {
 	w.Helper()
 	if !slices.Contains(w.pods, p) {
@@ -201,8 +200,7 @@ func (w *world) issue(life time.Duration) {
 	w.answer(r, "Issued", w.chain(r, life), life)
 }
 
-// has returns the serial number of a pod's certificate, or the error. It checks that key and certificate
-// match.
+// has returns the serial number of a pod's certificate, or the error. It checks that the key and the certificate match.
 func (w *world) has(p *v1.Pod) string {
 	w.Helper()
 	key, chain, err := w.certs.Credentials(p, "creds", 1)
@@ -210,7 +208,7 @@ func (w *world) has(p *v1.Pod) string {
 		return "error: " + err.Error()
 	}
 	if bytes.Contains(chain, []byte("comment")) || bytes.Contains(chain, []byte("a: b")) {
-		w.Error("more than certificates:", string(chain))
+		w.Error("more than certificates in the chain:", string(chain))
 	}
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {

@@ -20,26 +20,26 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// delay is the time before the slices of a missing driver are deleted. It is the same as a kubelet's.
+// delay is the time after which the slices of a missing driver are deleted, as in a kubelet.
 const delay = 30 * time.Second
 
 // Config contains the dependencies of a Sweeper.
 type Config struct {
 	Client *kube.Client
 	Node   string          // name of this node
-	Retry  <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
+	Retry  <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
 	Log    *slog.Logger
 }
 
-// A Sweeper deletes the slices of missing drivers. It is safe for concurrent use. Only Run blocks.
+// A Sweeper deletes the slices of missing drivers. It is safe for concurrent use. Of its methods, only Run blocks.
 type Sweeper struct {
 	Config
 	wake chan struct{} // capacity 1
 
 	mu     sync.Mutex
 	here   map[string]bool      // reachable drivers
-	gone   map[string]time.Time // drivers that became unreachable, with the times when their slices are deleted
-	others time.Time            // time when the slices of all other drivers are deleted; zero if that is done
+	gone   map[string]time.Time // deletion time of the slices of each driver that became unreachable
+	others time.Time            // deletion time of the slices of all other drivers; zero if they are deleted
 }
 
 // New returns a Sweeper. It sends no request.
@@ -52,7 +52,7 @@ func New(c Config) (*Sweeper, error) {
 	}, nil
 }
 
-// Here reports that a driver is reachable.
+// Here records that a driver is reachable.
 func (s *Sweeper) Here(driver string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Sweeper) Here(driver string) {
 	delete(s.gone, driver)
 }
 
-// Gone reports that a driver has become unreachable.
+// Gone records that a driver has become unreachable.
 func (s *Sweeper) Gone(driver string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,10 +133,10 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 			due = append(due, driver)
 		}
 	}
-	var known []string // drivers whose slices are not due or are deleted separately
+	var knownDrivers []string // drivers whose slices are not due, or are deleted separately
 	rest := !s.others.IsZero() && !s.others.After(now)
 	if rest {
-		known = slices.Concat(slices.Collect(maps.Keys(s.here)), slices.Collect(maps.Keys(s.gone)))
+		knownDrivers = slices.Concat(slices.Collect(maps.Keys(s.here)), slices.Collect(maps.Keys(s.gone)))
 	}
 	s.mu.Unlock()
 	slices.Sort(due)
@@ -155,8 +155,8 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	if !rest {
 		return nil
 	}
-	slices.Sort(known)
-	if err := s.delete(ctx, selection.NotEquals, known...); err != nil {
+	slices.Sort(knownDrivers)
+	if err := s.delete(ctx, selection.NotEquals, knownDrivers...); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -165,8 +165,8 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 	return nil
 }
 
-// returned reports whether the slices of a driver are not due any more: the driver registered again, and
-// may have disappeared again later.
+// returned reports whether the slices of a driver are no longer due, because the driver registered again. It may have disappeared again
+// since.
 func (s *Sweeper) returned(driver string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ func in(t *testing.T, test func(s *scene)) {
 			if r.Method != http.MethodDelete || r.URL.Path != "/apis/resource.k8s.io/v1/resourceslices" {
 				t.Errorf("%s %s", r.Method, r.URL)
 			}
-			if a := r.Header.Get("Accept"); !strings.Contains(a, "as=PartialObjectMetadataList;") { // as a server demands
+			if a := r.Header.Get("Accept"); !strings.Contains(a, "as=PartialObjectMetadataList;") { // as a server requires
 				t.Errorf("accepts %s", a)
 			}
 			if s.down {
@@ -64,7 +64,7 @@ func in(t *testing.T, test func(s *scene)) {
 	})
 }
 
-// wants lets time pass and compares the deletions in that time.
+// wants waits for a time and compares the deletions in that time.
 func (s *scene) wants(after time.Duration, want ...string) {
 	s.Helper()
 	time.Sleep(after)
@@ -77,7 +77,7 @@ func (s *scene) wants(after time.Duration, want ...string) {
 	s.asked = nil
 }
 
-// TestStart: the slices of drivers that do not register are deleted once, those of the others are kept.
+// TestStart: the slices of drivers that do not register are deleted once. The slices of the other drivers are kept.
 func TestStart(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(29*time.Second, []string{}...)
@@ -90,7 +90,7 @@ func TestStart(t *testing.T) {
 		s.wants(31*time.Second, "spec.nodeName=n,spec.driver!=a,spec.driver!=b")
 		s.wants(time.Hour, []string{}...)
 	})
-	in(t, func(s *scene) { // it went just before, and has its own time
+	in(t, func(s *scene) { // it disappeared just before, and has its own deletion time
 		s.Here("a")
 		time.Sleep(20 * time.Second)
 		s.Gone("a")
@@ -99,8 +99,7 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestGone: the slices of a missing driver are deleted; those of a driver that comes back, or is
-// replaced, are kept.
+// TestGone: the slices of a missing driver are deleted. The slices of a driver that returns, or is replaced, are kept.
 func TestGone(t *testing.T) {
 	in(t, func(s *scene) {
 		s.Here("a")
@@ -112,7 +111,7 @@ func TestGone(t *testing.T) {
 		s.Here("a")
 		s.wants(time.Hour, []string{}...)
 		s.Gone("b")
-		s.Gone("b") // it is still
+		s.Gone("b") // it is still missing
 		s.wants(31*time.Second, "spec.nodeName=n,spec.driver=b")
 		s.wants(time.Hour, []string{}...)
 		s.Here("b")
@@ -121,7 +120,7 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestOutage: a failed deletion is repeated when the server answers, unless the driver came back.
+// TestOutage: a failed deletion is repeated when the server answers, unless the driver has returned.
 func TestOutage(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(31*time.Second, "spec.nodeName=n")

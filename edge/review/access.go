@@ -17,14 +17,14 @@ type Access struct {
 	answers         *answers[authorizationv1.SubjectAccessReviewStatus]
 }
 
-// NewAccess returns an Access. It caches positive answers for allowed
-// (authorization.webhook.cacheAuthorizedTTL) and negative answers for denied (cacheUnauthorizedTTL).
+// NewAccess returns an Access. It caches positive answers for the duration allowed (authorization.webhook.cacheAuthorizedTTL) and
+// negative answers for the duration denied (cacheUnauthorizedTTL).
 func NewAccess(c *kube.Client, allowed, denied time.Duration) *Access {
 	return &Access{client: c, allowed: allowed, denied: denied, answers: newAnswers[authorizationv1.SubjectAccessReviewStatus]()}
 }
 
-// Authorize reports whether the user may do what spec describes, with a reason. An error means that the API
-// server did not answer.
+// Authorize reports whether the user may make the request that spec describes, with a reason. An error means that the API server did not
+// answer.
 func (a *Access) Authorize(
 	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
 ) (authorizationv1.SubjectAccessReviewStatus, error) {

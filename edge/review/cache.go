@@ -20,8 +20,8 @@ const (
 	timeout       = 10 * time.Second
 )
 
-// An answers is a cache of the API server's answers. Its times are monotonic. So a step of the wall clock
-// does not change the life of an answer.
+// An answers is a cache of the API server's answers. Its times are monotonic, so a step of the wall clock does not change the lifetime of
+// an answer.
 type answers[V any] struct {
 	salt    [32]byte // conceals tokens from readers of the memory and from timing attacks
 	flights singleflight.Group
@@ -42,8 +42,8 @@ func newAnswers[V any]() *answers[V] {
 	return a
 }
 
-// get returns a cached answer, or calls ask. ask also returns the time for which to cache its answer. It
-// continues after the caller's context has ended, because other callers may wait for the result.
+// get returns a cached answer, or calls ask. ask returns its answer with a TTL. ask continues after the end of the caller's context,
+// because other callers may wait for the result.
 func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
 	var none V
 	key, err := a.key(question)
@@ -60,7 +60,7 @@ func (a *answers[V]) get(ctx context.Context, question any, ask func(context.Con
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		if err := a.slots.Acquire(asking, 1); err != nil {
-			return none, fmt.Errorf("too many reviews at once: %w", err)
+			return none, fmt.Errorf("too many concurrent reviews: %w", err)
 		}
 		defer a.slots.Release(1)
 		v, ttl, err := ask(asking)
@@ -102,8 +102,7 @@ func (a *answers[V]) cached(key string) (V, bool) {
 	return none, false
 }
 
-// add stores an answer. If the cache is full, add removes the expired answers. If there are none, it
-// removes the answer that expires next.
+// add stores an answer. If the cache is full, add removes the expired answers, or else the answer that expires next.
 func (a *answers[V]) add(key string, v V, ttl time.Duration) {
 	now := time.Now()
 	a.mu.Lock()

@@ -1,5 +1,4 @@
-// Package review authenticates and authorizes the clients of the node's own server. It sends reviews to the
-// API server.
+// Package review authenticates and authorizes the clients of the node's own server by reviews of the API server.
 //
 //	bearer token --> Tokens.AuthenticateToken --TokenReview------> API server
 //	user, verb ----> Access.Authorize --SubjectAccessReview------> API server
@@ -7,8 +6,7 @@
 //	                  v   | answers, for as long as configured
 //	                 cache (bounded, keyed by hashes)
 //
-// Identical requests at the same time cause only one review. Answers are cached for their TTL, and not
-// longer. So while the link is down, only clients with a cached answer are admitted. Errors are not cached.
-// The number of concurrent reviews is limited, so that unknown clients cannot delay the node's own
-// requests.
+// Concurrent identical requests cause only one review. Answers are cached for their TTL, and not longer. While the link is down, only
+// clients with a cached answer are therefore admitted. Errors are not cached. The number of concurrent reviews is limited, so unknown
+// clients cannot delay the node's own requests.
 package review

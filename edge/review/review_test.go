@@ -68,7 +68,7 @@ func TestTokens(t *testing.T) {
 	tokens := NewTokens(c, time.Minute)
 	s.broken.Store(true)
 	if u, err := tokens.AuthenticateToken(t.Context(), "good-bob"); u != nil || err == nil {
-		t.Error("a broken server authenticates nobody")
+		t.Error("a broken server authenticates no client")
 	}
 	s.broken.Store(false)
 	s.tokens.Store(0)
@@ -89,11 +89,11 @@ func TestTokens(t *testing.T) {
 		t.Errorf("%d reviews for two tokens", n)
 	}
 	if u, _ := tokens.AuthenticateToken(t.Context(), ""); u != nil || s.tokens.Load() != 2 {
-		t.Error("no token is nobody's, without a question")
+		t.Error("an empty token needs no review")
 	}
 	for key := range tokens.answers.kept {
 		if strings.Contains(key, "bob") {
-			t.Error("a token is kept in the clear")
+			t.Error("a token is cached in plain text")
 		}
 	}
 }
@@ -117,11 +117,11 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	if n := s.access.Load(); n != 3 {
-		t.Errorf("%d reviews: who is allowed is kept, with a time of 0 who is not is asked for again", n)
+		t.Errorf("%d reviews: positive answers are cached, negative answers with a TTL of 0 are not", n)
 	}
 	ask("alice", "create")
 	if s.access.Load() != 4 {
-		t.Error("another verb is another question")
+		t.Error("another verb needs another review")
 	}
 }
 
@@ -153,13 +153,13 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 			get(fmt.Sprint(n))
 		}
 		if len(a.kept) > maxEntries {
-			t.Errorf("%d answers are kept", len(a.kept))
+			t.Errorf("%d answers are cached", len(a.kept))
 		}
 	})
 }
 
-// TestAnswersThatLandMeanwhile: a caller that looked just before an answer was cached and asks just
-// after it does not cause a second request.
+// TestAnswersThatLandMeanwhile: a caller that misses the cache just before another caller stores the answer does not send a second
+// request.
 func TestAnswersThatLandMeanwhile(t *testing.T) {
 	for range 200 {
 		a := newAnswers[int]()

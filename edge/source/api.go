@@ -30,13 +30,12 @@ const (
 // An APISink receives the pods of the API server. *desired.Desired implements it.
 type APISink interface {
 	Sink
-	// Update receives changes to the set of a source. If it returns an error, the source sends the full set
-	// with Set.
+	// Update receives changes of the set of a source. If it returns an error, the source sends the full set with Set.
 	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.Gone) error
 }
 
-// An Observer receives the server's versions of all pods of this node, including mirror pods. One goroutine
-// calls it after the sink. It must not retain its arguments.
+// An Observer receives the server's versions of all pods of this node, including mirror pods. One goroutine calls it after the sink. It
+// must not retain its arguments.
 type Observer interface {
 	Listed(pods []v1.Pod) // all pods
 	Seen(pod *v1.Pod)     // a new or changed pod
@@ -45,35 +44,35 @@ type Observer interface {
 
 // A History detects that the API server has lost changes. *history.History implements it.
 type History interface {
-	Doubt()                           // reports that a watch ended: another server may answer now
+	Doubt()                           // records the end of a watch, because the next answer may come from another server
 	Settle(ctx context.Context) error // must be called before a list or an earlier version is used
 	// Resume must be called before a watch continues from a version.
 	Resume(ctx context.Context, version string) error
 	Seen(version string) // must be called before the sink receives an object of this version
-	// Listed compares the versions of two lists. It reports whether the second one is older.
+	// Listed compares the versions of two lists. It reports whether the second list is older.
 	Listed(ctx context.Context, before, now string) bool
 	Rewritten() <-chan struct{} // receives a value when all earlier versions are invalid
 }
 
-// anyHistory is a History that never detects a loss.
-type anyHistory struct{}
+// noHistory is a History that never detects a loss.
+type noHistory struct{}
 
-func (anyHistory) Doubt()                                      {}
-func (anyHistory) Settle(context.Context) error                { return nil }
-func (anyHistory) Resume(context.Context, string) error        { return nil }
-func (anyHistory) Seen(string)                                 {}
-func (anyHistory) Listed(context.Context, string, string) bool { return false }
-func (anyHistory) Rewritten() <-chan struct{}                  { return nil }
+func (noHistory) Doubt()                                      {}
+func (noHistory) Settle(context.Context) error                { return nil }
+func (noHistory) Resume(context.Context, string) error        { return nil }
+func (noHistory) Seen(string)                                 {}
+func (noHistory) Listed(context.Context, string, string) bool { return false }
+func (noHistory) Rewritten() <-chan struct{}                  { return nil }
 
 // APIConfig contains the dependencies of an API.
 type APIConfig struct {
 	Client   *kube.Client
 	Node     string          // name of this node
 	Sink     APISink         // receives the pods to run
-	Observer Observer        // nil: none
-	History  History         // nil if lost history is not detected
-	Again    <-chan struct{} // requests a new list; nil if nothing requests one
-	Retry    <-chan struct{} // signals that the server may answer again; if it is nil, only a timer triggers retries
+	Observer Observer        // may be nil
+	History  History         // nil if a loss of history is not detected
+	Again    <-chan struct{} // a value requests a new list; may be nil
+	Retry    <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
 	Log      *slog.Logger
 }
 
@@ -93,14 +92,13 @@ func NewAPI(c APIConfig) (*API, error) {
 		return nil, errors.New("pods of the API server: client, node or sink is missing")
 	}
 	if c.History == nil {
-		c.History = anyHistory{}
+		c.History = noHistory{}
 	}
 	return &API{APIConfig: c, rewritten: c.History.Rewritten()}, nil
 }
 
-// Run delivers the pods to the sink until ctx ends. When a watch ends, the next watch continues at the last
-// version. The pods are listed only if the server cannot continue from that version, or if the sink has
-// returned an error.
+// Run delivers the pods to the sink until ctx ends. When a watch ends, the next watch continues from the last version. Run lists the pods
+// only if the server cannot continue from that version, or if the sink has returned an error.
 func (a *API) Run(ctx context.Context) error {
 	again := retry.Backoff{First: apiFirstRetry, Soon: apiLastRetry / 4, Most: apiLastRetry}
 	for {
@@ -165,7 +163,7 @@ func (a *API) options(version string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "spec.nodeName=" + a.Node, ResourceVersion: version, AllowWatchBookmarks: true}
 }
 
-// dropVersion drops the version if the history was rewritten or if a new list is requested.
+// dropVersion drops the version after a change of the history or a request for a new list.
 func (a *API) dropVersion() {
 	select {
 	case <-a.rewritten:
@@ -189,8 +187,8 @@ var errNotTaken = errors.New("not taken")
 
 func lacksVersion(version string) bool { return version == "" || version == "0" }
 
-// nextBatch waits for an event. It returns the event and all events that are queued. If the history was
-// rewritten, it ends the watch, because the watch may not receive any further events.
+// nextBatch waits for an event. It returns the event and all queued events. It ends the watch after a change of the history, because the
+// watch may not receive further events.
 func (a *API) nextBatch(ctx context.Context, events <-chan apiwatch.Event) (batch []apiwatch.Event, open bool) {
 	select {
 	case <-ctx.Done():

@@ -119,7 +119,7 @@ func (c *cluster) show() string {
 	return strings.Join(all, ", ")
 }
 
-// settled waits until the bubble is idle, and compares.
+// settled waits until the bubble is idle, and compares the pods.
 func (c *cluster) settled(what, want string) {
 	c.Helper()
 	synctest.Wait()
@@ -150,7 +150,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		c.Put(mirror)
 		c.settled("listed", "a=a:1")
 		if !c.Spoken(desired.API) {
-			t.Error("has not spoken")
+			t.Error("Spoken returns false")
 		}
 		c.Put(bound("b"))
 		c.settled("added", "a=a:1, b=a:1")
@@ -191,7 +191,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 	})
 }
 
-// The status of a pod that ended before the node saw it is kept.
+// The status of a pod that ended before the node has seen it is kept.
 func TestAPIPodThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -208,7 +208,7 @@ func TestAPIPodThatEnded(t *testing.T) {
 	})
 }
 
-// A flapping link costs a watch each time, not a list, and changes arrive within seconds.
+// A flapping link causes a watch each time, and no list. Changes arrive within seconds.
 func TestAPIWatchGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -224,7 +224,7 @@ func TestAPIWatchGoesOn(t *testing.T) {
 			c.Up()
 			time.Sleep(16 * time.Second)
 			if p, _ := c.Get(a.UID); p.Pod.Labels["at"] != a.Labels["at"] {
-				t.Fatal("has not come back")
+				t.Fatal("the source has not recovered")
 			}
 		}
 		if l, w := c.Requests("LIST pods"), c.Requests("WATCH pods"); l != 1 || w != 21 {
@@ -260,8 +260,8 @@ func TestAPIListsAnewWhenItMust(t *testing.T) {
 	})
 }
 
-// TestAPIConverges runs random histories of a cluster, its link and its node. No pod that the cluster
-// wants may end, and when all works again the node must want the same pods as the cluster.
+// TestAPIConverges runs random histories of a cluster, its link and its node. No pod that the cluster wants may end. After all faults are
+// gone, the node must want the same pods as the cluster.
 func TestAPIConverges(t *testing.T) {
 	lives := 25
 	if testing.Short() {
@@ -334,12 +334,12 @@ func (h *history) step() {
 		h.end()
 		h.start()
 	default:
-		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second) // of the bubble
+		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second) // in the bubble
 		h.forget()
 	}
 }
 
-// forget acts as the workers: pods that are to end, end.
+// forget acts as the workers: it ends all ending pods.
 func (h *history) forget() {
 	for _, p := range h.List() {
 		if !p.Deleting || h.r.IntN(2) == 0 {
@@ -354,12 +354,12 @@ func (h *history) forget() {
 	}
 }
 
-// check asserts that no pod has ended that the cluster wants.
+// check asserts that no pod that the cluster wants has ended.
 func (h *history) check() {
 	h.Helper()
 	for _, p := range h.Pods() {
 		if d, ok := h.Get(p.UID); ok && d.Deleting && p.DeletionTimestamp == nil {
-			h.Errorf("pod %s is wanted, and ended", p.Name)
+			h.Errorf("pod %s has ended although it is wanted", p.Name)
 		}
 	}
 }
@@ -389,6 +389,6 @@ func (h *history) settle() {
 		h.Errorf("the cluster wants %v, the node %v", want, have)
 	}
 	if !maps.Equal(versions, h.seen.pods) {
-		h.Errorf("the cluster has %v, the observer was told %v", versions, h.seen.pods)
+		h.Errorf("the cluster has %v, the observer received %v", versions, h.seen.pods)
 	}
 }

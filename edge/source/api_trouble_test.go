@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// Whatever a server answers, it gets a bounded number of requests per minute.
+// A server gets a limited number of requests per minute, for any of its answers.
 func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3), apierrors.NewUnauthorized("who?"),
@@ -42,15 +42,15 @@ func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 				c.settled("stays", "a=a:1")
 				c.fail(nil)
 				c.Put(bound("b"))
-				time.Sleep(70 * time.Second) // without a word that the server is well again
+				time.Sleep(70 * time.Second) // without a signal that the server is ready again
 				c.settled("recovered", "a=a:1, b=a:1")
 			})
 		})
 	}
 }
 
-// Package link reports a missing link, so it is neither a problem of the pods nor a repeated warning
-// while a node waits for its certificate.
+// Package link reports a missing link. Therefore it is neither a problem of the pods nor a repeated warning while a node waits for its
+// certificate.
 func TestAPINoLinkIsToldByTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -78,8 +78,7 @@ func TestAPINoLinkIsToldByTheLink(t *testing.T) {
 	})
 }
 
-// A server that accepts requests and does not answer, and a flapping link, each get a bounded number of
-// requests.
+// A server that accepts requests without answering, and a flapping link, each get a limited number of requests.
 func TestAPISilentOrFlapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -111,12 +110,12 @@ func TestAPISilentOrFlapping(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		c.settled("recovered", "a=a:1, b=a:1")
 		if n := c.Requests("LIST pods"); n != 1 {
-			t.Errorf("%d lists: it had not lost its place", n)
+			t.Errorf("%d lists: the version was still valid", n)
 		}
 	})
 }
 
-// A server that accepts watches and closes them at once gets a bounded number of requests.
+// A server that accepts watches and closes them immediately gets a limited number of requests.
 func TestAPIFlappingWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// claimOf returns the claim for a pod of the API server. It returns false for a mirror pod, which only
-// represents a static pod of this node.
+// claimOf returns the claim for a pod of the API server. It returns false for a mirror pod, because that only represents a static pod of
+// this node.
 func claimOf(p *v1.Pod) (desired.Claim, bool) {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return desired.Claim{}, false
@@ -21,9 +21,8 @@ func claimOf(p *v1.Pod) (desired.Claim, bool) {
 	return desired.Claim{Pod: neededFields(p), Ending: endingOf(p)}, true
 }
 
-// endingOf returns how a pod ends. It returns nil for a pod that is not being deleted. The minimum grace
-// period is one second, as with a kubelet. It applies to a pod that a finalizer keeps after a forced
-// deletion.
+// endingOf returns the Ending of a pod, or nil if the pod is not being deleted. The minimum grace period is one second, as in a kubelet.
+// The minimum applies to a pod that a finalizer keeps after a forced deletion.
 func endingOf(p *v1.Pod) *desired.Ending {
 	if p.DeletionTimestamp == nil {
 		return nil
@@ -38,11 +37,10 @@ func endingOf(p *v1.Pod) *desired.Ending {
 	return &desired.Ending{Grace: time.Duration(max(*seconds, 1)) * time.Second, Forced: *seconds == 0}
 }
 
-// neededFields returns a copy of a pod with the fields that its containers and local users can read. The
-// copy has no status, because each change of the status would cost a write to the disk. Three parts of the
-// status are kept: the QoS class, the generated ResourceClaims, and the conditions of readiness gates. If
-// the pod has ended, the whole status is kept, because it does not change any more and no other copy of it
-// exists. The pod may have ended by eviction, or on this node before the store was lost.
+// neededFields returns a copy of a pod with the fields that its containers and local users can read. The copy has no status, because each
+// change of the status would cost a write to the disk. Three parts of the status are kept: the QoS class, the generated ResourceClaims,
+// and the conditions of readiness gates. The whole status of an ended pod is kept, because it does not change any more and no other copy
+// of it exists. Such a pod was evicted, for example, or ended on this node before the store was lost.
 func neededFields(p *v1.Pod) *v1.Pod {
 	n := &v1.Pod{Spec: p.Spec}
 	n.ObjectMeta = metav1.ObjectMeta{

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// quiet is the time without events before a directory is read. Writing a file causes several events,
-	// and a partially written file may be a valid manifest.
-	quiet = 100 * time.Millisecond
-	// restless is the maximum time from an event until the directory is read.
-	restless = time.Second
+	// quietTime is the time without events before a directory is read. Writing a file causes several events, and a partially written file
+	// may be a valid manifest.
+	quietTime = 100 * time.Millisecond
+	// maxDelay is the maximum time from an event until the directory is read.
+	maxDelay = time.Second
 )
 
 // DirectoryConfig contains the dependencies and settings of a Directory.
@@ -37,10 +37,10 @@ type DirectoryConfig struct {
 // https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/.
 type Directory struct {
 	DirectoryConfig
-	files   map[string]file // the files as last read, by path
-	told    bool            // true if the sink has accepted files
-	removed bool            // true after an event that Path itself was removed or renamed
-	gone    map[string]bool // files that were removed or renamed since the last update of the sink
+	files     map[string]file // the files as last read, by path
+	delivered bool            // the sink has accepted files
+	removed   bool            // an event has reported that Path was removed or renamed
+	gone      map[string]bool // files that were removed or renamed since the last update of the sink
 }
 
 // NewDirectory validates the configuration.
@@ -53,19 +53,19 @@ func NewDirectory(c DirectoryConfig) (*Directory, error) {
 	return &Directory{DirectoryConfig: c, gone: map[string]bool{}}, nil
 }
 
-// Run delivers the manifests to the sink at first, and then after each change, until ctx ends.
+// Run delivers the manifests to the sink, and again after each change, until ctx ends.
 func (d *Directory) Run(ctx context.Context) error {
 	w := newWatch(d.Path, d.Log)
 	defer w.close()
 	tick := time.NewTicker(d.Interval)
 	defer tick.Stop()
 	var read <-chan time.Time
-	var since time.Time // time of the first event that was not handled yet
+	var since time.Time // time of the first unhandled event
 	for {
 		w.follow() // called before files are read, so that no later change is missed
 		d.check(ctx)
 		if d.open() {
-			read, since = time.After(restless), time.Now()
+			read, since = time.After(maxDelay), time.Now()
 		}
 		for again := false; !again; {
 			select {
@@ -87,13 +87,12 @@ func (d *Directory) Run(ctx context.Context) error {
 			if read == nil {
 				since = time.Now()
 			}
-			read = time.After(min(quiet, max(0, restless-time.Since(since))))
+			read = time.After(min(quietTime, max(0, maxDelay-time.Since(since))))
 		}
 	}
 }
 
-// open reports whether a file was skipped because it was open for writing. Closing such a file causes no
-// event.
+// open reports whether a file was skipped because it was open for writing. Closing it causes no event.
 func (d *Directory) open() bool {
 	for _, f := range d.files {
 		if !f.open.IsZero() {
@@ -103,38 +102,36 @@ func (d *Directory) open() bool {
 	return false
 }
 
-// mayChangeSet reports whether an event may change the set of files. It records the removal of Path itself,
-// and of files that were read. It ignores other files, which the watch of the parent directory also
-// reports.
+// mayChangeSet reports whether an event may change the set of files. It records the removal of Path and of files that were read. The
+// watch of the parent directory also reports other files, which mayChangeSet ignores.
 func (d *Directory) mayChangeSet(e fsnotify.Event) bool {
 	if e.Op&(fsnotify.Remove|fsnotify.Rename) != 0 {
 		d.removed = d.removed || e.Name == d.Path
-		if _, known := d.files[e.Name]; known {
+		if _, found := d.files[e.Name]; found {
 			d.gone[e.Name] = true
 		}
 	}
 	return e.Name == d.Path || filepath.Dir(e.Name) == d.Path
 }
 
-// check reads changed files. It updates the sink if a file has changed, or if the last update of the sink
-// has failed.
+// check reads changed files. It updates the sink if a file has changed, or if the last update of the sink failed.
 func (d *Directory) check(ctx context.Context) {
 	files, changed, err := scan(d.Path, d.files, d.Decode)
 	switch {
 	case err == nil:
 		d.removed = false
 	case errors.Is(err, fs.ErrNotExist) && d.removed:
-		// Path was removed while it was watched, so its pods end. If Path is merely missing, for example
-		// because its disk is not mounted, no pod ends.
+		// Path was removed while it was watched, so its pods end. If Path was already missing, for example because its disk is not
+		// mounted, no pod ends.
 		files, changed, err = nil, len(d.files) > 0, nil
 	default:
-		d.told = false
+		d.delivered = false
 		d.Sink.Fail(desired.File, []desired.Problem{{Origin: d.Path, Message: "its pods stay unchanged: " + err.Error()}})
 		return
 	}
 	d.files = files
 	back := d.recreatedFiles()
-	if d.told && !changed && len(back) == 0 {
+	if d.delivered && !changed && len(back) == 0 {
 		return
 	}
 	var all, without content
@@ -149,21 +146,21 @@ func (d *Directory) check(ctx context.Context) {
 	}
 	// The sink reports its own errors as problems, and the next check retries.
 	if len(back) > 0 {
-		if d.told = d.Sink.Set(ctx, desired.File, without.claims, problems) == nil; !d.told {
+		if d.delivered = d.Sink.Set(ctx, desired.File, without.claims, problems) == nil; !d.delivered {
 			return
 		}
 		maps.DeleteFunc(d.gone, func(name string, _ bool) bool { return back[name] })
 	}
-	d.told = deliver(ctx, d.Sink, desired.File, all, problems) == nil
+	d.delivered = deliver(ctx, d.Sink, desired.File, all, problems) == nil
 }
 
-// recreatedFiles returns the files that were removed and created again. Their pods end and start again,
-// even if they are unchanged, as with a kubelet. A file that cannot be read yet is kept in d.gone.
+// recreatedFiles returns the files that were removed and created again. As in a kubelet, their pods end and start again, even if they are
+// unchanged. A file that cannot be read yet is kept in d.gone.
 func (d *Directory) recreatedFiles() map[string]bool {
 	back := map[string]bool{}
 	for name := range d.gone {
-		switch f, there := d.files[name]; {
-		case !there:
+		switch f, found := d.files[name]; {
+		case !found:
 			delete(d.gone, name)
 		case len(f.problems) == 0:
 			back[name] = true

@@ -23,7 +23,7 @@ type host struct {
 	stop func()
 }
 
-// never is longer than any test, so that only inotify causes reads.
+// never is longer than any test, so only inotify causes reads.
 const never = time.Hour
 
 func newHost(t *testing.T, interval time.Duration, files ...string) *host {
@@ -129,7 +129,7 @@ func TestBadFilesKeepTheirPodAndDisturbNone(t *testing.T) {
 		h.remove("c.yaml")
 		h.until("a=v1 b=v1", c.problem)
 
-		// The last valid pod stays over a restart of the source.
+		// The last valid pod is kept over a restart of the source.
 		h.stop()
 		h.start(h.dir, never)
 		h.until("a=v1 b=v1", c.problem)
@@ -168,8 +168,8 @@ func TestDirectoryIgnoresWhatIsNoFile(t *testing.T) {
 	h.until("a=v1 b=v1", "")
 }
 
-// A pod whose file is removed and created again ends and starts again, even if it is unchanged and
-// however soon the file is back. Other pods are not affected.
+// A pod whose file is removed and created again ends and starts again, even if the file is unchanged and created immediately. Other pods
+// are not affected.
 func TestFilePutBack(t *testing.T) {
 	h := newHost(t, never)
 	h.stop()
@@ -193,7 +193,7 @@ func TestFilePutBack(t *testing.T) {
 			select {
 			case <-h.told:
 			case <-deadline:
-				t.Fatalf("a ended %d times and came back (deleting: %v), not %d times", pod("a").Lives, pod("a").Deleting, n)
+				t.Fatalf("a ended and restarted %d times (deleting: %v), not %d times", pod("a").Lives, pod("a").Deleting, n)
 			}
 		}
 		if h.objects() != "ConfigMap/wifi" {
@@ -219,7 +219,7 @@ func TestFilePutBack(t *testing.T) {
 	h.must(f.Close())
 	lives(3)
 
-	// A file is replaced or rewritten with the same content: no pod ends.
+	// If a file is replaced or rewritten with the same content, no pod ends.
 	h.write(".new", podYAML("a", "v1")+config)
 	h.must(os.Rename(filepath.Join(h.dir, ".new"), filepath.Join(h.dir, "a.yaml")))
 	h.write("a.yaml", podYAML("a", "v1")+config)
@@ -231,7 +231,7 @@ func TestFilePutBack(t *testing.T) {
 	}
 }
 
-// A mounted ConfigMap: the files are links into a directory that is a link, which is replaced atomically.
+// A mounted ConfigMap: the files are links into a directory that is itself a link, which is replaced atomically.
 func TestDirectoryFollowsLinks(t *testing.T) {
 	h := newHost(t, never)
 	version := func(image string) {
@@ -262,14 +262,14 @@ func TestLinkedDirectoryIsReplaced(t *testing.T) {
 	h.must(os.Symlink(h.dir, link+".tmp"))
 	h.must(os.Rename(link+".tmp", link))
 	h.until("a=v2", "")
-	h.write("a.yaml", podYAML("a", "v3")) // the new one is watched
+	h.write("a.yaml", podYAML("a", "v3")) // the new directory is watched
 	h.until("a=v3", "")
 }
 
 func TestDirectoryComesAndGoes(t *testing.T) {
 	h := newHost(t, never, "a.yaml")
 	h.until("a=v1", "")
-	h.must(os.RemoveAll(h.dir)) // before our eyes: meant so
+	h.must(os.RemoveAll(h.dir)) // a removal while the directory is watched is intended
 	h.until("", "")
 	h.mkdir(h.dir)
 	h.write("a.yaml", podYAML("a", "v2"))
@@ -281,7 +281,7 @@ func TestDirectoryComesAndGoes(t *testing.T) {
 	h.write("b.yaml", podYAML("b", "v1"))
 	h.until("a=v2 b=v1", "")
 
-	// A path that is missing when the node starts, as when its disk is not mounted, ends no pod.
+	// If the path is missing when the node starts, for example because its disk is not mounted, no pod ends.
 	h.stop()
 	h.must(os.Rename(h.dir, h.dir+".away"))
 	h.start(h.dir, never)
@@ -308,7 +308,7 @@ func TestSingleFile(t *testing.T) {
 	h.until("a=v3", "")
 }
 
-// Without events, as on a network file system, the regular check finds changes.
+// Without events, as on a network file system, the regular check detects changes.
 func TestRegularCheck(t *testing.T) {
 	h := newHost(t, 10*time.Millisecond)
 	target := filepath.Join(t.TempDir(), "elsewhere.yaml")
@@ -321,7 +321,7 @@ func TestRegularCheck(t *testing.T) {
 	h.until("a=v2", "leads nowhere")
 }
 
-// One file that is written all the time does not delay the others.
+// A file that is written continuously does not delay the other files.
 func TestRestlessDirectory(t *testing.T) {
 	h := newHost(t, never)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -329,7 +329,7 @@ func TestRestlessDirectory(t *testing.T) {
 	go func() {
 		defer close(ended)
 		f, err := os.Create(filepath.Join(h.dir, ".log"))
-		for tick := time.NewTicker(quiet / 10); err == nil && ctx.Err() == nil; <-tick.C {
+		for tick := time.NewTicker(quietTime / 10); err == nil && ctx.Err() == nil; <-tick.C {
 			_, err = f.WriteString("x")
 		}
 	}()
@@ -347,7 +347,7 @@ func TestUnsetDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-// After an error of the sink, such as for a full disk, the set is delivered again.
+// After an error of the sink, for example on a full disk, the set is delivered again.
 func TestRefusedSetIsToldAgain(t *testing.T) {
 	n := newNode(t)
 	dir := t.TempDir()
@@ -383,7 +383,7 @@ func (f *fullOnce) Set(ctx context.Context, source string, claims []desired.Clai
 	return f.node.Set(ctx, source, claims, problems)
 }
 
-// Half a manifest can be valid, so a file is not read while it is written.
+// A partial manifest can be valid, so a file is not read while it is written.
 func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	h := newHost(t, never, "a.yaml", "b.yaml")
 	h.until("a=v1 b=v1", "")
@@ -396,7 +396,7 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	h.write("b.yaml", podYAML("b", "v2"))
 	h.until("a=v1 b=v2", "a.yaml : is being written")
 
-	// The same when the node starts.
+	// The same holds when the node starts.
 	h.stop()
 	h.start(h.dir, never)
 	<-h.told
@@ -407,12 +407,12 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	h.until("a=v2 b=v2", "")
 	for _, p := range h.List() {
 		if p.Pod.Name == "a-node" && !p.Pod.Spec.HostNetwork {
-			t.Error("half of it runs")
+			t.Error("a pod of the partial file runs")
 		}
 	}
 }
 
-// A file that is open for writing forever is read when it does not change.
+// A file that stays open for writing is read if it does not change.
 func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(path, []byte(podYAML("a", "v1")), 0o644); err != nil {
@@ -423,12 +423,12 @@ func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	first, there := readIfChanged(path, file{}, decode)
-	if !there || len(first.claims) != 0 || first.open.IsZero() {
+	first, found := readIfChanged(path, file{}, decode)
+	if !found || len(first.claims) != 0 || first.open.IsZero() {
 		t.Skip("this file system has no leases")
 	}
 	if again, _ := readIfChanged(path, first, decode); again.open != first.open {
-		t.Error("the time it rests begins anew")
+		t.Error("the wait begins again")
 	}
 	first.open = first.open.Add(-patience)
 	if rested, _ := readIfChanged(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {

@@ -11,14 +11,12 @@
 //	               watch ----------------------> API: changes --> Sink.Update(claims, gone)
 //	                                                          --> Observer (statuses, mirror pods)
 //
-// An error never ends a pod. A manifest that cannot be read is reported as a Problem with its origin. The
-// sink keeps the known pods of that origin, also after a restart. If a source cannot read its set at all,
-// it only reports the reason. Examples are a directory that cannot be listed, and a server that does not
-// answer.
+// An error never ends a pod. An unreadable manifest is reported as a Problem with its origin, and the sink keeps the known pods of that
+// origin, also after a restart. If a source cannot read its set at all, for example because a directory cannot be listed or a server does
+// not answer, it only reports the reason.
 //
-// A pod of the API server is identified by its UID. All its other fields may change. It ends when the
-// server deletes it, or does not have it any more.
+// A pod of the API server is identified by its UID. All other fields may change. It ends when the server deletes it, or no longer has it.
 //
-// A pod from a manifest ends when its file is removed or renamed, or when it is missing from the list at
-// the URL. A file without any pod is a problem, because a power cut can leave an empty file.
+// A pod from a manifest ends when its file is removed or renamed, or when it is missing from the list at the URL. A file without pods is
+// a problem, because a power cut can leave an empty file.
 package source

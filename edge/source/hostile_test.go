@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mutated returns a manifest with changes that editors, disks and people make.
+// mutated returns a manifest with changes that editors, disks and users make.
 func mutated(r *rand.Rand, data []byte) []byte {
 	data = slices.Clone(data)
 	for range 1 + r.IntN(4) {
@@ -37,8 +37,7 @@ func mutated(r *rand.Rand, data []byte) []byte {
 	return data
 }
 
-// None of five hundred invalid manifests may crash the source or affect the valid pod beside them, at the
-// start or later.
+// None of five hundred invalid manifests crashes the source or affects the valid pod beside them, at the start or later.
 func TestHostileManifestsDisturbNone(t *testing.T) {
 	good := podYAML("good", "v1") + "  restartPolicy: Always\n  volumes: [{name: v, emptyDir: {}}]\n"
 	h := newHost(t, never)
@@ -62,7 +61,7 @@ func TestHostileManifestsDisturbNone(t *testing.T) {
 			for j := range data {
 				data[j] = byte(r.Uint32())
 			}
-		case 1: // the good pod's own name
+		case 1: // the name of the valid pod
 			data = mutated(r, []byte(good))
 		}
 		h.write(fmt.Sprintf("m%03d.yaml", i), string(data))

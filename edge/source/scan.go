@@ -20,11 +20,11 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// fresh is the age up to which a changed file is read at every check. A second change within one tick of
-// the file system's clock would not be visible.
+// fresh is the age up to which a changed file is read at every check, because a second change within one tick of the file system's clock
+// is not visible.
 const fresh = 3 * time.Second
 
-// patience is the time after which a file is read although it is open for writing, if it does not change.
+// patience is the time after which an unchanged file is read although it is open for writing.
 const patience = 5 * time.Second
 
 // errOpen means that a file is open for writing.
@@ -33,14 +33,13 @@ var errOpen = errors.New("is being written: it is read after that")
 // A file is the result of the last read of a manifest.
 type file struct {
 	id      identity
-	settled bool      // true if the file need not be read again while id stays the same
-	open    time.Time // time when it was first seen open for writing with this id
+	settled bool      // the file need not be read again while id is unchanged
+	open    time.Time // time when the file was first seen open for writing with this id
 	content
 	problems []desired.Problem
 }
 
-// An identity changes when the content of a file changes. It includes the time of the last change of the
-// inode, which programs cannot set.
+// An identity changes with the content of a file. It includes the change time of the inode, which programs cannot set.
 type identity struct {
 	dev, ino      uint64
 	size          int64
@@ -55,8 +54,8 @@ func identify(fi fs.FileInfo) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
 }
 
-// scan reads the manifests at path, which is a directory or a file. It does not read the files that have
-// not changed since old. It returns an error if path itself cannot be read.
+// scan reads the manifests at path, which is a directory or a file. It does not read files that have not changed since old. It returns an
+// error if path itself cannot be read.
 func scan(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
 	names, err := list(path)
 	if err != nil {
@@ -64,12 +63,12 @@ func scan(path string, old map[string]file, decode Decode) (files map[string]fil
 	}
 	files = make(map[string]file, len(names))
 	for _, name := range names {
-		before, known := old[name]
-		f, there := readIfChanged(name, before, decode)
-		if there {
+		before, found := old[name]
+		f, exists := readIfChanged(name, before, decode)
+		if exists {
 			files[name] = f
 		}
-		changed = changed || there != known || there && (f.id != before.id || !f.settled)
+		changed = changed || exists != found || exists && (f.id != before.id || !f.settled)
 	}
 	for name := range old {
 		if _, still := files[name]; !still {
@@ -104,14 +103,13 @@ func list(path string) ([]string, error) {
 	return names, nil
 }
 
-// readIfChanged reads a file if it has changed. there is false for a missing file, and for a symbolic link
-// to a directory.
-func readIfChanged(name string, before file, decode Decode) (f file, there bool) {
+// readIfChanged reads a file if it has changed. exists is false for a missing file, and for a symbolic link to a directory.
+func readIfChanged(name string, before file, decode Decode) (f file, exists bool) {
 	fi, err := os.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Lstat(name); err != nil {
-			return file{}, false // vanished
+			return file{}, false // the file has vanished
 		}
 		return failedFile(name, "the symbolic link leads nowhere"), true
 	case err != nil:
@@ -145,10 +143,9 @@ func failedFile(name, why string) file {
 	return file{problems: []desired.Problem{{Origin: name, Message: why}}}
 }
 
-// read reads a file of at most manifest.MaxSize bytes. It does not block if the file is a FIFO. It holds a
-// lease of the file (fcntl(2)) if the file system supports leases. The kernel refuses the lease while the
-// file is open for writing, and delays writers until the lease ends. The lease is needed because a
-// partially written manifest can be valid.
+// read reads a file of at most manifest.MaxSize bytes. It does not block if the file is a FIFO. It holds a lease of the file (fcntl(2))
+// if the file system supports leases, because a partially written manifest can be valid. The kernel refuses the lease while the file is
+// open for writing, and delays writers until the lease ends.
 func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -170,7 +167,7 @@ func read(name string, evenIfOpen bool) ([]byte, fs.FileInfo, error) {
 	return data, fi, err
 }
 
-// readLimited reads all data. It returns an error if there are more than a manifest may have.
+// readLimited reads all data. It returns an error for more data than a manifest may have.
 func readLimited(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, manifest.MaxSize+1))
 	if err == nil && len(data) > manifest.MaxSize {

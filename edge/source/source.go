@@ -11,8 +11,8 @@ import (
 
 // A Sink receives the set of a source. *desired.Desired implements it.
 type Sink interface {
-	// Set receives the full set of a source and replaces the former one. The pods of an origin with a
-	// problem are kept. If Set returns an error, the source calls it again.
+	// Set receives the full set of a source, which replaces the former set. The pods of an origin with a problem are kept. If Set returns
+	// an error, the source calls it again.
 	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
 	// Fail receives the reason why a source cannot read its set. All pods of the source are kept.
 	Fail(source string, problems []desired.Problem)
@@ -21,8 +21,8 @@ type Sink interface {
 // A ManifestSink receives the set of a source of manifests.
 type ManifestSink interface {
 	Sink
-	// SetObjects receives the objects of a source that are not pods. It is called before Set, because the
-	// pods may use them. The objects of an origin with a problem are kept.
+	// SetObjects receives the objects of a source that are not pods. It is called before Set, because the pods may use the objects. The
+	// objects of an origin with a problem are kept.
 	SetObjects(ctx context.Context, source string, objects []local.Claimed, problems []desired.Problem) error
 }
 
@@ -35,19 +35,18 @@ type content struct {
 	objects []local.Claimed
 }
 
-// deliver delivers the set of a source. It delivers the objects before the pods, which may use them.
-func deliver(ctx context.Context, to ManifestSink, source string, all content, problems []desired.Problem) error {
-	if err := to.SetObjects(ctx, source, all.objects, problems); err != nil {
+// deliver delivers the set of a source. It delivers the objects before the pods that may use them.
+func deliver(ctx context.Context, to ManifestSink, source string, set content, problems []desired.Problem) error {
+	if err := to.SetObjects(ctx, source, set.objects, problems); err != nil {
 		return err
 	}
-	return to.Set(ctx, source, all.claims, problems)
+	return to.Set(ctx, source, set.claims, problems)
 }
 
-// parse decodes a manifest. shown is the origin without secrets. It is used in the claims, objects and
-// problems.
-func parse(decode Decode, data []byte, origin, shown string) (all content, problems []desired.Problem) {
+// parse decodes a manifest. shown is the origin without secrets, for the claims, objects and problems.
+func parse(decode Decode, data []byte, origin, shown string) (parsed content, problems []desired.Problem) {
 	if isBlank(data) {
-		const empty = "is empty; its former pods stay: remove the file, or serve a List without items, to end them"
+		const empty = "is empty, so its previous pods are kept: to end them, remove the file, or serve a List without items"
 		return content{}, []desired.Problem{{Origin: shown, Message: empty}}
 	}
 	set, err := decode(data, origin)
@@ -55,12 +54,12 @@ func parse(decode Decode, data []byte, origin, shown string) (all content, probl
 		return content{}, describe(err, shown)
 	}
 	for _, pod := range set.Pods {
-		all.claims = append(all.claims, desired.Claim{Pod: pod, Origin: shown})
+		parsed.claims = append(parsed.claims, desired.Claim{Pod: pod, Origin: shown})
 	}
 	for _, obj := range set.Objects {
-		all.objects = append(all.objects, local.Claimed{Object: obj, Origin: shown})
+		parsed.objects = append(parsed.objects, local.Claimed{Object: obj, Origin: shown})
 	}
-	return all, nil
+	return parsed, nil
 }
 
 func describe(err error, origin string) (problems []desired.Problem) {

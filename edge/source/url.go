@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	requestTimeout = 30 * time.Second // timeout of a whole request; a mobile link is slow
+	requestTimeout = 30 * time.Second // timeout of a whole request, because a mobile link is slow
 	firstRetry     = time.Second
 	maxRedirects   = 5
 	maxHeaders     = 64 << 10 // maximum size of a response's headers, in bytes
@@ -45,8 +45,8 @@ type URL struct {
 	etag, modified string // ETag and Last-Modified of the last valid response
 	sum            [sha256.Size]byte
 	content
-	told  bool          // true if the sink has accepted content
-	asked time.Duration // Retry-After of the last response
+	delivered bool          // the sink has accepted content
+	asked     time.Duration // Retry-After of the last response
 }
 
 // NewURL validates the configuration.
@@ -77,8 +77,8 @@ func NewURL(c URLConfig) (*URL, error) {
 	return s, nil
 }
 
-// Run fetches the manifests at once, and then at every interval, until ctx ends. After a failure it retries
-// sooner, because the link often comes up late after a boot.
+// Run fetches the manifests immediately, and then at every interval, until ctx ends. After a failure it retries sooner, because the link
+// often comes up late after a boot.
 func (s *URL) Run(ctx context.Context) error {
 	defer s.client.CloseIdleConnections()
 	again := retry.Backoff{First: firstRetry, Most: s.Interval}
@@ -86,7 +86,7 @@ func (s *URL) Run(ctx context.Context) error {
 		var wait time.Duration
 		if s.check(ctx) {
 			again.Reset()
-			wait = s.Interval - retry.Within(s.Interval/10) // spreads the requests of a fleet
+			wait = s.Interval - retry.Within(s.Interval/10) // spreads the requests of many nodes
 		} else {
 			wait = again.Next(s.asked)
 		}
@@ -100,7 +100,7 @@ func (s *URL) Run(ctx context.Context) error {
 	}
 }
 
-// check fetches the manifests and updates the sink. It reports whether both succeeded.
+// check fetches the manifests and updates the sink. It reports whether both steps succeeded.
 func (s *URL) check(ctx context.Context) bool {
 	all, problems, err := s.fetch(ctx)
 	switch {
@@ -112,19 +112,19 @@ func (s *URL) check(ctx context.Context) bool {
 		problems = []desired.Problem{{Origin: s.shown, Message: stableError(err).Error()}}
 	}
 	if len(problems) > 0 {
-		s.told = false
+		s.delivered = false
 		s.Sink.Fail(desired.HTTP, problems)
 		return false
 	}
 	s.content = all
-	if err == nil || !s.told { // the content is new, or the last update of the sink failed
-		s.told = deliver(ctx, s.Sink, desired.HTTP, all, nil) == nil
+	if err == nil || !s.delivered { // the content is new, or the last update of the sink failed
+		s.delivered = deliver(ctx, s.Sink, desired.HTTP, all, nil) == nil
 	}
-	return s.told
+	return s.delivered
 }
 
-// stableError removes the parts of an error that differ between attempts, such as the local port. So
-// repeated errors are the same problem, which is logged once.
+// stableError removes the parts of an error that differ between attempts, such as the local port. Repeated errors are therefore the same
+// problem, which is logged once.
 func stableError(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -189,8 +189,8 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	return all, problems, nil
 }
 
-// redirect restricts redirects. It rejects redirects from https to http. For another host it removes the
-// configured headers, because they may contain a secret.
+// redirect restricts redirects. It rejects redirects from https to http. It removes the configured headers for another host, because they
+// may contain a secret.
 func (s *URL) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)

@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// A server answers with its current content, and records the requests.
+// A server answers with its current content and records the requests.
 type server struct {
 	mu      sync.Mutex
 	answer  http.HandlerFunc
@@ -153,7 +153,7 @@ func TestURLAsksConditionally(t *testing.T) {
 	u.check(t.Context())
 	srv.serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
 	if !u.check(t.Context()) || n.problems() != "" {
-		t.Error("a problem stays after it is over:", n.problems())
+		t.Error("the problem is still reported:", n.problems())
 	}
 }
 
@@ -225,7 +225,7 @@ func TestURLHidesPasswords(t *testing.T) {
 	}
 }
 
-// timed is a server without a network, so that the time of a bubble advances.
+// timed is a server without a network, so the time of a bubble advances.
 type timed func(*http.Request) (*http.Response, error)
 
 func (f timed) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -272,7 +272,7 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		c.(*net.TCPConn).SetLinger(0) // reset: its error names both ports
+		c.(*net.TCPConn).SetLinger(0) // a reset, whose error contains both ports
 		c.Close()
 	}}
 	web := httptest.NewServer(srv)
@@ -284,7 +284,7 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 	for range 3 {
 		u.check(t.Context())
 		if n.problems() != first {
-			t.Errorf("%q is %q now", first, n.problems())
+			t.Errorf("%q became %q", first, n.problems())
 		}
 	}
 }
@@ -313,7 +313,7 @@ func TestURLBombs(t *testing.T) {
 		},
 		"gzip": func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Accept-Encoding") != "gzip" {
-				t.Errorf("it asks for %q", r.Header.Get("Accept-Encoding"))
+				t.Errorf("the request is for %q", r.Header.Get("Accept-Encoding"))
 			}
 			w.Header().Set("Content-Encoding", "gzip")
 			for z := gzip.NewWriter(w); ; {

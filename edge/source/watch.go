@@ -9,8 +9,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watch watches a path with inotify. It also watches the parent directory, to notice when the path is
-// created, replaced or removed. If inotify is not available, it sends no events.
+// A watch watches a path with inotify. It also watches the parent directory, to detect that the path is created, replaced or removed. If
+// inotify is not available, it sends no events.
 type watch struct {
 	path string
 	id   identity // identity of the watched directory
@@ -26,14 +26,13 @@ func newWatch(path string, log *slog.Logger) *watch {
 	return &watch{path: path, Watcher: w}
 }
 
-// follow adds missing watches. If a directory was replaced, it replaces the watch. The regular check covers
-// paths that cannot be watched.
+// follow adds missing watches, and replaces the watch of a replaced directory. The regular check covers paths that cannot be watched.
 func (w *watch) follow() {
 	if w.Watcher == nil {
 		return
 	}
-	has := w.WatchList()
-	if parent := filepath.Dir(w.path); !slices.Contains(has, parent) {
+	watched := w.WatchList()
+	if parent := filepath.Dir(w.path); !slices.Contains(watched, parent) {
 		_ = w.Add(parent)
 	}
 	fi, err := os.Stat(w.path)
@@ -41,7 +40,7 @@ func (w *watch) follow() {
 		return
 	}
 	id := identity{dev: identify(fi).dev, ino: identify(fi).ino}
-	if id != w.id || !slices.Contains(has, w.path) {
+	if id != w.id || !slices.Contains(watched, w.path) {
 		_ = w.Remove(w.path)
 		if w.Add(w.path) == nil {
 			w.id = id

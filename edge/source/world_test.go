@@ -26,7 +26,7 @@ type node struct {
 	local *local.Objects
 	store *store.Store
 	told  chan struct{}
-	lasts bool // what is to end has ended only by the end of the next set, not of the one that ends it
+	lasts bool // an ending pod ends after the next set
 }
 
 func newNode(t testing.TB) *node {
@@ -68,7 +68,7 @@ func (n *node) Set(ctx context.Context, source string, claims []desired.Claim, p
 	defer n.tell()
 	before := n.List()
 	err := n.Desired.Set(ctx, source, claims, problems)
-	if !n.lasts { // nothing runs here
+	if !n.lasts { // there are no containers
 		before = n.List()
 	}
 	for _, p := range before {
@@ -114,8 +114,7 @@ func (n *node) problems() string {
 	return strings.Join(all, "\n")
 }
 
-// until waits until the pods and the problems of the sink are as given. A problem is given as a
-// substring; "" means none.
+// until waits until the sink has the given pods and problems. A problem is a substring, and "" means no problem.
 func (n *node) until(pods, problem string) {
 	n.Helper()
 	deadline := time.After(2 * time.Minute)

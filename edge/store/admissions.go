@@ -12,10 +12,10 @@ import (
 // An Admission is the rejection of a pod, with the reason why it may not run on this node. It is stored
 // until the pod is removed or Admit is called.
 type Admission struct {
-	Reason    string // as in PodStatus.Reason, e.g. OutOfcpu
+	Reason    string // as in PodStatus.Reason, for example OutOfcpu
 	Message   string
-	Grace     time.Duration // maximum grace period of its containers; 0 means that of the spec
-	Disrupted bool          // the pod ends in favor of others; its condition is DisruptionTarget
+	Grace     time.Duration // maximum grace period of its containers; 0 means the grace period of the spec
+	Disrupted bool          // the pod has the condition DisruptionTarget
 }
 
 // Reject durably stores the rejection of a pod.
@@ -62,18 +62,18 @@ func (s *Store) Admit(ctx context.Context, uid types.UID) error {
 
 // Rejected returns the rejections of all pods.
 func (s *Store) Rejected(ctx context.Context) (map[types.UID]Admission, error) {
-	all := map[types.UID]Admission{}
-	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {
+	list := map[types.UID]Admission{}
+	err := s.query(ctx, func() { clear(list) }, func(rows *sql.Rows) error {
 		var uid string
 		var a Admission
 		if err := rows.Scan(&uid, &a.Reason, &a.Message, &a.Grace, &a.Disrupted); err != nil {
 			return err
 		}
-		all[types.UID(uid)] = a
+		list[types.UID(uid)] = a
 		return nil
 	}, "SELECT uid, reason, message, COALESCE(grace, 0), COALESCE(disrupted, 0) FROM admissions LEFT JOIN evictions USING (uid)")
 	if err != nil {
 		return nil, fmt.Errorf("read the rejected pods: %w", err)
 	}
-	return all, nil
+	return list, nil
 }

@@ -9,15 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An Allocation contains the resources of a pod that was resized in place (KEP-1287). It is stored until
-// the pod is removed.
+// An Allocation contains the resources of a pod that was resized in place (KEP-1287). It is stored until the pod is removed.
 type Allocation struct {
 	Generation int64       // generation of the pod that requested the resources
 	Resources  *v1.PodSpec // contains only the names and resources of the containers, and the resources of the pod
 }
 
-// Allocate durably stores the resources of pods. It stores all rows or none. It writes no row for a pod
-// that is not stored.
+// Allocate durably stores the resources of pods. It stores all rows or none. It skips pods that are not stored.
 func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) error {
 	rows := map[types.UID][]byte{}
 	for uid, a := range given {
@@ -46,11 +44,11 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 	return nil
 }
 
-// Allocations returns all rows. A row that cannot be decoded is logged and omitted. The pod then has the
-// resources that its sandbox was created with.
+// Allocations returns all rows. It logs and omits a row that cannot be decoded. That pod then has the resources with which its sandbox
+// was created.
 func (s *Store) Allocations(ctx context.Context) (map[types.UID]Allocation, error) {
-	all := map[types.UID]Allocation{}
-	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {
+	list := map[types.UID]Allocation{}
+	err := s.query(ctx, func() { clear(list) }, func(rows *sql.Rows) error {
 		var uid string
 		var resources []byte
 		a := Allocation{Resources: &v1.PodSpec{}}
@@ -61,11 +59,11 @@ func (s *Store) Allocations(ctx context.Context) (map[types.UID]Allocation, erro
 			s.log.Error("the resources of a resized pod cannot be decoded", "uid", uid, "error", err)
 			return nil
 		}
-		all[types.UID(uid)] = a
+		list[types.UID(uid)] = a
 		return nil
 	}, "SELECT uid, generation, resources FROM allocations")
 	if err != nil {
 		return nil, fmt.Errorf("read the resources of resized pods: %w", err)
 	}
-	return all, nil
+	return list, nil
 }

@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The resources of a pod are stored over a restart, not written again if unchanged, and removed with the
-// pod.
+// The resources of a pod survive a restart, are not written again if unchanged, and are removed with the pod.
 func TestAllocations(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()
@@ -24,15 +23,15 @@ func TestAllocations(t *testing.T) {
 	}
 	give("100m", 2)
 	last := give("200m", 3)
-	give("200m", 3) // again
+	give("200m", 3) // unchanged
 	s = reopen(t, s)
-	all, err := s.Allocations(ctx)
-	if got := all[web.Pod.UID]; err != nil || len(all) != 1 || got.Generation != 3 ||
+	list, err := s.Allocations(ctx)
+	if got := list[web.Pod.UID]; err != nil || len(list) != 1 || got.Generation != 3 ||
 		!equality.Semantic.DeepEqual(got.Resources, last.Resources) {
-		t.Errorf("got %+v: %v", all, err)
+		t.Errorf("got %+v: %v", list, err)
 	}
 	must(t, s.UpdatePods(ctx, nil, []types.UID{web.Pod.UID}))
-	if all, err = s.Allocations(ctx); err != nil || len(all) != 0 {
-		t.Errorf("of a pod that is gone: %+v, %v", all, err)
+	if list, err = s.Allocations(ctx); err != nil || len(list) != 0 {
+		t.Errorf("allocations of a removed pod: %+v, %v", list, err)
 	}
 }

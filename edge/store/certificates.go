@@ -26,8 +26,7 @@ func (k CertificateKey) row() []string {
 	return []string{"certificates", string(k.UID), k.Volume, strconv.Itoa(k.Source)}
 }
 
-// PutCertificate durably stores a certificate in sealed form. The certificate is removed together with its
-// pod.
+// PutCertificate durably stores a certificate in sealed form. The certificate is removed together with its pod.
 func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
 	sealed, err := s.seal.close(c.State, c.row()...)
 	if err != nil {
@@ -58,12 +57,11 @@ func (s *Store) RemoveCertificates(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Certificates returns all rows. Rows that cannot be decrypted because the key is lost are logged and
-// omitted.
+// Certificates returns all rows. It logs and omits rows that cannot be decrypted because the key is lost.
 func (s *Store) Certificates(ctx context.Context) ([]Certificate, error) {
-	var all []Certificate
+	var list []Certificate
 	var lost unreadable
-	err := s.query(ctx, func() { all, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { list, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
 		var c Certificate
 		var uid string
 		var sealed []byte
@@ -76,12 +74,12 @@ func (s *Store) Certificates(ctx context.Context) ([]Certificate, error) {
 			lost.add(err)
 			return nil
 		}
-		all = append(all, c)
+		list = append(list, c)
 		return nil
 	}, "SELECT uid, volume, source, state FROM certificates")
 	if err != nil {
 		return nil, fmt.Errorf("read the stored certificates of pods: %w", err)
 	}
 	lost.tell(s, "certificates of pods", "new ones are requested")
-	return all, nil
+	return list, nil
 }

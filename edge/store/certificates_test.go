@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A certificate is stored over a restart, in no file in plain text, and removed with the pod.
+// A certificate survives a restart, is not stored in plain text, and is removed with the pod.
 func TestCertificates(t *testing.T) {
 	path := t.TempDir() + "/islet.db"
 	s := open(t, path)
@@ -24,17 +24,17 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 	s = reopen(t, s)
-	if all, err := s.Certificates(ctx); err != nil || len(all) != 1 || all[0].CertificateKey != row.CertificateKey ||
-		!bytes.Equal(all[0].State, row.State) {
-		t.Errorf("got %+v: %v", all, err)
+	if list, err := s.Certificates(ctx); err != nil || len(list) != 1 || list[0].CertificateKey != row.CertificateKey ||
+		!bytes.Equal(list[0].State, row.State) {
+		t.Errorf("got %+v: %v", list, err)
 	}
 	must(t, s.RemoveCertificates(ctx, web.Pod.UID))
-	if all, err := s.Certificates(ctx); err != nil || len(all) != 0 {
-		t.Errorf("of a pod that is over: %+v, %v", all, err)
+	if list, err := s.Certificates(ctx); err != nil || len(list) != 0 {
+		t.Errorf("certificates of an ended pod: %+v, %v", list, err)
 	}
 	must(t, s.PutCertificate(ctx, row))
 	must(t, s.UpdatePods(ctx, nil, []types.UID{web.Pod.UID}))
-	if all, err := s.Certificates(ctx); err != nil || len(all) != 0 {
-		t.Errorf("of a pod that is gone: %+v, %v", all, err)
+	if list, err := s.Certificates(ctx); err != nil || len(list) != 0 {
+		t.Errorf("certificates of a removed pod: %+v, %v", list, err)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Devices contains the devices of one resource that a container has. They are stored until the pod is
-// removed.
+// Devices contains the devices of one resource of a container. They are stored until the pod is removed.
 type Devices struct {
 	UID       types.UID // UID of the pod
 	Container string
@@ -18,8 +17,7 @@ type Devices struct {
 	Given     []byte // the device IDs and the plugin's response, encoded by agent/device
 }
 
-// GiveDevices durably stores the devices of containers. It stores all rows or none. It writes no row for a
-// pod that is not stored.
+// GiveDevices durably stores the devices of containers. It stores all rows or none. It skips pods that are not stored.
 func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, d := range rows {
@@ -55,25 +53,25 @@ func (s *Store) TakeDevices(ctx context.Context, uid types.UID) error {
 
 // Devices returns all rows.
 func (s *Store) Devices(ctx context.Context) ([]Devices, error) {
-	var all []Devices
-	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
+	var list []Devices
+	err := s.query(ctx, func() { list = nil }, func(rows *sql.Rows) error {
 		var uid string
 		var d Devices
 		if err := rows.Scan(&uid, &d.Container, &d.Resource, &d.Count, &d.Given); err != nil {
 			return err
 		}
 		d.UID = types.UID(uid)
-		all = append(all, d)
+		list = append(list, d)
 		return nil
 	}, "SELECT uid, container, resource, count, given FROM devices")
 	if err != nil {
 		return nil, fmt.Errorf("read the devices of containers: %w", err)
 	}
-	return all, nil
+	return list, nil
 }
 
-// A Claim is a ResourceClaim that a driver has prepared or may have prepared. It is stored until the driver
-// has unprepared it. That can be after the removal of its pods.
+// A Claim is a ResourceClaim that a driver has prepared, or may have prepared. It is stored until the driver has unprepared it, possibly
+// after the removal of its pods.
 type Claim struct {
 	UID             types.UID
 	Driver          string
@@ -119,19 +117,19 @@ func (s *Store) RemoveClaims(ctx context.Context, claims []Claim) error {
 
 // Claims returns all rows.
 func (s *Store) Claims(ctx context.Context) ([]Claim, error) {
-	var all []Claim
-	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
+	var list []Claim
+	err := s.query(ctx, func() { list = nil }, func(rows *sql.Rows) error {
 		var uid string
 		var c Claim
 		if err := rows.Scan(&uid, &c.Driver, &c.Namespace, &c.Name, &c.State); err != nil {
 			return err
 		}
 		c.UID = types.UID(uid)
-		all = append(all, c)
+		list = append(list, c)
 		return nil
 	}, "SELECT uid, driver, namespace, name, state FROM claims")
 	if err != nil {
 		return nil, fmt.Errorf("read the resource claims: %w", err)
 	}
-	return all, nil
+	return list, nil
 }

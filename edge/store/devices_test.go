@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Devices are stored over a restart and removed with the pod; claims are kept.
+// Devices survive a restart and are removed with the pod. Claims are kept.
 func TestDevices(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()
@@ -20,19 +20,19 @@ func TestDevices(t *testing.T) {
 	must(t, s.PutClaims(ctx, claims))
 	must(t, s.RemoveClaims(ctx, claims[1:]))
 	s = reopen(t, s)
-	all, err := s.Devices(ctx)
-	if err != nil || len(all) != 1 || string(all[0].Given) != "3" {
-		t.Errorf("got %+v: %v", all, err)
+	list, err := s.Devices(ctx)
+	if err != nil || len(list) != 1 || string(list[0].Given) != "3" {
+		t.Errorf("got %+v: %v", list, err)
 	}
 	must(t, s.UpdatePods(ctx, nil, []types.UID{web.Pod.UID}))
-	if all, err = s.Devices(ctx); err != nil || len(all) != 0 {
-		t.Errorf("of a pod that is gone: %+v, %v", all, err)
+	if list, err = s.Devices(ctx); err != nil || len(list) != 0 {
+		t.Errorf("devices of a removed pod: %+v, %v", list, err)
 	}
 	must(t, s.UpdatePods(ctx, []Pod{web}, nil))
 	must(t, s.GiveDevices(ctx, rows[:1]))
 	must(t, s.TakeDevices(ctx, web.Pod.UID))
-	if all, err = s.Devices(ctx); err != nil || len(all) != 0 {
-		t.Errorf("given back: %+v, %v", all, err)
+	if list, err = s.Devices(ctx); err != nil || len(list) != 0 {
+		t.Errorf("given back: %+v, %v", list, err)
 	}
 	if left, err := s.Claims(ctx); err != nil || len(left) != 1 || left[0].Driver != "d" {
 		t.Errorf("claims %+v: %v", left, err)

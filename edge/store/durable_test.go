@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child reports each durable row on its standard output: from several goroutines it writes and removes
-// pods, each with an object and a token, and writes addresses.
+// child writes and removes pods from several goroutines, each with an object and a token, and writes addresses. It reports each durable
+// row on its standard output.
 func child(path string) {
 	s, err := Open(context.Background(), path, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -46,7 +46,7 @@ func child(path string) {
 	say := func(format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
-		os.Stdout.WriteString(fmt.Sprintf(format+"\n", args...)) // one write(2) a line
+		os.Stdout.WriteString(fmt.Sprintf(format+"\n", args...)) // one write(2) per line
 	}
 	for g := range 4 {
 		go func() {
@@ -90,7 +90,7 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "islet.db")
 	must(t, open(t, path).Close())
-	is := map[string]bool{} // pods and leases, by what was acknowledged last
+	is := map[string]bool{} // pods and leases in the last acknowledged state
 	removing := map[string]bool{}
 	for round := range rounds {
 		acknowledged(t, path, rand.N(60*time.Millisecond), func(what, id string) bool {
@@ -130,7 +130,7 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 		must(t, s.Close())
 	}
 	if len(is) < rounds {
-		t.Error("too little was written to tell:", len(is))
+		t.Error("too little was written for a result:", len(is))
 	}
 	t.Log(len(is), "rows were acknowledged")
 }
@@ -160,8 +160,8 @@ func sealed(t *testing.T, s *Store, has map[string]bool) {
 	}
 }
 
-// acknowledged runs a child for a while after its first report, or until said returns true, kills it, and
-// passes its reports to said.
+// acknowledged runs a child for a while after its first report, or until said returns true. Then it kills the child, and passes its
+// reports to said.
 func acknowledged(t *testing.T, path string, d time.Duration, said func(what, id string) (enough bool)) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

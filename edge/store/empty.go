@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// emptyKey is a key of meta that exists from the creation of the database until Filled is called.
-// The transaction that creates the first tables writes it.
+// emptyKey is a key of meta that exists from the creation of the database until Filled is called. The transaction that creates the first
+// tables writes it.
 const emptyKey = "store.empty"
 
-// Empty reports whether the database is new: it was created, and Filled was not called since. This is so on
-// a new node, and after the file was deleted while pods ran. It stays true after a restart. So an agent
-// that was killed during the restoration continues it.
+// Empty reports whether the database is new: Filled was not called since its creation. The database is new on a new node, and after its
+// file was deleted while pods ran. The result stays true after a restart, so an agent that was killed during the restoration continues
+// the restoration.
 func (s *Store) Empty(ctx context.Context) (bool, error) {
 	_, empty, err := s.Meta(ctx, emptyKey)
 	return empty, err

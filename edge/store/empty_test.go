@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEmpty: a new database is empty until Filled is called, over restarts; so is one whose file was
-// deleted or truncated.
+// TestEmpty: a new database is empty until Filled is called, also over restarts. A database whose file was deleted or truncated is empty,
+// too.
 func TestEmpty(t *testing.T) {
 	ctx, path := context.Background(), filepath.Join(t.TempDir(), "islet.db")
 	want := func(empty bool, then func(*Store) error) {
@@ -42,8 +42,7 @@ func TestEmpty(t *testing.T) {
 	want(false, nil)
 }
 
-// TestEmptyAfterTheFirstTables: an agent that was killed while it created the database has left one that
-// is still empty.
+// TestEmptyAfterTheFirstTables: after a kill during the creation of the database, the database is still empty.
 func TestEmptyAfterTheFirstTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	db, err := sql.Open("sqlite", path)

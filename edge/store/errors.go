@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	// ErrFull means that the database's disk or quota is full. Earlier successful writes are safe. Writes
-	// succeed again when there is room.
+	// ErrFull means that the database's disk or quota is full. Earlier successful writes are safe. Writes succeed again when there is
+	// free space.
 	ErrFull = errors.New("no space left on the disk of the database")
 	// ErrClosed is the error of a write to a closed store.
 	ErrClosed = errors.New("the store is closed")
@@ -22,7 +22,7 @@ var (
 	errNewer = errors.New("it was written by a newer islet")
 )
 
-// explain adds the path to errors of SQLite. For a full disk or a locked database it adds advice.
+// explain adds the path to errors of SQLite. It adds advice for a full disk or a locked database.
 func (s *Store) explain(err error) error {
 	switch {
 	case err == nil:
@@ -50,8 +50,8 @@ func resultCode(err error) int {
 	return 0
 }
 
-// isBroken reports whether opening failed because of the file's content, so that a new file helps. It is
-// false for a disk that is full or read-only.
+// isBroken reports whether opening failed because of the file's content, so that a new file would help. It returns false if the disk is
+// full or read-only.
 func isBroken(err error) bool {
 	if errors.Is(err, errNewer) {
 		return false
@@ -76,8 +76,7 @@ func isCorrupt(err error) bool {
 		c == sqlite3.SQLITE_IOERR_SHORT_READ || c == sqlite3.SQLITE_IOERR_CORRUPTFS
 }
 
-// isFrozen reports whether the disk is read-only or cannot be read. The file may be intact, but it cannot
-// be used in its place.
+// isFrozen reports whether the disk is read-only or cannot be read. The file may be intact, but this disk cannot be used.
 func isFrozen(err error) bool {
 	switch resultCode(err) & 0xff {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR:

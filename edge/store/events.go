@@ -10,12 +10,12 @@ import (
 
 // An Event is an event of this node, with its count.
 type Event struct {
-	Event *v1.Event // its name is the key of the row
-	Seq   int64     // order of the last occurrences of events
-	Told  int32     // the count that was last sent to the API server; 0 if none was sent
+	Event *v1.Event // the name is the key of the row
+	Seq   int64     // order of the last occurrences
+	Told  int32     // the count that was last sent to the API server; 0 if never sent
 }
 
-// UpdateEvents durably writes events and removes others by name. It does everything or nothing.
+// UpdateEvents durably writes events and removes others by name. It makes all changes or none.
 func (s *Store) UpdateEvents(ctx context.Context, put []Event, remove []string) error {
 	if len(put)+len(remove) == 0 {
 		return nil
@@ -50,11 +50,10 @@ func (s *Store) UpdateEvents(ctx context.Context, put []Event, remove []string) 
 	return nil
 }
 
-// Events returns all rows in the order of Seq. A row that cannot be decoded is logged and
-// omitted.
+// Events returns all rows in the order of Seq. It logs and omits a row that cannot be decoded.
 func (s *Store) Events(ctx context.Context) ([]Event, error) {
-	var all []Event
-	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
+	var list []Event
+	err := s.query(ctx, func() { list = nil }, func(rows *sql.Rows) error {
 		var name string
 		var data []byte
 		e := Event{Event: &v1.Event{}}
@@ -65,11 +64,11 @@ func (s *Store) Events(ctx context.Context) ([]Event, error) {
 			s.log.Error("a stored event cannot be decoded and is omitted", "name", name, "error", err)
 			return nil
 		}
-		all = append(all, e)
+		list = append(list, e)
 		return nil
 	}, "SELECT name, seq, told, event FROM events ORDER BY seq")
 	if err != nil {
 		return nil, fmt.Errorf("read the stored events: %w", err)
 	}
-	return all, nil
+	return list, nil
 }

@@ -88,13 +88,13 @@ func TestFullDisk(t *testing.T) {
 		intact("full")
 		status := &v1.PodStatus{Message: strings.Repeat(fmt.Sprint(round), 32<<10)}
 		must(t, s.PutStatus(first, status))
-		s.flush() // the -wal may have room left
+		s.flush() // the -wal may have free space
 
 		// The node may be restarted while its disk is full.
 		switch round {
 		case 1:
 			s = reopen(t, s)
-		case 2: // without a word, so that the -wal stays
+		case 2: // without Close, so that the -wal stays
 			left := map[string][]byte{}
 			for _, suffix := range suffixes[:2] {
 				left[suffix], err = os.ReadFile(path + suffix)

@@ -6,8 +6,7 @@ import (
 	"fmt"
 )
 
-// AddImport durably records that the image archive with the given digest was imported. name is the name of
-// the archive's file.
+// AddImport durably records that the image archive with the given digest was imported. name is the file name of the archive.
 func (s *Store) AddImport(ctx context.Context, digest, name string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO imports (digest, name) VALUES (?, ?)", digest, name)

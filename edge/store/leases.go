@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// AddLease durably leases an address to an owner, which is a sandbox. If another owner has the address, the
-// error wraps fs.ErrExist. It is no error if the owner has the address already.
+// AddLease durably leases an address to an owner, which is a sandbox. If another owner has the address, the error wraps fs.ErrExist.
+// Adding a lease that the owner already has succeeds.
 func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
 	var has string
 	err := s.commit(ctx, func(tx *sql.Tx) error {
@@ -41,20 +41,20 @@ func (s *Store) ReleaseLeases(ctx context.Context, owner string) error {
 
 // Leases returns the owner of each leased address.
 func (s *Store) Leases(ctx context.Context) (map[netip.Addr]string, error) {
-	all := map[netip.Addr]string{}
-	err := s.query(ctx, func() { clear(all) }, func(rows *sql.Rows) error {
+	list := map[netip.Addr]string{}
+	err := s.query(ctx, func() { clear(list) }, func(rows *sql.Rows) error {
 		var raw []byte
 		var owner string
 		if err := rows.Scan(&raw, &owner); err != nil {
 			return err
 		}
 		if addr, ok := netip.AddrFromSlice(raw); ok {
-			all[addr] = owner
+			list[addr] = owner
 		}
 		return nil
 	}, "SELECT addr, owner FROM leases")
 	if err != nil {
 		return nil, fmt.Errorf("read the leases of addresses: %w", err)
 	}
-	return all, nil
+	return list, nil
 }

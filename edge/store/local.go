@@ -23,11 +23,11 @@ func (k LocalKey) String() string { return k.Kind + " " + k.Namespace + "/" + k.
 type Local struct {
 	LocalKey
 	Origin string // the file or URL; used in messages
-	Gone   bool   // no manifest defines it any more; it is kept for the pods that use it
+	Gone   bool   // no manifest defines it any more; kept for the pods that use it
 	Data   []byte // protobuf
 }
 
-// UpdateLocals durably writes objects in sealed form, and removes others. It does everything or nothing.
+// UpdateLocals durably writes objects in sealed form, and removes others. It makes all changes or none.
 func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey) error {
 	if len(put)+len(remove) == 0 {
 		return nil
@@ -63,12 +63,12 @@ func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey
 	return nil
 }
 
-// Locals returns all rows. Rows that cannot be decrypted because the key is lost are logged and omitted.
-// The manifests still have these objects.
+// Locals returns all rows. It logs and omits rows that cannot be decrypted because the key is lost. The manifests still have these
+// objects.
 func (s *Store) Locals(ctx context.Context) ([]Local, error) {
-	var all []Local
+	var list []Local
 	var lost unreadable
-	err := s.query(ctx, func() { all, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { list, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
 		var o Local
 		var sealed []byte
 		if err := rows.Scan(&o.Source, &o.Kind, &o.Namespace, &o.Name, &o.Origin, &o.Gone, &sealed); err != nil {
@@ -79,7 +79,7 @@ func (s *Store) Locals(ctx context.Context) ([]Local, error) {
 			lost.add(err)
 			return nil
 		}
-		all = append(all, o)
+		list = append(list, o)
 		return nil
 	}, "SELECT source, kind, namespace, name, origin, gone, data FROM local")
 	if err != nil {
@@ -87,5 +87,5 @@ func (s *Store) Locals(ctx context.Context) ([]Local, error) {
 	}
 	lost.tell(s, "ConfigMaps, Secrets and claims of manifests",
 		"they are read from the manifests again, and objects that were applied must be applied again")
-	return all, nil
+	return list, nil
 }

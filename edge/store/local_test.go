@@ -19,8 +19,8 @@ func TestLocals(t *testing.T) {
 	b.Gone, b.Data = true, []byte("4")
 	must(t, s.UpdateLocals(t.Context(), []Local{b}, []LocalKey{a.LocalKey}))
 	s = reopen(t, s)
-	all, err := s.Locals(t.Context())
-	if diff := cmp.Diff([]Local{b, other}, all); err != nil || diff != "" {
+	list, err := s.Locals(t.Context())
+	if diff := cmp.Diff([]Local{b, other}, list); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 }
@@ -33,7 +33,7 @@ func TestLocalsAreBoundToTheirRow(t *testing.T) {
 	must(t, s.Close())
 	execute(t, path, "UPDATE local SET source = 'http'")
 	s, log := openLogged(t, path)
-	if all, err := s.Locals(t.Context()); err != nil || len(all) != 0 || !strings.Contains(log.String(), "rows=1") {
-		t.Error(all, err, log)
+	if list, err := s.Locals(t.Context()); err != nil || len(list) != 0 || !strings.Contains(log.String(), "rows=1") {
+		t.Error(list, err, log)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// laterTable turns a database into one of a newer islet.
+// laterTable turns a database into a database of a newer islet.
 const laterTable = "CREATE TABLE later (uid TEXT PRIMARY KEY, x BLOB) WITHOUT ROWID; INSERT INTO later VALUES ('uid-1', x'01'); PRAGMA user_version = 99;"
 
-// TestBackAndForth: an older islet uses the database of the next version, which then finds all rows again,
-// including those of its own tables.
+// TestBackAndForth: an older islet uses the database of the next version. Afterwards the newer version finds all rows, including those of
+// its own tables.
 func TestBackAndForth(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	filled(t, path, 20, true)
@@ -77,7 +77,7 @@ func TestNewerIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMigrationsAdd: as readBy promises, migrations after it do not change existing tables and indexes.
+// TestMigrationsAdd: migrations after readBy do not change existing tables and indexes.
 func TestMigrationsAdd(t *testing.T) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	must(t, err)

@@ -19,11 +19,11 @@ type ObjectKey struct {
 type Object struct {
 	ObjectKey
 	Version string // resourceVersion from which a watch continues
-	Gone    bool   // the API server has deleted the object; the data are kept for the pods that use it
+	Gone    bool   // the API server has deleted the object; the data is kept for the pods that use it
 	Data    []byte // a list of the kind, as protobuf; an empty list means that the object does not exist
 }
 
-// PutObject durably stores an object in sealed form. It writes nothing if the object is unchanged.
+// PutObject durably stores an object in sealed form. It does not write an unchanged object.
 func (s *Store) PutObject(ctx context.Context, o Object) error {
 	sealed, err := s.seal.close(o.Data, "objects", o.Kind, o.Namespace, o.Name)
 	if err != nil {
@@ -71,8 +71,7 @@ func (s *Store) RemoveObjects(ctx context.Context, keys ...ObjectKey) error {
 	return nil
 }
 
-// VoidObjects durably removes the versions of all objects, because the API server has another
-// history than before.
+// VoidObjects durably removes the versions of all objects, because the API server has another history than before.
 func (s *Store) VoidObjects(ctx context.Context) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE objects SET version = '' WHERE version <> ''")
@@ -84,12 +83,12 @@ func (s *Store) VoidObjects(ctx context.Context) error {
 	return nil
 }
 
-// Objects returns all rows. Rows that cannot be decrypted because the key is lost are logged and omitted.
-// The API server still has these objects.
+// Objects returns all rows. It logs and omits rows that cannot be decrypted because the key is lost. The API server still has these
+// objects.
 func (s *Store) Objects(ctx context.Context) ([]Object, error) {
-	var all []Object
+	var list []Object
 	var lost unreadable
-	err := s.query(ctx, func() { all, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { list, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
 		var o Object
 		var sealed []byte
 		if err := rows.Scan(&o.Kind, &o.Namespace, &o.Name, &o.Version, &o.Gone, &sealed); err != nil {
@@ -100,14 +99,14 @@ func (s *Store) Objects(ctx context.Context) ([]Object, error) {
 			lost.add(err)
 			return nil
 		}
-		all = append(all, o)
+		list = append(list, o)
 		return nil
 	}, "SELECT kind, namespace, name, version, gone, data FROM objects")
 	if err != nil {
 		return nil, fmt.Errorf("read the stored objects: %w", err)
 	}
 	lost.tell(s, "ConfigMaps, Secrets and Services", fetched)
-	return all, nil
+	return list, nil
 }
 
 // unreadable counts rows that cannot be decrypted.
@@ -118,7 +117,7 @@ type unreadable struct {
 
 func (u *unreadable) add(err error) { u.n, u.why = u.n+1, err }
 
-// fetched describes the consequence for objects that the API server still has.
+// fetched is the consequence for objects that the API server still has.
 const fetched = "they are read from the API server again"
 
 func (u *unreadable) tell(s *Store, what, then string) {

@@ -18,19 +18,18 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// applicationID ("islt") marks the file as a database of islet. prepare and file(1) read it.
+// applicationID ("islt") identifies the file as a database of islet, for prepare and file(1).
 const applicationID = 0x69736c74
 
-// migrations contains the migrations, which are numbered from 1 without gaps. A released migration never
-// changes. The previous version of islet must be able to use the database of the next one, so that an
-// update can be reverted. So a migration only adds tables and indexes, and the older version ignores them.
-// A migration that cannot follow this rule raises readBy. The update cannot be reverted then.
+// migrations contains the migrations, which are numbered from 1 without gaps. A released migration never changes. The previous version of
+// islet must be able to use the database of the next version, so that an update can be reverted. A migration therefore only adds tables
+// and indexes, which the older version ignores. A migration that cannot follow this rule raises readBy. Then the update cannot be
+// reverted.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// readBy is the oldest schema version that can use a database of this version. An islet with an older
-// schema cannot. It is stored in meta, where an older islet reads it.
+// readBy is the oldest schema version that can use a database of this version. It is stored in meta, where an older islet reads it.
 const (
 	readBy    = 11
 	readByKey = "schema.readBy"
@@ -53,7 +52,7 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	s.files.wal = nil
-	s.files.db, _ = os.Lstat(s.path) // nil if the file was already removed; it is not watched then
+	s.files.db, _ = os.Lstat(s.path) // nil if the file was already removed; then it is not watched
 	return nil
 }
 
@@ -79,8 +78,8 @@ func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) 
 	return nil
 }
 
-// ensurePrivate checks that the files of the database are regular, and makes them accessible only for
-// islet. SQLite creates the -wal and -shm files with the mode of the database.
+// ensurePrivate checks that the files of the database are regular files, and makes them accessible only to islet. SQLite creates the -wal
+// and -shm files with the mode of the database.
 func ensurePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -126,33 +125,33 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	case version > 0 && app != applicationID:
 		return fmt.Errorf("%w: it belongs to another program (application_id %#x)", errContent, app)
 	}
-	known := len(files)
-	if version <= known {
+	latest := len(files)
+	if version <= latest {
 		if err := migrateAll(ctx, db, files, version); err != nil {
 			return err
 		}
 	}
 	newer, err := checkSchema(ctx, db, files)
-	if version <= known || err != nil && !errors.Is(err, errContent) {
+	if version <= latest || err != nil && !errors.Is(err, errContent) {
 		return err
 	}
-	return checkNewer(ctx, db, version, known, newer && err == nil, err)
+	return checkNewer(ctx, db, version, latest, newer && err == nil, err)
 }
 
-// checkNewer decides whether this islet can use a database of a newer version. more reports whether the
-// database has additional tables. If it has none, only its version number is damaged.
-func checkNewer(ctx context.Context, db *sql.DB, version, known int, more bool, schema error) error {
+// checkNewer returns an error if this islet cannot use a database of a newer version. more means that the database has additional tables.
+// If it has none, only its version number is damaged.
+func checkNewer(ctx context.Context, db *sql.DB, version, latest int, more bool, schema error) error {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
-		if by, err := strconv.Atoi(text); err == nil && by <= known && more {
+		if by, err := strconv.Atoi(text); err == nil && by <= latest && more {
 			return nil
 		}
 	}
 	if schema == nil && !more {
-		return fmt.Errorf("%w: its version is %d, but its tables are those of version %d", errContent, version, known)
+		return fmt.Errorf("%w: its version is %d, but its tables are those of version %d", errContent, version, latest)
 	}
 	return fmt.Errorf("%w: its version is %d, but this islet knows only versions up to %d. Run the newer islet; nothing was changed",
-		errNewer, version, known)
+		errNewer, version, latest)
 }
 
 func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) error {
@@ -174,9 +173,8 @@ func migrateAll(ctx context.Context, db *sql.DB, files []string, version int) er
 	return nil
 }
 
-// checkSchema detects a damaged table definition. The quick check of SQLite does not read the definitions.
-// more reports whether the database has tables that this islet does not know. The database of a newer islet
-// has such tables.
+// checkSchema detects a damaged table definition, because the quick check of SQLite does not read the definitions. more reports whether
+// the database has tables that this islet does not know, like the database of a newer islet.
 func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, err error) {
 	model, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -248,14 +246,14 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 	if err := durable.Dir(filepath.Dir(path)); err != nil {
 		return "", err
 	}
-	log.Error("the database cannot be used: starting with a new one and the rows that can be read; "+
-		"manifests and running containers add to it",
+	log.Error("the database cannot be used: a new one with the readable rows replaces it; "+
+		"missing pods are restored from manifests and running containers",
 		"database", path, "kept", to, "error", why)
 	return to, prune(path, to)
 }
 
-// prune removes old broken databases and keeps the last keepBroken. A board that damages its database again
-// and again would otherwise fill its disk. It always keeps newest, even if the clock was wrong.
+// prune removes old broken databases and keeps the last keepBroken. Otherwise a board that damages its database repeatedly would fill its
+// disk. prune always keeps newest, even if the clock was wrong.
 func prune(path, newest string) error {
 	names, err := filepath.Glob(path + ".corrupt-*")
 	if err != nil {

@@ -16,14 +16,14 @@ type Pod struct {
 	Seq      int64         // order of arrival; unique
 	Source   string        // file, http, local or api
 	Origin   string        // the file or URL; used in messages
-	Deleting bool          // true if the pod is to end
+	Deleting bool          // the pod is to end
 	Grace    time.Duration // grace period of the deletion
-	Again    bool          // true if the pod is to start again under the same UID after it has ended
+	Again    bool          // the pod is to start again under the same UID after it has ended
 	Lives    int           // number of such restarts
 }
 
-// UpdatePods durably writes and removes rows. It does everything or nothing. The rows of a removed pod in
-// other tables, such as its admission, status and tokens, are removed together with it.
+// UpdatePods durably writes and removes rows. It makes all changes or none. The rows of a removed pod in other tables, such as its
+// admission, status and tokens, are removed together with it.
 func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) error {
 	if len(put)+len(remove) == 0 {
 		return nil
@@ -80,11 +80,11 @@ func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
 	return nil
 }
 
-// Pods returns all rows in the order of Seq. A row that cannot be decoded is logged and omitted,
-// so that it does not block the other pods.
+// Pods returns all rows in the order of Seq. It logs and omits a row that cannot be decoded, so that the row does not block the other
+// pods.
 func (s *Store) Pods(ctx context.Context) ([]Pod, error) {
-	var all []Pod
-	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
+	var list []Pod
+	err := s.query(ctx, func() { list = nil }, func(rows *sql.Rows) error {
 		var uid string
 		var manifest []byte
 		p := Pod{Pod: &v1.Pod{}}
@@ -95,12 +95,12 @@ func (s *Store) Pods(ctx context.Context) ([]Pod, error) {
 			s.log.Error("a stored pod cannot be decoded and is omitted", "uid", uid, "source", p.Source, "origin", p.Origin, "error", err)
 			return nil
 		}
-		all = append(all, p)
+		list = append(list, p)
 		return nil
 	}, `SELECT seq, pods.uid, source, origin, manifest, deleting, grace, again, coalesce(lives, 0)
 		FROM pods LEFT JOIN lives ON lives.uid = pods.uid ORDER BY seq`)
 	if err != nil {
 		return nil, fmt.Errorf("read the stored pods: %w", err)
 	}
-	return all, nil
+	return list, nil
 }

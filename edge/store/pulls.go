@@ -14,33 +14,30 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// A Pull records the credential with which an image was pulled. It does not contain the credential itself.
+// A Pull records the credential with which an image was pulled, without the credential itself.
 type Pull struct {
-	Image  string     // its ID
-	Name   string     // the repository, without tag and digest; empty if it was pulled with an unknown credential
+	Image  string     // image ID
+	Name   string     // the repository, without tag and digest; empty if the image was pulled with an unknown credential
 	Source PullSource // zero if every pod of the node may use the image under this name
 }
 
-// A PullSource is the object that contained the credential. It is a Secret, with a hash of its content, or
-// a service account.
+// A PullSource is the object that contained the credential: a Secret with a hash of its content, or a service account.
 type PullSource struct {
 	Kind, Namespace, Name string
 	UID                   types.UID
 	Hash                  []byte // hash of a Secret, by Fingerprint
 }
 
-// accountPrefix is the prefix of a service account's name in the table. The name of a Secret cannot begin
-// with it.
+// accountPrefix is the prefix of a service account's name in the table. The name of a Secret cannot begin with it.
 const accountPrefix = keyring.ServiceAccount + "/"
 
-// A BegunPull is a pull that has begun and was not recorded. It is in progress, has failed, or was
-// interrupted.
+// A BegunPull is a pull that has begun and is not recorded by PutPull. It is in progress, has failed, or was interrupted.
 type BegunPull struct {
-	Ref string // the reference to be pulled
-	Was string // the ID of the image that ref meant before; empty if there was none
+	Ref string // the reference to pull
+	Was string // ID of the image that ref meant before; empty if there was none
 }
 
-// Fingerprint returns a keyed hash. Without the key file it cannot be computed or guessed.
+// Fingerprint returns a keyed hash. It cannot be computed or guessed without the key file.
 func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 	key, err := s.seal.hashKey()
 	if err != nil {
@@ -51,8 +48,7 @@ func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 	return mac.Sum(nil), nil
 }
 
-// BeginPull durably records that a pull begins. If the power fails before PutPull, the image still counts
-// as pulled.
+// BeginPull durably records the begin of a pull. If the power fails before PutPull, the image still counts as pulled.
 func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = '' AND name = ? AND uid != ?", b.Ref, b.Was)
@@ -83,9 +79,9 @@ func endPull(ctx context.Context, tx *sql.Tx, ref string) error {
 	return err
 }
 
-// PutPull durably records a pull. If ref is not empty, it removes the record of BeginPull for ref. If the
-// hash of a Secret has changed, the new hash replaces the old one. A pull without a credential removes the
-// records with a Secret, because every pod may use the image now.
+// PutPull durably records a pull. If ref is not empty, it removes the record of BeginPull for ref. If the hash of a Secret has changed,
+// the new hash replaces the old one. A pull without a credential removes the records with a Secret, because every pod may use the image
+// from then on.
 func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 	c := p.Source
 	if c.Kind == keyring.ServiceAccount {
@@ -134,50 +130,50 @@ func (s *Store) DeletePulls(ctx context.Context, images []string) error {
 	return nil
 }
 
-// PullsOf returns the pulls of an image. There are none if it was not pulled.
+// PullsOf returns the pulls of an image. The result is empty if the image was not pulled.
 func (s *Store) PullsOf(ctx context.Context, image string) ([]Pull, error) {
 	return s.pulls(ctx, "WHERE image = ? AND image != ''", image)
 }
 
 // PulledImages returns the IDs of all images that were pulled.
 func (s *Store) PulledImages(ctx context.Context) ([]string, error) {
-	all, err := s.pulls(ctx, "WHERE image != ''")
+	list, err := s.pulls(ctx, "WHERE image != ''")
 	var ids []string
-	for _, p := range all {
+	for _, p := range list {
 		ids = append(ids, p.Image)
 	}
 	return slices.Compact(ids), err
 }
 
-// BegunPulls returns the pulls that were not recorded.
+// BegunPulls returns the pulls that have begun and are not recorded by PutPull.
 func (s *Store) BegunPulls(ctx context.Context) ([]BegunPull, error) {
-	all, err := s.pulls(ctx, "WHERE image = ''")
+	list, err := s.pulls(ctx, "WHERE image = ''")
 	var begun []BegunPull
-	for _, p := range all {
+	for _, p := range list {
 		begun = append(begun, BegunPull{Ref: p.Name, Was: string(p.Source.UID)})
 	}
 	return begun, err
 }
 
 func (s *Store) pulls(ctx context.Context, where string, args ...any) ([]Pull, error) {
-	var all []Pull
-	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
+	var list []Pull
+	err := s.query(ctx, func() { list = nil }, func(rows *sql.Rows) error {
 		var p Pull
 		var uid string
 		if err := rows.Scan(&p.Image, &p.Name, &p.Source.Namespace, &p.Source.Name, &uid, &p.Source.Hash); err != nil {
 			return err
 		}
 		p.Source.UID = types.UID(uid)
-		if name, is := strings.CutPrefix(p.Source.Name, accountPrefix); is {
+		if name, isAccount := strings.CutPrefix(p.Source.Name, accountPrefix); isAccount {
 			p.Source.Kind, p.Source.Name, p.Source.Hash = keyring.ServiceAccount, name, nil
 		} else if name != "" {
 			p.Source.Kind = keyring.Secret
 		}
-		all = append(all, p)
+		list = append(list, p)
 		return nil
 	}, "SELECT image, name, namespace, secret, uid, hash FROM pulls "+where+" ORDER BY image, name, namespace, secret, uid", args...)
 	if err != nil {
 		return nil, fmt.Errorf("read the pulls of images: %w", err)
 	}
-	return all, nil
+	return list, nil
 }

@@ -68,7 +68,7 @@ func TestPulls(t *testing.T) {
 	begun(BegunPull{"reg/app:3", ""})
 }
 
-// An unchanged row is not written, to spare the flash.
+// An unchanged row is not written, to spare the flash memory.
 func TestUnchangedPullsAreNotWritten(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	again := func() {

@@ -22,8 +22,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// filled creates a database with n pods. Unless it is closed properly, its last changes are in the -wal, as
-// after a power cut.
+// filled creates a database with n pods. Without a Close, its last changes are in the -wal, as after a power cut.
 func filled(t testing.TB, path string, n int, properly bool) {
 	t.Helper()
 	s := open(t, path)
@@ -120,7 +119,7 @@ func TestBrokenFilesAreSetAside(t *testing.T) {
 				t.Error("set aside as", aside)
 			}
 			if got := log.String(); !strings.Contains(got, aside) || !strings.Contains(got, "level=ERROR") {
-				t.Error("the log does not tell:", got)
+				t.Error("the log does not contain it:", got)
 			}
 			works(t, s)
 			s = reopen(t, s)
@@ -134,7 +133,7 @@ func TestBrokenFilesAreSetAside(t *testing.T) {
 
 func TestUnreadableFileIsSetAside(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to be nobody")
+		t.Skip("needs root to change the user")
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	dir, err := os.MkdirTemp("", "store")
@@ -172,8 +171,7 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 }
 
-// The damage of a power cut, a bad card or a person: the store opens and works, and reports the replaced
-// file if rows are lost.
+// After damage by a power cut, a bad card or a user, the store opens and works. It reports the replaced file if rows are lost.
 func TestRandomDamage(t *testing.T) {
 	clean, dirty := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
 	filled(t, clean, 30, true)
@@ -218,7 +216,7 @@ func damaged(r *rand.Rand, data []byte) []byte {
 		return data[:at]
 	case 1: // a block of zeros
 		clear(data[at:min(len(data), at+1+r.IntN(8192))])
-	case 2: // a block of another place
+	case 2: // a block from another place
 		copy(data[at:], data[:r.IntN(min(len(data), 8192))])
 	default:
 		for range 1 + r.IntN(50) {
@@ -247,8 +245,7 @@ func TestOnlyTheLastBrokenFilesAreKept(t *testing.T) {
 	}
 }
 
-// Databases of all released versions open and keep their rows. Open itself compares the resulting schema
-// with that of a new database.
+// Databases of all released versions open and keep their rows. Open compares the resulting schema with that of a new database.
 func TestOldDatabasesAreMigrated(t *testing.T) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	must(t, err)

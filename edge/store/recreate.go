@@ -12,13 +12,13 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// A process that has a database file open keeps using it after its removal, and all data are lost when the
-// process ends. So the writer checks its files after each write, and at Close. If they are missing, it
-// creates them again before the caller learns that its write succeeded.
+// A process that has a database file open continues to use it after its removal, and all data is lost when the process ends. The writer
+// therefore checks its files after each write, and at Close. If they are missing, it creates them again before it reports the success of
+// the write.
 
 // A fileSet identifies the files of the open database.
 type fileSet struct {
-	db, wal     fs.FileInfo // nil if they are not created yet
+	db, wal     fs.FileInfo // nil if not created yet
 	lastAttempt time.Time   // time of the last attempt to create the files again
 }
 
@@ -37,8 +37,8 @@ func (f *fileSet) intact(path string, s *seal) bool {
 	return !s.lost()
 }
 
-// If the database's files were removed or replaced, restoreFiles creates them again with all rows. It tries
-// once every repairEvery. If last is set, it always tries. Only the writer may call it.
+// restoreFiles creates the files of the database again, with all rows, if they were removed or replaced. It makes one attempt every
+// repairEvery. If last is set, it always makes an attempt. Only the writer may call it.
 func (s *Store) restoreFiles(last bool) {
 	f := &s.files
 	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.lastAttempt) < repairEvery || f.intact(s.path, s.seal) {
@@ -90,8 +90,7 @@ func (s *Store) recreateFiles() error {
 	return err
 }
 
-// putInPlace renames the new file to the database's path. Existing files are kept with the suffix
-// .replaced.
+// putInPlace renames the new file to the database's path. It keeps existing files with the suffix .replaced.
 func (s *Store) putInPlace(made string) error {
 	for _, suffix := range suffixes {
 		if err := os.Rename(s.path+suffix, s.path+".replaced"+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {

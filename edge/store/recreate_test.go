@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRemovedWhileOpen removes files of the open database in several ways. All rows written before and after
-// that exist at the next start: without Close, as after kill -9, if another row was written, and after Close
-// in any case.
+// TestRemovedWhileOpen removes files of the open database in several ways. All rows that were written before and after the removal exist
+// at the next start: after Close in any case, and without Close, as after kill -9, if another row was written.
 func TestRemovedWhileOpen(t *testing.T) {
 	remove := func(path string, names ...string) error {
 		for _, name := range names {
@@ -97,37 +96,36 @@ func TestRemovedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestRemovedAgain: a database that is removed in a loop is not created again each time.
+// TestRemovedAgain: if a database is removed repeatedly, it is not created again each time.
 func TestRemovedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
 	write := func(uid string) {
 		t.Helper()
-		for range 2 { // the writer looks after each
+		for range 2 { // the writer checks the files after each write
 			if err := s.UpdatePods(t.Context(), []Pod{pod(uid, uid)}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for i, there := range []bool{true, false} {
+	for i, found := range []bool{true, false} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		write(string(rune('a' + i)))
-		if exists(path) != there {
-			t.Errorf("removal %d: it is there: %v", i, !there)
+		if exists(path) != found {
+			t.Errorf("removal %d: the database exists: %v", i, !found)
 		}
 	}
 	if err := s.PutStatus(types.UID("a"), &v1.PodStatus{Phase: v1.PodRunning}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil || !exists(path) {
-		t.Errorf("after Close: %v, it is there: %v", err, exists(path))
+		t.Errorf("after Close: %v, the database exists: %v", err, exists(path))
 	}
 }
 
-// TestRemovedForGood: if the database cannot be created again, the store continues in memory, and Health
-// reports it.
+// TestRemovedForGood: if the database cannot be created again, the store continues in memory, and Health reports that.
 func TestRemovedForGood(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
@@ -143,10 +141,10 @@ func TestRemovedForGood(t *testing.T) {
 	if err := os.WriteFile(path+"-wal.other", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(path+"-wal.other", path+"-wal"); err != nil { // SQLite removes its own at its end, and no other
+	if err := os.Rename(path+"-wal.other", path+"-wal"); err != nil { // at its end, SQLite removes only its own -wal
 		t.Fatal(err)
 	}
-	for range 2 { // the writer looks after each
+	for range 2 { // the writer checks the files after each write
 		if err := s.UpdatePods(t.Context(), []Pod{pod("b", "log")}, nil); err != nil {
 			t.Fatal(err)
 		}

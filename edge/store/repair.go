@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// repairEvery is the minimum interval between repairs. On a failing card, more repairs would not help and
-// would wear it out.
+// repairEvery is the minimum interval between repairs. More repairs would not help on a failing card, and would wear it out.
 const repairEvery = time.Minute
 
 // A repair is a request of a reader to the writer.
@@ -26,8 +25,8 @@ type repair struct {
 // readOnly reports whether the database's disk is read-only.
 func readOnly(path string) bool { return readonly.Disk(filepath.Dir(path)) }
 
-// replace sets a broken database aside, and opens a new one with all rows that can be read. If the disk is
-// read-only, the new database is in memory.
+// replace sets a broken database aside, and opens a new one with all readable rows. If the disk is read-only, the new database is in
+// memory.
 func (s *Store) replace(ctx context.Context, why error) error {
 	aside, err := setAside(s.path, why, s.log)
 	if err != nil {
@@ -52,8 +51,8 @@ func (s *Store) replace(ctx context.Context, why error) error {
 	return nil
 }
 
-// openMemory opens a database in memory with all rows of the one on the disk. It is used when the disk can
-// be read but not written.
+// openMemory opens a database in memory with all rows of the database on the disk. It is used for a disk that can be read but not
+// written.
 func (s *Store) openMemory(ctx context.Context, why error) error {
 	return s.fillMemory(ctx, s.path, why)
 }
@@ -67,7 +66,7 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 		s.closeFiles()
 		return errors.Join(why, err)
 	}
-	s.log.Error("the disk of the database takes no writes: changes from now on are lost when the agent ends",
+	s.log.Error("the disk of the database takes no writes: later changes are lost when the agent ends",
 		"database", s.path, "rows", n, "error", why)
 	s.setHealth(func(h *Health) {
 		h.Volatile = fmt.Sprintf("the disk of %s takes no writes (%v): changes are kept in memory until the agent ends", s.path, why)
@@ -75,10 +74,10 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 	return nil
 }
 
-// memories is the number of databases in memory so far. Their names must be unique within a process.
+// memories is the number of databases in memory since the start of the process. Their names must be unique within a process.
 var memories atomic.Int64
 
-// memoryDSN returns connection strings for a new database in memory. Several connections can share it.
+// memoryDSN returns connection strings for a new database in memory, which several connections can share.
 func memoryDSN() func(pragmas ...string) string {
 	name := fmt.Sprintf("/islet-%d", memories.Add(1))
 	return func(pragmas ...string) string { return connection(name, "memdb", pragmas...) }
@@ -88,9 +87,8 @@ func (s *Store) closeFiles() error {
 	return errors.Join(s.read.Close(), s.db.Close())
 }
 
-// repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new
-// database is in memory. why is the error of the failed operation. repairDatabase reports whether to retry
-// that operation. Only the writer may call it.
+// repairDatabase replaces a broken database with a new one. If the disk has become read-only, the new database is in memory. why is the
+// error of the failed operation. repairDatabase reports whether to retry that operation. Only the writer may call it.
 func (s *Store) repairDatabase(why error) bool {
 	still := errors.Is(why, syscall.EROFS) || isFrozen(why) && readOnly(s.path)
 	if !isCorrupt(why) && !still || !s.lastRepair.IsZero() && time.Since(s.lastRepair) < repairEvery || s.Health().Volatile != "" {
@@ -115,8 +113,8 @@ func (s *Store) repairDatabase(why error) bool {
 	return true
 }
 
-// startEmpty opens an empty database in memory. It is the last resort. It reports whether that succeeded.
-// Only the writer may call it, with the gate locked.
+// startEmpty opens an empty database in memory as the last resort. It reports whether that succeeded. Only the writer may call it, with
+// the gate locked.
 func (s *Store) startEmpty(why error) bool {
 	s.log.Error("the database could not be created again: islet starts with an empty one in memory", "database", s.path, "error", why)
 	if err := s.openAt(context.Background(), memoryDSN()); err != nil {

@@ -7,16 +7,15 @@ import (
 	"sync"
 )
 
-// riders contains values of meta, by key. They are written in each transaction that writes pods. The zero
-// value is ready for use.
+// riders contains values of meta, by key, that are written in each transaction that writes pods. The zero value is ready for use.
 type riders struct {
 	mu    sync.Mutex
 	value map[string]func() string
 }
 
-// Ride registers a value of meta. Each UpdatePods that changes rows stores it in the same transaction. Use
-// it for values that must never be older than the pods and need no writes of their own. UpdatePods blocks
-// while value runs. value may be called more than once. It must not use the store.
+// Ride registers a value of meta. Each UpdatePods that changes rows stores the value in the same transaction. Use it for values that must
+// never be older than the pods and need no separate writes. UpdatePods blocks while value runs. value may be called more than once. It
+// must not use the store.
 func (s *Store) Ride(key string, value func() string) {
 	s.riders.mu.Lock()
 	defer s.riders.mu.Unlock()

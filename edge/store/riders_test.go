@@ -13,10 +13,10 @@ func TestRide(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	ctx, now := context.Background(), "1"
 	s.Ride("rider", func() string { return now })
-	want := func(value string, known bool) {
+	want := func(value string, found bool) {
 		t.Helper()
-		if v, ok, err := s.Meta(ctx, "rider"); v != value || ok != known || err != nil {
-			t.Errorf("%q, %v, %v; want %q, %v", v, ok, err, value, known)
+		if v, ok, err := s.Meta(ctx, "rider"); v != value || ok != found || err != nil {
+			t.Errorf("%q, %v, %v; want %q, %v", v, ok, err, value, found)
 		}
 	}
 	if err := s.UpdatePods(ctx, nil, nil); err != nil {

@@ -15,13 +15,12 @@ import (
 // pageSize is the page size of all databases that islet creates.
 const pageSize = 1024
 
-// mostSalvaged is the maximum size of a broken database that is read, in bytes. Real databases are far
-// smaller.
-const mostSalvaged = 256 << 20
+// maxSalvaged is the maximum size of a broken database that is read, in bytes. Real databases are far smaller.
+const maxSalvaged = 256 << 20
 
-// A shape identifies the rows of a table by the types of their columns, in the stored order, which begins
-// with the key columns. The columns of a table are the same in all versions of the schema. No row matches
-// two shapes, so the order of the shapes does not matter. TestShapes checks this against the schema.
+// A shape identifies the rows of a table by the types of their columns in the stored order, which begins with the key columns. The
+// columns of a table are the same in all versions of the schema. No row matches two shapes, so the order of the shapes does not matter.
+// TestShapes compares the shapes with the schema.
 type shape struct {
 	table, columns string
 	types          string // t means text, i integer, b blob
@@ -74,8 +73,7 @@ func (s shape) matches(v []any) bool {
 	return s.check(v)
 }
 
-// salvage copies all readable rows from the files of the database at path to an open database. It returns
-// their number.
+// salvage copies all readable rows from the files of the database at path to an open database. It returns the number of rows.
 func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	db, err := readFile(path)
 	if err != nil {
@@ -90,9 +88,9 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 		return 0, err
 	}
 	defer tx.Rollback()
-	known := shapes()
+	tableShapes := shapes()
 	for row := range pages.Open(db, wal, pageSize).Rows() {
-		for _, s := range known {
+		for _, s := range tableShapes {
 			if !s.matches(row.Values) {
 				continue
 			}
@@ -111,8 +109,7 @@ func salvage(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	return n, tx.Commit()
 }
 
-// readFile reads a regular file. Blocks that the disk cannot read are returned as zeros. For a missing file
-// readFile returns no data.
+// readFile reads a regular file. It returns zeros for blocks that the disk cannot read, and no data for a missing file.
 func readFile(path string) ([]byte, error) {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !fi.Mode().IsRegular() {
@@ -121,7 +118,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fi.Size() > mostSalvaged {
+	if fi.Size() > maxSalvaged {
 		return nil, fmt.Errorf("%s has %d bytes, more than the database of a node can have", path, fi.Size())
 	}
 	f, err := os.Open(path)
@@ -140,7 +137,7 @@ func readFile(path string) ([]byte, error) {
 		if errors.Is(err, io.EOF) {
 			return data[:at], nil
 		}
-		for ; at < end; at += pageSize { // reads page by page, because one page is unreadable
+		for ; at < end; at += pageSize { // reads page by page, because at least one page is unreadable
 			_, _ = f.ReadAt(data[at:min(at+pageSize, end)], int64(at))
 		}
 		at = end

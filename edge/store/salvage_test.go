@@ -25,8 +25,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// furnished creates a database with rows in all tables, some of them removed again, and returns its files.
-// Some of the last changes are only in the -wal.
+// furnished creates a database with rows in all tables, removes some of them, and returns its files. Some of the last changes are only in
+// the -wal.
 func furnished(t testing.TB) (db, wal []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "islet.db")
@@ -55,7 +55,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 			must(t, s.Reject(ctx, p.Pod.UID, Admission{Reason: "OutOfcpu", Message: "no", Grace: time.Second}))
 			must(t, s.Allocate(ctx, map[types.UID]Allocation{p.Pod.UID: {2, &v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}}))
 		}
-		if i == 30 { // a part of it reaches the file
+		if i == 30 { // a part of the changes reaches the file
 			s = reopen(t, s)
 		}
 	}
@@ -75,7 +75,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 // rowsOf returns all rows of all tables as text, as SQLite reads them.
 func rowsOf(t testing.TB, db *sql.DB) map[string]bool {
 	t.Helper()
-	all := map[string]bool{}
+	list := map[string]bool{}
 	for _, s := range shapes() {
 		rows, err := db.Query("SELECT " + s.columns + " FROM " + s.table)
 		must(t, err)
@@ -86,12 +86,12 @@ func rowsOf(t testing.TB, db *sql.DB) map[string]bool {
 				into[i] = &values[i]
 			}
 			must(t, rows.Scan(into...))
-			all[fmt.Sprintf("%s %q", s.table, values)] = true
+			list[fmt.Sprintf("%s %q", s.table, values)] = true
 		}
 		must(t, rows.Err())
 		rows.Close()
 	}
-	return all
+	return list
 }
 
 // readBySQLite returns the rows of files as SQLite reads them.
@@ -108,16 +108,16 @@ func readBySQLite(t testing.TB, db, wal []byte) map[string]bool {
 
 // readByPages returns the rows of files as salvage reads them.
 func readByPages(db, wal []byte) map[string]bool {
-	all := map[string]bool{}
+	list := map[string]bool{}
 	for row := range pages.Open(db, wal, pageSize).Rows() {
 		for _, s := range shapes() {
 			if s.matches(row.Values) {
-				all[fmt.Sprintf("%s %q", s.table, row.Values)] = true
+				list[fmt.Sprintf("%s %q", s.table, row.Values)] = true
 				break
 			}
 		}
 	}
-	return all
+	return list
 }
 
 func without(a, b map[string]bool) (only []string) {
@@ -142,7 +142,7 @@ func checkpointed(t testing.TB, db, wal []byte) []byte {
 	return whole
 }
 
-// TestPagesAgreeWithSQLite: from intact files exactly the same rows are read.
+// TestPagesAgreeWithSQLite: from intact files, exactly the same rows are read.
 func TestPagesAgreeWithSQLite(t *testing.T) {
 	db, wal := furnished(t)
 	if len(wal) < 20*pageSize {
@@ -165,7 +165,7 @@ func TestPagesAgreeWithSQLite(t *testing.T) {
 
 const walHead = 32
 
-// sparse returns 5, so that a test takes every fifth page or seed; with ISLET_TEST_LONG it returns 1.
+// sparse returns 5, so that a test takes every fifth page or seed. With ISLET_TEST_LONG it returns 1.
 func sparse() int {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return 1
@@ -173,25 +173,25 @@ func sparse() int {
 	return 5
 }
 
-// TestRowsOnIntactPagesSurvive: a damaged page loses only the rows that have a part on it, whatever else is
-// damaged, including the pages that refer to them.
+// TestRowsOnIntactPagesSurvive: a damaged page loses only the rows that have a part on it, also if other pages are damaged, including
+// those that refer to it.
 func TestRowsOnIntactPagesSurvive(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
-	all := readByPages(db, nil)
+	list := readByPages(db, nil)
 	n := len(db) / pageSize
 	if free := binary.BigEndian.Uint32(db[36:]); free == 0 {
-		t.Error("no page is free: that what was removed stays so is not tested")
+		t.Error("no page is free, so deleted rows are not tested")
 	}
 	costs := make([]map[string]bool, n)
 	for p := range n {
 		broken := slices.Clone(db)
 		clear(broken[p*pageSize : (p+1)*pageSize])
 		rest := readByPages(broken, nil)
-		if more := without(rest, all); len(more) > 0 {
+		if more := without(rest, list); len(more) > 0 {
 			t.Errorf("without page %d there are rows that were removed before: %q", p+1, more)
 		}
-		costs[p] = maps.Clone(all)
+		costs[p] = maps.Clone(list)
 		for row := range rest {
 			delete(costs[p], row)
 		}
@@ -218,7 +218,7 @@ func TestRowsOnIntactPagesSurvive(t *testing.T) {
 			}
 		}
 		rest := readByPages(broken, nil)
-		for row := range all {
+		for row := range list {
 			if !rest[row] && !may[row] {
 				t.Errorf("seed %d: lost %.80s, which is on no broken page", seed, row)
 			}
@@ -226,31 +226,30 @@ func TestRowsOnIntactPagesSurvive(t *testing.T) {
 	}
 }
 
-// TestBrokenFreeList: a damaged header or free list loses no rows, whether it gives a wrong usable size or
-// names a page in use as free.
+// TestBrokenFreeList: a damaged header or free list loses no rows, for a wrong usable size and for a used page on the free list.
 func TestBrokenFreeList(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
-	all := readByPages(db, nil)
+	list := readByPages(db, nil)
 	reserved := slices.Clone(db)
 	reserved[20] = 200
-	if lost := without(all, readByPages(reserved, nil)); len(lost) > 0 {
+	if lost := without(list, readByPages(reserved, nil)); len(lost) > 0 {
 		t.Errorf("with a wrong header %d rows are lost", len(lost))
 	}
 	trunk := int(binary.BigEndian.Uint32(db[32:]))
-	for _, head := range []byte{db[0], 0} { // the list is found by its header, or by its looks
+	for _, head := range []byte{db[0], 0} { // the list is found by its header, or by the form of its pages
 		for n := 2; n <= len(db)/pageSize; n += sparse() {
 			broken := slices.Clone(db)
 			broken[0] = head
 			binary.BigEndian.PutUint32(broken[(trunk-1)*pageSize+8:], uint32(n))
-			if lost := without(all, readByPages(broken, nil)); len(lost) > 0 {
-				t.Errorf("page %d is said to be free, and %d rows are lost", n, len(lost))
+			if lost := without(list, readByPages(broken, nil)); len(lost) > 0 {
+				t.Errorf("page %d on the free list: %d rows are lost", n, len(lost))
 			}
 		}
 	}
 }
 
-// TestSalvage: a store whose file is damaged keeps the rows that can be read, at its start and during use.
+// TestSalvage: a store whose file is damaged keeps the readable rows, at its start and during use.
 func TestSalvage(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -286,7 +285,7 @@ func TestSalvage(t *testing.T) {
 			_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, pageSize), int64(root-1)*pageSize)
 			must(t, err)
 			must(t, f.Close())
-			fresh := open1(t, s) // whose cache does not have the page
+			fresh := open1(t, s) // its cache does not contain the page
 			if way == "writing" {
 				must(t, s.UpdatePods(t.Context(), []Pod{pod("z", "z")}, nil))
 			}
@@ -297,7 +296,7 @@ func TestSalvage(t *testing.T) {
 			select {
 			case <-s.Repaired():
 			default:
-				t.Error("nobody hears of it")
+				t.Error("Repaired has no value")
 			}
 			works(t, s)
 			_ = fresh
@@ -326,8 +325,8 @@ func pageOf(t testing.TB, db []byte, table string) (root int) {
 	return root
 }
 
-// TestReadOnlyDisk: the store has the rows on the disk, including the -wal, and accepts changes while it is
-// open. Health reports it, and the files are not modified.
+// TestReadOnlyDisk: the store has the rows on the disk, including the -wal, and accepts changes while it is open. Health reports that,
+// and the files are not modified.
 func TestReadOnlyDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount")
@@ -363,7 +362,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// TestDiskTurnsReadOnly: the store continues with all its rows.
+// TestDiskTurnsReadOnly: the store keeps all its rows and continues.
 func TestDiskTurnsReadOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	filled(t, path, 10, true)
@@ -405,7 +404,7 @@ func TestNotCorrupt(t *testing.T) {
 	}
 }
 
-// FuzzPages: no file content makes the reader panic or loop.
+// FuzzPages: the reader does not panic or loop for any file content.
 func FuzzPages(f *testing.F) {
 	db, wal := furnished(f)
 	f.Add(db[:20*pageSize], wal[:8*pageSize])

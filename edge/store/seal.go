@@ -17,23 +17,21 @@ import (
 	"github.com/islet-edge/islet/internal/durable"
 )
 
-// KeyFile is the name of the key file, which is in the directory of the database. The key seals
-// confidential columns.
+// KeyFile is the name of the key file in the directory of the database. The key seals confidential columns.
 const KeyFile = "store.key"
 
 const keySize = 32 // AES-256
 
-// errNoKey means that the key file is missing, so that sealed data cannot be opened.
+// errNoKey means that the key file is missing, so sealed data cannot be opened.
 var errNoKey = errors.New("the key file is gone")
 
-// A seal encrypts columns of the database with AES-256-GCM. A sealed value is bound to its row. It cannot
-// be opened as a value of another row. The key file is created before the first value is sealed. It is
-// never replaced.
+// A seal encrypts columns of the database with AES-256-GCM. A sealed value is bound to its row and cannot be opened as a value of another
+// row. The key file is created before the first value is sealed. It is never replaced.
 type seal struct {
 	path string
 
 	mu   sync.Mutex
-	aead cipher.AEAD // nil until it is read
+	aead cipher.AEAD // nil until the key is read
 	key  []byte      // content of the key file
 	hash []byte      // key for hashes, derived from key
 }
@@ -98,7 +96,7 @@ func (s *seal) cipher(make bool) (cipher.AEAD, error) {
 	return s.aead, err
 }
 
-// lost reports whether the key file was removed since it was read.
+// lost reports whether the key file was removed after it was read.
 func (s *seal) lost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +142,7 @@ func readKey(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// makeKey creates a key file. The file is complete and on the disk before it gets its name. An existing key
-// file is kept.
+// makeKey creates a key file. The file gets its name after its content is on the disk. An existing key file is kept.
 func makeKey(path string) error {
 	key := make([]byte, keySize)
 	if _, err := rand.Read(key); err != nil {

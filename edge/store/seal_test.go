@@ -78,7 +78,7 @@ func TestCopiedDatabaseRevealsNothing(t *testing.T) {
 	}
 }
 
-// A node that lost its key continues without the sealed rows, with a new key.
+// If the key is lost, a node continues with a new key and without the sealed rows.
 func TestLostKey(t *testing.T) {
 	s, dir := secretive(t)
 	must(t, s.Close())
@@ -123,8 +123,8 @@ func TestKeyIsNeverReplaced(t *testing.T) {
 	}
 }
 
-// A sealed row cannot be opened under another name: a user who can write to the database cannot give the
-// secrets of one pod to another.
+// A sealed row cannot be opened under another name. Otherwise a user with write access to the database could give the secrets of one pod
+// to another.
 func TestSealedRowsCannotBeMoved(t *testing.T) {
 	s, _ := secretive(t)
 	must(t, s.Close())

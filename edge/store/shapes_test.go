@@ -7,14 +7,13 @@ import (
 	"testing"
 )
 
-// TestShapes compares the shapes with the schema: each table has one, with the columns of a
-// stored record in their order and with their types; and no row matches two shapes, so that the
-// order of the shapes does not matter.
+// TestShapes compares the shapes with the schema: each table has a shape with the columns of a stored record, in their order and with
+// their types. No row matches two shapes, so the order of the shapes does not matter.
 func TestShapes(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	columns, types := storedColumns(t, s)
-	all := shapes()
-	for _, a := range all {
+	list := shapes()
+	for _, a := range list {
 		if columns[a.table] != a.columns || types[a.table] != a.types {
 			t.Errorf("table %s has the columns %s (%s), its shape %s (%s)", a.table, columns[a.table], types[a.table], a.columns, a.types)
 		}
@@ -29,18 +28,18 @@ func TestShapes(t *testing.T) {
 		}
 		return v
 	}
-	for _, a := range all {
+	for _, a := range list {
 		for _, first := range []string{"", "name", "sha256:0"} {
 			v := row(a.types, first)
-			if n := len(slices.DeleteFunc(slices.Clone(all), func(b shape) bool { return !b.matches(v) })); n > 1 {
+			if n := len(slices.DeleteFunc(slices.Clone(list), func(b shape) bool { return !b.matches(v) })); n > 1 {
 				t.Errorf("%d shapes match the row %q of %s", n, v, a.table)
 			}
 		}
 	}
 }
 
-// storedColumns returns the columns of each table and the letters of their types, in the order of
-// a record of a table WITHOUT ROWID: the primary key first.
+// storedColumns returns the columns of each table and the letters of their types, in the order of a record of a table WITHOUT ROWID,
+// which begins with the primary key.
 func storedColumns(t *testing.T, s *Store) (columns, types map[string]string) {
 	t.Helper()
 	rows, err := s.read.QueryContext(t.Context(), `

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PutStatus stores the status of a pod within a few seconds, or at Close. If a newer status arrives before
-// then, only that one is stored. PutStatus does not block.
+// PutStatus stores the status of a pod within a few seconds, or at Close. If a newer status arrives before that, only the newer one is
+// stored. PutStatus does not block.
 func (s *Store) PutStatus(uid types.UID, status *v1.PodStatus) error {
 	data, err := status.Marshal()
 	if err != nil {
@@ -28,9 +28,9 @@ func (s *Store) PutStatus(uid types.UID, status *v1.PodStatus) error {
 }
 
 // StoreStatuses durably stores the statuses of pods.
-func (s *Store) StoreStatuses(ctx context.Context, all map[types.UID]*v1.PodStatus) error {
-	raw := make(map[types.UID][]byte, len(all))
-	for uid, status := range all {
+func (s *Store) StoreStatuses(ctx context.Context, list map[types.UID]*v1.PodStatus) error {
+	raw := make(map[types.UID][]byte, len(list))
+	for uid, status := range list {
 		data, err := status.Marshal()
 		if err != nil {
 			return fmt.Errorf("encode the status of pod %s: %w", uid, err)
@@ -39,7 +39,7 @@ func (s *Store) StoreStatuses(ctx context.Context, all map[types.UID]*v1.PodStat
 	}
 	return s.commit(ctx, func(tx *sql.Tx) error {
 		s.mu.Lock()
-		for uid := range raw { // so that an older status is not written afterwards
+		for uid := range raw { // so that no older status is written afterwards
 			delete(s.statuses, uid)
 		}
 		s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *Store) StoreStatuses(ctx context.Context, all map[types.UID]*v1.PodStat
 	})
 }
 
-// Statuses returns the newest status of each pod. It includes statuses that are not written yet.
+// Statuses returns the newest status of each pod, including statuses that are not written yet.
 func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, error) {
 	raw := map[types.UID][]byte{}
 	err := s.query(ctx, func() { clear(raw) }, func(rows *sql.Rows) error {
@@ -65,16 +65,16 @@ func (s *Store) Statuses(ctx context.Context) (map[types.UID]*v1.PodStatus, erro
 	s.mu.Lock()
 	maps.Copy(raw, s.statuses)
 	s.mu.Unlock()
-	all := make(map[types.UID]*v1.PodStatus, len(raw))
+	list := make(map[types.UID]*v1.PodStatus, len(raw))
 	for uid, data := range raw {
 		status := &v1.PodStatus{}
 		if err := status.Unmarshal(data); err != nil {
 			s.log.Error("a stored status cannot be decoded and is omitted", "uid", uid, "error", err)
 			continue
 		}
-		all[uid] = status
+		list[uid] = status
 	}
-	return all, nil
+	return list, nil
 }
 
 // dropStatuses drops the pending statuses of removed pods.
@@ -86,8 +86,8 @@ func (s *Store) dropStatuses(uids []types.UID) {
 	}
 }
 
-// flush writes the pending statuses and reports whether it succeeded. It needs no fsync. A power cut may
-// lose the statuses of the last seconds, but it does not damage the file.
+// flush writes the pending statuses and reports whether it succeeded. It needs no fsync. A power cut may lose the statuses of the last
+// seconds, but does not damage the file.
 func (s *Store) flush() bool {
 	s.mu.Lock()
 	pending := maps.Clone(s.statuses)
@@ -118,8 +118,8 @@ func (s *Store) flush() bool {
 	return true
 }
 
-func writeStatuses(tx *sql.Tx, all map[types.UID][]byte) error {
-	for uid, data := range all {
+func writeStatuses(tx *sql.Tx, list map[types.UID][]byte) error {
+	for uid, data := range list {
 		// The pod may have been removed in the meantime.
 		if _, err := tx.Exec(`
 			INSERT INTO statuses (uid, status) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)

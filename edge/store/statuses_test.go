@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// StoreStatuses has written the statuses of existing pods when it returns, and pending older ones do not
-// replace them.
+// StoreStatuses has written the statuses of existing pods when it returns. Pending older statuses do not replace them.
 func TestStoredStatuses(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "web")}, nil))
@@ -18,16 +17,16 @@ func TestStoredStatuses(t *testing.T) {
 	ended := &v1.PodStatus{Phase: v1.PodSucceeded}
 	must(t, s.StoreStatuses(t.Context(), map[types.UID]*v1.PodStatus{"a": ended, "gone": ended}))
 
-	other, err := sql.Open("sqlite", s.path) // as the next agent finds it after kill -9
+	other, err := sql.Open("sqlite", s.path) // reads the file as the next agent does after kill -9
 	must(t, err)
 	defer other.Close()
 	var data []byte
 	must(t, other.QueryRow("SELECT status FROM statuses").Scan(&data))
 	found := &v1.PodStatus{}
 	must(t, found.Unmarshal(data))
-	all, err := reopen(t, s).Statuses(t.Context())
+	list, err := reopen(t, s).Statuses(t.Context())
 	must(t, err)
-	if found.Phase != v1.PodSucceeded || len(all) != 1 || all["a"].Phase != v1.PodSucceeded {
-		t.Errorf("in the file %s, opened again %v", found.Phase, all)
+	if found.Phase != v1.PodSucceeded || len(list) != 1 || list["a"].Phase != v1.PodSucceeded {
+		t.Errorf("in the file %s, opened again %v", found.Phase, list)
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	flushEvery = 5 * time.Second // maximum time before a status is written
+	flushEvery = 5 * time.Second // maximum time until a status is written
 	readers    = 2               // maximum number of connections for reading
 	readerIdle = 10 * time.Second
 )
@@ -30,10 +30,10 @@ type Store struct {
 
 	db   *sql.DB      // the only connection for writing; used only by the writer
 	read *sql.DB      // connections for reading
-	gate sync.RWMutex // read-locked while read is used; locked while db and read are replaced
+	gate sync.RWMutex // read-locked during use of read; locked during the replacement of db and read
 
 	repairs    chan repair   // requests to the writer
-	again      chan struct{} // capacity 1: signals that rows may be missing after a repair
+	again      chan struct{} // capacity 1; a value means that rows may be missing after a repair
 	lastRepair time.Time     // time of the last repair; used only by the writer
 	files      fileSet       // used only by the writer
 
@@ -41,10 +41,10 @@ type Store struct {
 	now    Health
 
 	writes  chan write    // changes for the writer
-	dirty   chan struct{} // capacity 1: signals that statuses is not empty
+	dirty   chan struct{} // capacity 1; a value means that statuses is not empty
 	stop    chan struct{}
 	done    chan struct{} // closed when the writer has ended
-	failing bool          // true if the writer's last flush has failed
+	failing bool          // the writer's last flush has failed
 	close   sync.Once
 	closed  error
 
@@ -54,11 +54,10 @@ type Store struct {
 	statuses map[types.UID][]byte // the newest statuses that are not written yet
 }
 
-// Open opens or creates the database at path and migrates it to this version of islet. A broken file is
-// renamed together with its -wal and -shm. A new file with all readable rows replaces it; see Rebuilt. The
-// database of a newer islet is used if its migrations permit that. Otherwise Open returns an error. Such a
-// database is never renamed. A full disk is no error. If the disk is read-only, the database is opened in
-// memory; see Health.
+// Open opens or creates the database at path and migrates it to this version of islet. It renames a broken file together with its -wal
+// and -shm, and replaces it by a new file with all readable rows; see Rebuilt. It uses the database of a newer islet if the migrations
+// permit that. Otherwise it returns an error and does not rename the database. A full disk is not an error. If the disk is read-only, the
+// database is opened in memory; see Health.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	s := &Store{
 		repairs: make(chan repair), again: make(chan struct{}, 1),
@@ -88,13 +87,12 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 
 // A Health describes problems of the database. The zero value means that there are none.
 type Health struct {
-	Aside    string // path of the broken database that was replaced; empty if there is none
+	Aside    string // path of the broken database that was replaced; empty without one
 	Salvaged int    // number of rows that were copied from the broken database
-	Volatile string // why all data are in memory only; empty if they are on the disk
+	Volatile string // reason why all data is only in memory; empty if it is on the disk
 }
 
-// Rebuilt reports whether a broken database was replaced with a new one. It returns the path of the broken
-// one.
+// Rebuilt reports whether a new database has replaced a broken one. It returns the path of the broken one.
 func (s *Store) Rebuilt() (aside string, yes bool) {
 	h := s.Health()
 	return h.Aside, h.Aside != ""
@@ -113,8 +111,8 @@ func (s *Store) setHealth(change func(*Health)) {
 	change(&s.now)
 }
 
-// Repaired returns a channel that receives a value after the database was replaced during use. Receivers
-// should write all their rows again, because some may be missing. Unchanged rows cost no write.
+// Repaired returns a channel that receives a value after the database was replaced during use. Receivers should write all their rows
+// again, because some may be missing. Unchanged rows cause no write.
 func (s *Store) Repaired() <-chan struct{} { return s.again }
 
 // Close writes pending statuses and closes the database.
@@ -131,10 +129,9 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-// dsn returns a function for the connection strings of the database at path. The caches are small, because
-// the database of a node is small. The file is locked exclusively, because a second agent must not use the
-// same database. SQLite then keeps the index of the -wal on the heap and creates no -shm file, which would
-// fail on a full disk.
+// dsn returns a function for the connection strings of the database at path. The caches are small, because the database of a node is
+// small. The file is locked exclusively, because a second agent must not use the same database. With the exclusive lock, SQLite keeps the
+// index of the -wal on the heap and creates no -shm file, which would fail on a full disk.
 func dsn(path string) func(pragmas ...string) string {
 	return func(pragmas ...string) string { return connection(path, "unix-excl", pragmas...) }
 }

@@ -47,11 +47,11 @@ func (s *Store) PutToken(ctx context.Context, t Token) error {
 	return nil
 }
 
-// Tokens returns all rows. Rows that cannot be decrypted because the key is lost are logged and omitted.
+// Tokens returns all rows. It logs and omits rows that cannot be decrypted because the key is lost.
 func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
-	var all []Token
+	var list []Token
 	var lost unreadable
-	err := s.query(ctx, func() { all, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
+	err := s.query(ctx, func() { list, lost = nil, unreadable{} }, func(rows *sql.Rows) error {
 		var t Token
 		var uid string
 		var issued, expires int64
@@ -66,12 +66,12 @@ func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
 			return nil
 		}
 		t.Token = string(token)
-		all = append(all, t)
+		list = append(list, t)
 		return nil
 	}, "SELECT uid, audience, seconds, issued, expires, token FROM tokens")
 	if err != nil {
 		return nil, fmt.Errorf("read the stored tokens: %w", err)
 	}
 	lost.tell(s, "service account tokens", fetched)
-	return all, nil
+	return list, nil
 }

@@ -8,19 +8,19 @@ import (
 
 // A VolumeKey identifies a mount point of a volume.
 type VolumeKey struct {
-	Volume string // ID of the volume, unique over all pods
+	Volume string // ID of the volume, unique among all pods
 	Pod    string // UID; empty if the volume is mounted for the whole node
 	Path   string
 }
 
-// A Volume records a mount. It is not sealed, because the mount must be known even if the key is lost. It
-// must not contain secrets.
+// A Volume records a mount. It is not sealed, because the mount must be known even if the key is lost. Therefore it must not contain
+// secrets.
 type Volume struct {
 	VolumeKey
 	Data []byte // data that the driver needs for the unmount
 }
 
-// PutVolume durably records a mount point before anything is mounted there.
+// PutVolume durably records a mount point before the mount.
 func (s *Store) PutVolume(ctx context.Context, v Volume) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `
@@ -49,17 +49,17 @@ func (s *Store) RemoveVolume(ctx context.Context, k VolumeKey) error {
 
 // Volumes returns all recorded mounts.
 func (s *Store) Volumes(ctx context.Context) ([]Volume, error) {
-	var all []Volume
-	err := s.query(ctx, func() { all = nil }, func(rows *sql.Rows) error {
+	var list []Volume
+	err := s.query(ctx, func() { list = nil }, func(rows *sql.Rows) error {
 		var v Volume
 		if err := rows.Scan(&v.Volume, &v.Pod, &v.Path, &v.Data); err != nil {
 			return err
 		}
-		all = append(all, v)
+		list = append(list, v)
 		return nil
 	}, "SELECT volume, pod, path, data FROM volumes")
 	if err != nil {
 		return nil, fmt.Errorf("read the mounted volumes: %w", err)
 	}
-	return all, nil
+	return list, nil
 }

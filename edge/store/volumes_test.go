@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Mounts are stored over a restart, and a mount is recorded once.
+// Mounts survive a restart, and a mount is recorded once.
 func TestVolumes(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()
@@ -19,12 +19,12 @@ func TestVolumes(t *testing.T) {
 	one.Data = []byte("second")
 	must(t, s.PutVolume(ctx, one))
 	must(t, s.RemoveVolume(ctx, other.VolumeKey))
-	must(t, s.RemoveVolume(ctx, other.VolumeKey)) // again
+	must(t, s.RemoveVolume(ctx, other.VolumeKey)) // a second removal
 	s = reopen(t, s)
-	all, err := s.Volumes(ctx)
+	list, err := s.Volumes(ctx)
 	must(t, err)
-	if len(all) != 2 || !slices.EqualFunc(all, []Volume{staged, one},
+	if len(list) != 2 || !slices.EqualFunc(list, []Volume{staged, one},
 		func(a, b Volume) bool { return a.VolumeKey == b.VolumeKey && string(a.Data) == string(b.Data) }) {
-		t.Errorf("got %+v", all)
+		t.Errorf("got %+v", list)
 	}
 }

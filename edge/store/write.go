@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// A write is a durable change for the writer. The function do may be called more than once. So it must set
-// its results and not accumulate them.
+// A write is a durable change for the writer. do may be called more than once, so it must set its results and not accumulate them.
 type write struct {
 	do   func(tx *sql.Tx) error
 	done chan<- error
 }
 
-// commit passes a change to the writer and waits until it is durable. After that, the end of ctx does not
-// end the wait, because the caller must know the result of the change.
+// commit passes a change to the writer and waits until it is durable. Once the writer has the change, the end of ctx does not end the
+// wait, because the caller must know the result.
 func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 	done := make(chan error, 1)
 	select {
@@ -57,31 +56,31 @@ func (s *Store) write() {
 	}
 }
 
-// group commits a change in one transaction with all waiting changes, and sends the results. If that
-// transaction fails, each change gets its own, so that one change cannot make the others fail.
+// group commits a change in one transaction with all waiting changes, and sends the results. If that transaction fails, each change gets
+// its own transaction, so that one change cannot make the others fail.
 func (s *Store) group(first write) {
-	all := []write{first}
+	list := []write{first}
 	for more := true; more; {
 		select {
 		case w := <-s.writes:
-			all = append(all, w)
+			list = append(list, w)
 		default:
 			more = false
 		}
 	}
-	err := s.transact(synced, all...)
+	err := s.transact(synced, list...)
 	if err != nil && s.repairDatabase(err) {
-		err = s.transact(synced, all...)
+		err = s.transact(synced, list...)
 	}
-	results := make([]error, len(all))
-	for i, w := range all {
+	results := make([]error, len(list))
+	for i, w := range list {
 		results[i] = err
-		if err != nil && len(all) > 1 {
+		if err != nil && len(list) > 1 {
 			results[i] = s.transact(synced, w)
 		}
 	}
-	s.restoreFiles(false) // called before the results are sent, because a change that succeeded must survive kill -9
-	for i, w := range all {
+	s.restoreFiles(false) // before the results are sent, because a successful change must survive kill -9
+	for i, w := range list {
 		w.done <- results[i]
 	}
 }
@@ -92,7 +91,7 @@ const (
 	coalesced = "NORMAL"
 )
 
-func (s *Store) transact(class string, all ...write) error {
+func (s *Store) transact(class string, list ...write) error {
 	if _, err := s.db.Exec("PRAGMA synchronous = " + class); err != nil {
 		return err
 	}
@@ -100,7 +99,7 @@ func (s *Store) transact(class string, all ...write) error {
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	for _, w := range all {
+	for _, w := range list {
 		if err := w.do(tx); err != nil {
 			return errors.Join(err, rollback(tx))
 		}
@@ -111,7 +110,7 @@ func (s *Store) transact(class string, all ...write) error {
 	return nil
 }
 
-// rollback rolls a transaction back. It is no error if SQLite has rolled back already, as on a full disk.
+// rollback rolls a transaction back. If SQLite has already rolled it back, as on a full disk, that is not an error.
 func rollback(tx *sql.Tx) error {
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && resultCode(err) == 0 {
 		return fmt.Errorf("roll back: %w", err)
@@ -119,8 +118,8 @@ func rollback(tx *sql.Tx) error {
 	return nil
 }
 
-// query calls scan for each row. It calls start before the first row. If the database was replaced during
-// the query, query repeats it. It calls start again, which must drop the rows.
+// query calls scan for each row. It calls start before the first row. If the database was replaced during the query, query repeats the
+// query, and start must drop the rows.
 func (s *Store) query(ctx context.Context, start func(), scan func(*sql.Rows) error, query string, args ...any) error {
 	err := s.queryOnce(ctx, start, scan, query, args...)
 	if err != nil && s.requestRepair(ctx, err) {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// commits returns the number of transactions in the -wal: the frame that ends one has the size of the
-// database in its header. See https://sqlite.org/fileformat2.html#walformat.
+// commits returns the number of transactions in the -wal. The last frame of a transaction has the size of the database in its header. See
+// https://sqlite.org/fileformat2.html#walformat.
 func commits(t testing.TB, s *Store) (n int) {
 	t.Helper()
 	data, err := os.ReadFile(s.path + "-wal")
@@ -38,9 +38,8 @@ func commits(t testing.TB, s *Store) (n int) {
 	return n
 }
 
-// files returns the content of the database and its -wal: every commit appends frames or overwrites them
-// under a new salt. (/proc/self/io would also count the eight bytes that Go's runtime writes to wake its
-// poller.)
+// files returns the content of the database and its -wal. Every commit appends frames, or overwrites frames with a new salt.
+// /proc/self/io would also count the eight bytes that Go's runtime writes to wake its poller.
 func files(t testing.TB, s *Store) []byte {
 	t.Helper()
 	db, err := os.ReadFile(s.path)
@@ -133,7 +132,7 @@ func TestConcurrentWritesShareATransaction(t *testing.T) {
 func TestUnchangedRowsAreNotWritten(t *testing.T) {
 	ctx := t.Context()
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
-	all := func() {
+	list := func() {
 		t.Helper()
 		for i := range 3 {
 			p := typical(fmt.Sprint("uid-", i))
@@ -152,10 +151,10 @@ func TestUnchangedRowsAreNotWritten(t *testing.T) {
 		must(t, s.ReleaseLeases(ctx, "nobody"))
 		must(t, s.UpdatePods(ctx, nil, []types.UID{"none"}))
 	}
-	all()
+	list()
 	before := files(t, s)
 	for range 10 {
-		all()
+		list()
 	}
 	if !bytes.Equal(files(t, s), before) {
 		t.Error("the files of the store were written to change nothing")
@@ -199,14 +198,14 @@ func TestStatusesAreCoalesced(t *testing.T) {
 		}
 		must(t, s.PutStatus("a", &v1.PodStatus{Message: "last"}))
 		must(t, s.PutStatus("b", &v1.PodStatus{Message: "of a pod that goes"}))
-		if all, err := s.Statuses(ctx); err != nil || all["a"].Message != "last" || len(all) != 2 {
-			t.Error("what is not written yet is not told:", all, err)
+		if list, err := s.Statuses(ctx); err != nil || list["a"].Message != "last" || len(list) != 2 {
+			t.Error("pending statuses are not returned:", list, err)
 		}
 		must(t, s.UpdatePods(ctx, nil, []types.UID{"b"}))
 		must(t, s.PutStatus("b", &v1.PodStatus{Message: "too late"}))
 		s = reopen(t, s)
-		if all, err := s.Statuses(ctx); err != nil || all["a"].Message != "last" || len(all) != 1 {
-			t.Error("after a restart:", all, err)
+		if list, err := s.Statuses(ctx); err != nil || list["a"].Message != "last" || len(list) != 1 {
+			t.Error("after a restart:", list, err)
 		}
 		must(t, s.Close())
 	})
@@ -231,7 +230,7 @@ func TestClosedStore(t *testing.T) {
 	}
 }
 
-// A reader does not wait for the disk of a writer.
+// A reader does not wait for the writer's disk.
 func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	must(t, s.SetMeta(t.Context(), "a", "b"))
@@ -242,8 +241,7 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	}
 }
 
-// A clock that jumps back to 1970 and forward again has no effect: rows have no times, and Open does not
-// read the clock.
+// A clock that jumps back to 1970 and forward again has no effect, because rows have no times, and Open does not read the clock.
 func TestRowOrderIsNotTheClocks(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	a, b := typical("b"), typical("a")

@@ -12,16 +12,15 @@ import (
 // unknown is the hardware of a machine without serial numbers and network cards.
 const unknown = "-"
 
-// longest is the maximum length of a claim, in bytes.
-const longest = 80
+// maxClaim is the maximum length of a claim, in bytes.
+const maxClaim = 80
 
-// A claim is the entry of a machine in the Lease. It identifies the hardware that uses the node's name, and
-// the boot.
+// A claim is the entry of a machine in the Lease. It identifies the boot, and the hardware that uses the node's name.
 type claim struct {
 	hardware string // hash of the machine's first mark, or unknown
 	boot     string // hash of its boot ID
-	term     uint64 // number of takeovers by a person
-	since    uint64 // version of the Lease that this boot read first
+	term     uint64 // number of takeovers by a user
+	since    uint64 // version of the Lease at its first read in this boot
 }
 
 func (c claim) String() string {
@@ -30,11 +29,11 @@ func (c claim) String() string {
 
 // parseClaim parses the value of the annotation. ok reports whether it is a valid claim.
 func parseClaim(s string) (c claim, ok bool) {
-	parts := strings.Split(s[:min(len(s), longest+1)], ".")
-	if len(s) > longest || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknown && !isHash(parts[0]) {
+	parts := strings.Split(s[:min(len(s), maxClaim+1)], ".")
+	if len(s) > maxClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknown && !isHash(parts[0]) {
 		return claim{}, false
 	}
-	term, err := strconv.ParseUint(parts[2], 10, 32) // 32 bits suffice, because each term is a takeover by a person
+	term, err := strconv.ParseUint(parts[2], 10, 32) // 32 bits suffice, because each term is a takeover by a user
 	since, err2 := strconv.ParseUint(parts[3], 10, 64)
 	return claim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
 }
@@ -62,8 +61,7 @@ func hashOf(s string) string {
 	return hex.EncodeToString(sum[:digits/2])
 }
 
-// Marks identifies a machine. It contains hashes of the serial numbers and of the permanent addresses of
-// the network cards.
+// Marks identifies a machine. It contains hashes of its serial numbers and of the permanent addresses of its network cards.
 type Marks struct {
 	Serials []string `json:"serials,omitempty"`
 	Cards   []string `json:"cards,omitempty"`
@@ -71,8 +69,8 @@ type Marks struct {
 
 func marksOf(serials, cards []string) Marks { return Marks{hashesOf(serials), hashesOf(cards)} }
 
-func hashesOf(all []string) (out []string) {
-	for _, s := range all {
+func hashesOf(marks []string) (out []string) {
+	for _, s := range marks {
 		out = append(out, hashOf(s))
 	}
 	return out
@@ -98,11 +96,10 @@ func (m Marks) differsFrom(o Marks) bool {
 	return len(a) > 0 && len(b) > 0 && !slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
-// mostCards is the maximum number of network cards in Marks.
-const mostCards = 16
+// maxCards is the maximum number of network cards in Marks.
+const maxCards = 16
 
-// add returns m and the marks of a later reading of the same machine. A card may appear late, or be missing
-// for some time.
+// add returns m, extended by the marks of a later reading of the same machine. A card may appear late, or be missing for some time.
 func (m Marks) add(now Marks) Marks {
 	if len(now.Serials) > 0 {
 		m.Serials = now.Serials
@@ -112,6 +109,6 @@ func (m Marks) add(now Marks) Marks {
 			m.Cards = append(slices.Clip(m.Cards), s)
 		}
 	}
-	m.Cards = m.Cards[max(0, len(m.Cards)-mostCards):]
+	m.Cards = m.Cards[max(0, len(m.Cards)-maxCards):]
 	return m
 }

@@ -1,5 +1,5 @@
-// Package twin detects another machine that uses the name of this node. It may be a clone of the SD card, a
-// second machine with the same host name, or a board that this one has replaced.
+// Package twin detects another machine that uses the name of this node: a clone of the SD card, a second machine with the same host name,
+// or a board that this one has replaced.
 //
 //	marks of the hardware, boot ID --hashed--> Twin <--record--> store
 //	link   --Admit, after each good probe-->     |  \--Held--> status, doctor
@@ -8,16 +8,14 @@
 //
 // # What is compared
 //
-// The record in the store names the hardware that last had the name, by hashes of its serial numbers and
-// permanent network addresses. The record is on the card, so a clone has the record of its original. A
-// clone finds out before any request that it runs on other hardware. If both sides have serial numbers,
-// these are compared. Otherwise the network addresses are compared. A machine that has neither cannot be
+// The record in the store names the hardware that last had the name, by hashes of its serial numbers and permanent network addresses. The
+// record is on the card, so a clone has the record of its original, and detects before its first request that it runs on other hardware.
+// If both sides have serial numbers, these are compared. Otherwise the network addresses are compared. Machines without both cannot be
 // distinguished in this way.
 //
-// The Lease has the annotation islet.dev/claim: "HARDWARE.BOOT.TERM.SINCE". A renewal writes only the
-// renewTime, and its answer contains the annotations. So another machine's claim is detected at the next
-// renewal, without an additional request. This is the second way to detect a twin: this boot has written
-// its claim, but later the Lease contains the claim of another boot. A reboot cannot cause that.
+// The Lease has the annotation islet.dev/claim: "HARDWARE.BOOT.TERM.SINCE". A renewal writes only the renewTime, and its answer contains
+// the annotations. Another machine's claim is therefore detected at the next renewal, without an additional request: this boot has
+// written its claim, but later the Lease contains the claim of another boot. A reboot cannot cause that.
 //
 // # Which machine stays
 //
@@ -30,28 +28,25 @@
 //	claimed     .            an earlier one, twice    backs off
 //	.           .            one of a higher term     backs off
 //
-// The claim with the higher term wins. If the terms are equal, the claim with the lower version of the
-// Lease wins. No clocks are compared. Each machine measures durations by itself. A Lease counts as renewed
-// if its renewTime is different, not if it is later. An earlier claim must appear twice, because a restored
-// backup shows the claim of an earlier boot once.
+// The claim with the higher term wins. If the terms are equal, the claim with the lower version of the Lease wins. Clocks are not
+// compared. Each machine measures durations itself. A Lease counts as renewed if its renewTime is different, not if it is later. An
+// earlier claim must appear twice, because a restored backup shows the claim of an earlier boot once.
 //
 // # Backing off
 //
-// The link of a machine that backs off is Down with the reason DuplicateNode. The machine then sends only
-// two small requests, at growing intervals. It reads the Lease, and sets the annotation islet.dev/twin of
-// the Lease. The machine that stays finds this annotation at its next renewal. It removes the annotation,
-// and reports an event and the condition DuplicateNode. The decision is part of the record, so it survives
-// a reboot. A machine that has backed off does not start new pods that mount a writable shared volume,
-// because the other machine may run the same pods. Running containers and static pods are not affected.
+// The link of a machine that backs off is Down with the reason DuplicateNode. The machine then sends only two small requests, at growing
+// intervals: it reads the Lease, and sets the annotation islet.dev/twin of the Lease. The machine that stays finds this annotation at its
+// next renewal, removes it, and reports an event and the condition DuplicateNode. The decision is part of the record, so it survives a
+// reboot. A machine that has backed off does not start new pods that mount a writable shared volume, because the other machine may run
+// the same pods. Running containers and static pods are not affected.
 //
-// TakeOver raises the term. Use it for a board that replaces another one, after the exchange of a network card
-// on a machine without a serial number, and when the other machine is gone.
+// TakeOver raises the term. Use it for a board that replaces another one, after the exchange of a network card on a machine without a
+// serial number, and when the other machine no longer exists.
 //
 // # Attacks
 //
-// A pod cannot change Leases, and the files of pods are not read. A hostile API server can show a claim
-// that makes this machine back off. Then pods with shared volumes do not start on this machine. The server
-// can also achieve that by not binding them. Running containers continue and are restarted when they fail,
-// and static pods start. Claims and notices have a maximum length. They are validated before they are
-// shown.
+// A pod cannot change Leases, and the files of pods are not read. A hostile API server can show a claim that makes this machine back off.
+// Then pods with shared volumes do not start on this machine. The server could also achieve that by not binding them. Running containers
+// continue and are restarted when they fail, and static pods start. Claims and notices have a maximum length, and are validated before
+// they are shown.
 package twin

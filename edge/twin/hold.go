@@ -10,20 +10,19 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A Hold prevents the start of pods that write to shared volumes while another machine has the name of this
-// node. Both machines would write to the same volumes. It implements a hook of package agent/pod/hook.
+// A Hold prevents the start of pods that write to shared volumes while another machine has the name of this node, because both machines
+// would write to the same volumes. It implements a hook of package agent/pod/hook.
 type Hold struct {
 	Twin *Twin // nil if the node has no cluster
-	// Running reports whether a pod is running. A running pod is not blocked, and its containers are
-	// restarted.
+	// Running reports whether a pod is running. A running pod is not blocked, so its containers are restarted when they fail.
 	Running func(types.UID) bool
 }
 
 // Name returns the name of the hook.
 func (Hold) Name() string { return "twin" }
 
-// Prepare returns an error for a pod of the API server that writes to a shared volume, while another
-// machine has the node's name. It returns no error for a pod that is already running.
+// Prepare returns an error for a pod of the API server that writes to a shared volume, while another machine has the node's name. It
+// never returns an error for a running pod.
 func (h Hold) Prepare(_ context.Context, pod *v1.Pod) error {
 	if h.Twin == nil || pod.Annotations[keys.ConfigSource] != keys.SourceAPI {
 		return nil
@@ -50,9 +49,8 @@ func (t *Twin) Held() string {
 	return t.whyNotOwner()
 }
 
-// sharedVolume returns the name of a volume that the pod can write to and that another machine could mount.
-// It is empty if there is no such volume. Only PersistentVolumeClaims and CSI volumes can be outside of
-// this machine.
+// sharedVolume returns the name of a volume that the pod can write to and that another machine could mount, or "" if there is none. Only
+// PersistentVolumeClaims and CSI volumes can be outside of this machine.
 func sharedVolume(pod *v1.Pod) string {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

@@ -52,8 +52,7 @@ func joined(t *testing.T, serial, boot string) memory {
 	return m
 }
 
-// TestMarksUnlocked: while the kernel is asked for the marks of the machine, others can ask for the
-// state of the name.
+// TestMarksUnlocked: other callers can read the state while the kernel reads the marks of the machine.
 func TestMarksUnlocked(t *testing.T) {
 	m, read := joined(t, "one", "boot"), 0
 	w := open(t, m, "two", "boot2") // its disk comes from another machine
@@ -79,8 +78,8 @@ func TestMarksUnlocked(t *testing.T) {
 	}
 }
 
-// TestHold: a machine with another machine's disk blocks only the start of pods of the API server that write
-// to volumes outside of it.
+// TestHold: a machine with another machine's disk blocks only the start of pods of the API server that write to volumes outside of the
+// machine.
 func TestHold(t *testing.T) {
 	of := func(s v1.VolumeSource) []v1.Volume { return []v1.Volume{{Name: "v", VolumeSource: s}} }
 	claim := of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})
@@ -120,8 +119,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestRecord: a record that cannot be decoded, or belongs to another node, bars no machine, and each boot
-// writes the card once.
+// TestRecord: a record that cannot be decoded, or belongs to another node, does not block a machine. Each boot writes the card once.
 func TestRecord(t *testing.T) {
 	card := joined(t, "one", "b1")
 	w := open(t, card, "one", "b1")
@@ -141,7 +139,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// FuzzClaim: a parsed claim has the same text when it is formatted, and is short.
+// FuzzClaim: parsing and formatting a claim returns the same text, with a limited length.
 func FuzzClaim(f *testing.F) {
 	f.Add("0123456789.abcdefabcd.1.1234")
 	f.Add("-.abcdefabcd.0.0")
@@ -151,7 +149,7 @@ func FuzzClaim(f *testing.F) {
 		if !ok {
 			return
 		}
-		if again, ok := parseClaim(c.String()); !ok || again != c || len(s) > longest {
+		if again, ok := parseClaim(c.String()); !ok || again != c || len(s) > maxClaim {
 			t.Errorf("%q became %v, then %v", s, c, again)
 		}
 		if c.outranks(c) {

@@ -18,21 +18,20 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// longestLook is the maximum interval between two reads of the Lease by a machine that has backed off.
-const longestLook = 30 * time.Minute
+// maxLookInterval is the maximum interval between two reads of the Lease by a machine that has backed off.
+const maxLookInterval = 30 * time.Minute
 
 // A watch contains the observations of the Lease by a machine that does not have the name.
 type watch struct {
 	looks   int
-	renewed time.Time // renewTime at the last look; it is only compared for equality
-	alive   bool      // true if another machine renews the Lease
+	renewed time.Time // renewTime at the last read; only compared for equality
+	alive   bool      // another machine renews the Lease
 	wait    time.Duration
-	next    time.Time // time of the next look; zero means at once
+	next    time.Time // time of the next read; zero means immediately
 }
 
-// Admit decides whether this machine may use the API server. The result why is empty if it may. Otherwise
-// wait is the time until Admit reads the Lease again. An error means that the Lease could not be read. Only
-// one goroutine may call Admit, and only while the API server answers.
+// Admit decides whether this machine may use the API server. If it may, why is empty. Otherwise wait is the time until Admit reads the
+// Lease again. An error means that the Lease could not be read. Only one goroutine may call Admit, and only while the API server answers.
 func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error) {
 	if why, wait = t.checkName(); why == "" || wait > 0 {
 		return why, wait, nil
@@ -46,14 +45,14 @@ func (t *Twin) Admit(ctx context.Context, c *kube.Client) (why string, wait time
 		return "", 0, fmt.Errorf("read which machine has the name of this node: %w", err)
 	}
 	if t.evaluate(lease) {
-		_ = t.notify(ctx, c) // after a failure, the next look repeats it
+		_ = t.notify(ctx, c) // after a failure, the next call repeats it
 	}
 	why, wait = t.checkName()
 	return why, wait, nil
 }
 
-// checkName returns the reason why this machine does not have the name, and the time until the next look. It
-// reads the network cards again, because they may appear late.
+// checkName returns the reason why this machine does not have the name, and the time until the next read of the Lease. It reads the
+// network cards again, because they may appear late.
 func (t *Twin) checkName() (why string, wait time.Duration) {
 	needsCard := func() bool { return t.state == barred && t.rec.Backed == "" }
 	t.mu.Lock()
@@ -78,7 +77,7 @@ func (t *Twin) claimName() {
 	t.signal()
 }
 
-// whyNotOwner returns the reason why this machine does not have the name, or why this is not decided yet.
+// whyNotOwner returns the reason why this machine does not have the name, or why that is not decided yet.
 func (t *Twin) whyNotOwner() string {
 	switch {
 	case t.rec.Backed != "":
@@ -118,7 +117,7 @@ func (t *Twin) evaluate(lease *coordinationv1.Lease) (notify bool) {
 	}
 	w.looks++
 	w.renewed = renewed
-	w.wait = min(max(2*w.wait, t.cfg.Renew), longestLook)
+	w.wait = min(max(2*w.wait, t.cfg.Renew), maxLookInterval)
 	w.next = time.Now().Add(w.wait)
 	return (t.state == barred || w.alive) && lease.Name != "" && lease.Annotations[keys.LeaseTwin] != t.notice()
 }
@@ -143,11 +142,10 @@ func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
 	return err
 }
 
-// TakeOver lets this machine have the name, because a person has decided so. had reports whether the
-// machine had the name before. Without force it returns an error in two cases: while another machine renews
-// the Lease, and while that is not yet known although the API server answers. In these cases both machines
-// would run pods with the same volumes.
-func (t *Twin) TakeOver(ctx context.Context, force bool) (had bool, err error) {
+// TakeOver gives the name to this machine, because a user has decided so. hadName reports whether the machine had the name before.
+// Without force, TakeOver returns an error while another machine renews the Lease, and while that is unknown although the API server
+// answers. In these cases, both machines would run pods with the same volumes.
+func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err error) {
 	now := marksOf(t.cfg.Marks())
 	t.mu.Lock()
 	switch {

@@ -18,8 +18,7 @@ import (
 // metaTwin is the store's key for the record, as JSON.
 const metaTwin = "twin"
 
-// rounds is the number of renewals without another machine's claim after which earlier claims are
-// forgotten.
+// rounds is the number of renewals without another machine's claim after which earlier claims are forgotten.
 const rounds = 4
 
 // Meta stores small values. *store.Store implements it.
@@ -31,22 +30,22 @@ type Meta interface {
 // Config contains the dependencies and settings of a Twin.
 type Config struct {
 	Node  string                           // name of this node and of its Lease
-	Boot  string                           // bootid.Read; empty if it is not known
+	Boot  string                           // value of bootid.Read; empty if unknown
 	Marks func() (serials, cards []string) // reads the hardware of this machine
 	Meta  Meta
 	Renew time.Duration // maximum interval at which a machine renews its Lease
 	Log   *slog.Logger
 }
 
-// A record is stored, so that it survives a reboot.
+// A record is stored and survives a reboot.
 type record struct {
 	Node   string `json:"node"`
 	Marks  Marks  `json:"marks"`            // marks of the machine that last had the name with this store
 	Term   uint64 `json:"term,omitempty"`   // term of its claim
 	Boot   string `json:"boot,omitempty"`   // boot of its claim
 	Since  uint64 `json:"since,omitempty"`  // since of its claim
-	Taking bool   `json:"taking,omitempty"` // true if TakeOver was called and the claim is not written yet
-	Backed string `json:"backed,omitempty"` // why this machine backed off; empty if it did not
+	Taking bool   `json:"taking,omitempty"` // TakeOver was called, and the claim is not written yet
+	Backed string `json:"backed,omitempty"` // reason why this machine backed off; empty if it did not
 }
 
 // A state describes whether this machine has the name.
@@ -69,17 +68,17 @@ type Twin struct {
 	now   Marks // current marks of this machine
 	claim claim // claim of this boot
 	// The following fields are used in the state standing.
-	acknowledged bool // the Lease contained the claim of this boot
-	write        bool // the next renewal writes the claim
-	clear        bool // the next renewal removes the notice of a twin
-	writes       int  // number of writes of the claim since it was last acknowledged
-	earlier      int  // number of times that an earlier claim replaced this machine's claim
-	quiet        int  // number of renewals since then
-	other        otherMachine
-	watch        watch // used in the other states
+	acknowledged  bool // the Lease has contained the claim of this boot
+	write         bool // the next renewal writes the claim
+	clear         bool // the next renewal removes the notice of a twin
+	writes        int  // number of writes of the claim since it was last acknowledged
+	earlier       int  // number of times that an earlier claim replaced this machine's claim
+	quietRenewals int  // number of renewals since the last earlier claim
+	other         otherMachine
+	watch         watch // for the other states
 }
 
-// otherMachine is the machine that has backed off from this one.
+// otherMachine is the machine that has backed off from this machine.
 type otherMachine struct {
 	hardware, boot string
 	seen           time.Time // zero if there is no other machine
@@ -118,8 +117,8 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 	return t, nil
 }
 
-// Changed returns a channel that receives a value when another machine is found, or when this machine may
-// use the name again. All calls return the same channel, which must have only one reader.
+// Changed returns a channel that receives a value when another machine is found, or when this machine may use the name again. All calls
+// return the same channel, which supports only one reader.
 func (t *Twin) Changed() <-chan struct{} { return t.changed }
 
 func (t *Twin) signal() {
@@ -129,8 +128,8 @@ func (t *Twin) signal() {
 	}
 }
 
-// Annotations returns the annotations of the Lease that the next renewal sets. A nil value removes the
-// annotation. A nil map changes no annotation. created means that the renewal creates the Lease.
+// Annotations returns the annotations of the Lease that the next renewal sets. A nil value removes the annotation. A nil map changes no
+// annotation. created means that the renewal creates the Lease.
 func (t *Twin) Annotations(created bool) map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,8 +146,8 @@ func (t *Twin) Annotations(created bool) map[string]any {
 	return out
 }
 
-// Renewed evaluates the Lease that the server returned for a renewal. again reports whether to renew the
-// Lease again at once, to write the claim.
+// Renewed evaluates the Lease in the server's answer to a renewal. again reports whether to renew the Lease again immediately, to write
+// the claim.
 func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 	t.mu.Lock()
 	if t.state != standing {
@@ -162,19 +161,19 @@ func (t *Twin) Renewed(ctx context.Context, m *metav1.ObjectMeta) (again bool) {
 			t.recordTwin(p)
 		}
 	}
-	text, had := m.Annotations[keys.LeaseClaim], t.acknowledged
+	text, wasAcknowledged := m.Annotations[keys.LeaseClaim], t.acknowledged
 	found, ok := parseClaim(text)
 	foreign := text != t.claim.String()
 	keep := false
 	switch {
 	case !foreign:
-		keep = !had || t.rec.Taking || t.rec.Boot != t.claim.boot
+		keep = !wasAcknowledged || t.rec.Taking || t.rec.Boot != t.claim.boot
 		t.acknowledged, t.write, t.writes = true, false, 0
-		t.quiet++
-		if t.quiet >= rounds {
+		t.quietRenewals++
+		if t.quietRenewals >= rounds {
 			t.earlier = 0
 		}
-	case !ok || !had:
+	case !ok || !wasAcknowledged:
 		t.judgeEarlier(found, ok, m.ResourceVersion)
 	default:
 		t.judgeLater(found)
@@ -210,9 +209,9 @@ func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
 	t.write = true
 }
 
-// judgeLater evaluates the claim of a running machine, which has replaced the claim of this boot.
+// judgeLater evaluates the claim of a running machine that has replaced the claim of this boot.
 func (t *Twin) judgeLater(found claim) {
-	t.quiet, t.write = 0, true
+	t.quietRenewals, t.write = 0, true
 	if !found.outranks(t.claim) {
 		t.recordTwin(otherMachine{hardware: found.hardware, boot: found.boot})
 		return
@@ -237,7 +236,7 @@ func (t *Twin) recordTwin(o otherMachine) {
 }
 
 func (t *Twin) backOffByTerm(found claim) {
-	t.backOff(fmt.Sprintf("the machine with hardware %s took the name of this node over by islet takeover", found.hardware))
+	t.backOff(fmt.Sprintf("the machine with hardware %s took over the name of this node by islet takeover", found.hardware))
 }
 
 // backOff sets the state in which another machine has the name.
@@ -253,8 +252,8 @@ func (t *Twin) recordOwner(now Marks) {
 	t.rec = record{Node: t.cfg.Node, Marks: t.rec.Marks.add(t.now), Term: t.claim.term, Boot: t.claim.boot, Since: t.claim.since}
 }
 
-// readMarks reads the marks of this machine. The caller must hold mu. readMarks releases it in the
-// meantime, because the kernel may take long and other callers read the state.
+// readMarks reads the marks of this machine. The caller must hold mu. readMarks releases mu during the read, because the kernel may take
+// long and other callers need the state.
 func (t *Twin) readMarks() Marks {
 	t.mu.Unlock()
 	defer t.mu.Lock()
@@ -272,14 +271,12 @@ func (t *Twin) storeRecord(ctx context.Context, rec record) {
 	}
 }
 
-// twinTTL is the time for which a twin is reported after its last notice. A twin writes a notice every
-// longestLook.
-const twinTTL = 4 * longestLook
+// twinTTL is the time for which a twin is reported after its last notice. A twin writes a notice every maxLookInterval.
+const twinTTL = 4 * maxLookInterval
 
 func (t *Twin) twinSeen() bool { return !t.other.seen.IsZero() && time.Since(t.other.seen) < twinTTL }
 
-// Report returns a message for the user while another machine uses this machine's name. It is empty if no
-// such machine is known.
+// Report returns a message for the user while another machine uses this machine's name, or "" if no such machine is known.
 func (t *Twin) Report() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -290,8 +287,7 @@ func (t *Twin) Report() string {
 		"give it another name, or a state directory of its own", t.other.hardware)
 }
 
-// Conditions returns the condition DuplicateNode while another machine uses the name. Otherwise it returns
-// none.
+// Conditions returns the condition DuplicateNode while another machine uses the name, and no condition otherwise.
 func (t *Twin) Conditions() []v1.NodeCondition {
 	if t == nil {
 		return nil

@@ -13,26 +13,26 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// unusable contains the flags of addresses that will be removed, and of addresses that are not ready yet. The flag for
-// temporary addresses is checked separately, because it has another meaning in IPv4.
+// unusable contains the flags of addresses that will be removed or are not ready yet. The flag for temporary addresses is checked
+// separately, because the same bit means secondary in IPv4.
 const unusable = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
-// Find returns at most one address of each family, IPv4 first. before contains the addresses that the previous call
-// returned. Find prefers them to other addresses of the same rank. It ignores the interfaces in except.
-func Find(host netns.NS, before []netip.Addr, except ...string) ([]netip.Addr, error) {
+// Find returns at most one address of each family, IPv4 first. previous contains the addresses that the previous call returned. Find
+// prefers a previous address to others of the same rank. It ignores the interfaces in except.
+func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {
-		return nil, fmt.Errorf("look for the addresses of this machine: %w", err)
+		return nil, fmt.Errorf("find the addresses of this machine: %w", err)
 	}
 	defer h.Close()
 	var out []netip.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		all, err := candidates(h, family, except)
+		list, err := candidates(h, family, except)
 		if err != nil {
-			return nil, fmt.Errorf("look for the addresses of this machine: %w", err)
+			return nil, fmt.Errorf("find the addresses of this machine: %w", err)
 		}
-		if len(all) > 0 {
-			out = append(out, choose(all, before))
+		if len(list) > 0 {
+			out = append(out, choose(list, previous))
 		}
 	}
 	return out, nil
@@ -44,35 +44,35 @@ type candidate struct {
 	rank int
 }
 
-// These are the ranks, the best first. A secondary address is an IPv4 address with the kernel's
-// secondary flag, or a private (unique local) IPv6 address.
+// These are the ranks, the best one first. A secondary address is an IPv4 address with the kernel's secondary flag, or a private (unique
+// local) IPv6 address.
 const (
-	ofRoute        = iota // the preferred source address of the default route
-	ofLink                // a primary address on the link of the default route
-	secondOfLink          // a secondary address on that link
-	anywhere              // a primary address on another link
-	secondAnywhere        // a secondary address on another link
+	rankRouteSource        = iota // the preferred source address of the default route
+	rankRouteLink                 // a primary address on the link of the default route
+	rankRouteLinkSecondary        // a secondary address on that link
+	rankOtherLink                 // a primary address on another link
+	rankOtherLinkSecondary        // a secondary address on another link
 )
 
-// choose returns the best candidate. Of several candidates with the best rank, it prefers one in
-// before, and then the lowest address, so that the kernel's order does not matter. Without a
-// default route, it returns an address in before, whatever its rank.
-func choose(all []candidate, before []netip.Addr) netip.Addr {
-	sorting.By(all, func(a, b candidate) int {
+// choose returns the best candidate. If several candidates have the best rank, choose prefers one in previous, then the lowest address,
+// so the result does not depend on the kernel's order. Without a default route, it returns an address in previous, whatever the rank of
+// that address.
+func choose(list []candidate, previous []netip.Addr) netip.Addr {
+	sorting.By(list, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.ip.Compare(b.ip))
 	})
-	best := all[0].rank
-	for _, c := range all {
-		if (c.rank == best || best >= anywhere) && slices.Contains(before, c.ip) {
+	best := list[0].rank
+	for _, c := range list {
+		if (c.rank == best || best >= rankOtherLink) && slices.Contains(previous, c.ip) {
 			return c.ip
 		}
 	}
-	return all[0].ip
+	return list[0].ip
 }
 
 // candidates lists the usable addresses of one family.
 func candidates(h *netlink.Handle, family int, except []string) ([]candidate, error) {
-	source, way, err := defaultRoute(h, family)
+	source, routeLink, err := defaultRoute(h, family)
 	if err != nil {
 		return nil, err
 	}
@@ -98,23 +98,23 @@ func candidates(h *netlink.Handle, family int, except []string) ([]candidate, er
 			continue
 		}
 		second := family == netlink.FAMILY_V4 && a.Flags&unix.IFA_F_SECONDARY != 0 || family == netlink.FAMILY_V6 && ip.IsPrivate()
-		c := candidate{ip: ip, rank: anywhere}
-		if way == a.LinkIndex {
-			c.rank = ofLink
+		c := candidate{ip: ip, rank: rankOtherLink}
+		if routeLink == a.LinkIndex {
+			c.rank = rankRouteLink
 		}
 		if second {
 			c.rank++
 		}
-		if way != 0 && ip == source {
-			c.rank = ofRoute
+		if routeLink != 0 && ip == source {
+			c.rank = rankRouteSource
 		}
 		out = append(out, c)
 	}
 	return out, nil
 }
 
-// defaultRoute returns the link index of the default route that the kernel uses, and the route's preferred source
-// address. The index is 0 if there is no default route. The address is invalid if the route has no such address.
+// defaultRoute returns the link index and the preferred source address of the default route that the kernel uses. The index is 0 if there
+// is no default route. The address is invalid if the route has no preferred source.
 func defaultRoute(h *netlink.Handle, family int) (source netip.Addr, link int, err error) {
 	routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -122,12 +122,13 @@ func defaultRoute(h *netlink.Handle, family int) (source netip.Addr, link int, e
 	}
 	best := -1
 	for i, r := range routes {
-		whole := r.Dst == nil || r.Dst.IP.IsUnspecified()
-		if r.Dst != nil && whole {
+		isDefault := r.Dst == nil || r.Dst.IP.IsUnspecified()
+		if r.Dst != nil && isDefault {
 			ones, _ := r.Dst.Mask.Size()
-			whole = ones == 0
+			isDefault = ones == 0
 		}
-		if whole && r.Type == unix.RTN_UNICAST && r.Flags&unix.RTNH_F_LINKDOWN == 0 && (best < 0 || r.Priority < routes[best].Priority) {
+		usable := isDefault && r.Type == unix.RTN_UNICAST && r.Flags&unix.RTNH_F_LINKDOWN == 0
+		if usable && (best < 0 || r.Priority < routes[best].Priority) {
 			best = i
 		}
 	}

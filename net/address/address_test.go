@@ -68,8 +68,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestTemporary: a temporary (privacy) address is not returned, although the kernel would connect
-// from it.
+// TestTemporary: a temporary (privacy) address is not returned, although the kernel would use it as a source address.
 func TestTemporary(t *testing.T) {
 	ns, do := host(t)
 	if err := ns.Set(netns.Sysctl{Name: "ipv6/conf/eth0/use_tempaddr", Value: "2"}); err != nil {

@@ -1,5 +1,5 @@
-// Package address finds the addresses of this machine: for each IP family, the address of the default route. As long
-// as an address is usable, it is not replaced by another one.
+// Package address finds the addresses of this machine: for each IP family, the address of the default route. An address is kept as long
+// as it is usable.
 //
 //	kernel --routes--> default route --its source, or its link--> candidates
 //	                                                                |

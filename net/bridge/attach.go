@@ -16,18 +16,18 @@ import (
 // A Port is a pod's connection to a bridge.
 type Port struct {
 	Bridge    Link
-	Host      string // name of the node's end
-	Interface string // name of the pod's end
+	Host      string // name of the veth end on the node
+	Interface string // name of the veth end in the pod
 	MAC       net.HardwareAddr
 	MTU       int
-	Hairpin   bool // frames may be sent back to the port they came from
-	Isolated  bool // no frames are forwarded between two isolated ports
+	Hairpin   bool // the bridge may send a frame back to this port
+	Isolated  bool // the bridge forwards no frames between two isolated ports
 	DAD       bool // enable duplicate address detection for IPv6
 	Addresses []netip.Prefix
 	Routes    []Route
 }
 
-// A Route is a route to Dst through a gateway, or a direct one if Gateway is invalid.
+// A Route is a route to Dst through Gateway. An invalid Gateway means a direct route.
 type Route struct {
 	Dst     netip.Prefix
 	Gateway netip.Addr
@@ -87,11 +87,11 @@ func Attach(host, pod netns.NS, p Port) (err error) {
 	return w.wait(p.Addresses)
 }
 
-// ip6 returns the sysctls that enable or disable IPv6 on the pod's end.
+// ip6 returns the sysctls that enable or disable IPv6 on the pod's interface.
 func (p Port) ip6() []netns.Sysctl {
 	const at = "ipv6/conf/default/"
 	if !slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() }) {
-		// If the pod has no IPv6 network, IPv6 is disabled, including link-local traffic.
+		// A pod without an IPv6 network has no IPv6 at all, not even link-local addresses.
 		return []netns.Sysctl{{Name: at + "disable_ipv6", Value: "1", Optional: true}}
 	}
 	values := []netns.Sysctl{{Name: at + "disable_ipv6", Value: "0"}, {Name: at + "accept_ra", Value: "0"}}
@@ -101,10 +101,9 @@ func (p Port) ip6() []netns.Sysctl {
 	return values
 }
 
-// withDefaults sets the sysctls for new interfaces, calls create, which creates one interface in the namespace, and
-// restores the sysctls. It is much faster than setting disable_ipv6 of an existing interface: while other network
-// changes hold the kernel's lock, the kernel restarts that system call again and again. These restarts took a quarter
-// of the agent's CPU time when a hundred pods started.
+// withDefaults sets the sysctls for new interfaces, calls create to create one interface in the namespace, and restores the sysctls. It
+// is much faster than setting disable_ipv6 of an existing interface: the kernel restarts that system call while other network changes
+// hold the kernel's lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
 func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
 	before, err := ns.Swap(defaults...)
 	if err == nil {
@@ -116,11 +115,11 @@ func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) err
 // addrGenNone is IN6_ADDR_GEN_MODE_NONE.
 const addrGenNone = 1
 
-// attachToBridge makes the node's end a port of the bridge.
+// attachToBridge makes the veth end on the node a port of the bridge.
 func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
-	// The ports have no addresses of the node. The bridge has them.
+	// The bridge has the node's addresses. Its ports have none.
 	if err := h.LinkSetIP6AddrGenMode(veth, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
-		return fmt.Errorf("keep IPv6 addresses off %s: %w", p.Host, err)
+		return fmt.Errorf("disable automatic IPv6 addresses of %s: %w", p.Host, err)
 	}
 	if err := h.LinkSetMaster(veth, p.Bridge); err != nil {
 		return fmt.Errorf("add %s to bridge %s: %w", p.Host, p.Bridge.Attrs().Name, err)
@@ -138,7 +137,7 @@ func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
 	return nil
 }
 
-// configure sets up the pod's end and its loopback interface.
+// configure configures the pod's interface and loopback interface.
 func configure(h *netlink.Handle, p Port) error {
 	if err := loopbackUp(h); err != nil {
 		return err
@@ -193,8 +192,8 @@ func loopbackUp(h *netlink.Handle) error {
 	return nil
 }
 
-// Detach removes a veth pair, given the name of one end. It succeeds if the pair does not exist,
-// for example because the pod's namespace is gone.
+// Detach removes a veth pair, given the name of one end. A missing pair is not an error: the kernel removes it together with the pod's
+// namespace.
 func Detach(ns netns.NS, name string) error {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -214,8 +213,7 @@ func Detach(ns netns.NS, name string) error {
 	return nil
 }
 
-// Attached reports whether the pod has the interface with all addresses, and whether its other end
-// is a port of the bridge.
+// Attached reports whether the pod has the interface with all addresses, and whether the interface's peer is a port of the bridge.
 func Attached(host, pod netns.NS, p Port) (bool, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -247,26 +245,26 @@ func Attached(host, pod netns.NS, p Port) (bool, error) {
 	if end.Attrs().ParentIndex != link.Attrs().Index || link.Attrs().Flags&net.FlagUp == 0 {
 		return false, nil
 	}
-	have, err := in.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := in.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return false, err
 	}
-	there := map[netip.Prefix]bool{}
-	for _, a := range have {
+	existing := map[netip.Prefix]bool{}
+	for _, a := range addrs {
 		if prefix, ok := prefixOf(a.IPNet); ok {
-			there[prefix] = true
+			existing[prefix] = true
 		}
 	}
 	for _, a := range p.Addresses {
-		if !there[a] {
+		if !existing[a] {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// Ports returns the names of the veths that are ports of the bridge or of no bridge at all. A crash
-// between creating a veth and attaching it leaves a veth of the second kind.
+// Ports returns the names of the veths that are ports of the bridge, and of veths that are ports of no bridge. A crash between creating a
+// veth and attaching it leaves a veth without a bridge.
 func Ports(host netns.NS, bridge string) ([]string, error) {
 	h, err := host.Netlink()
 	if err != nil {

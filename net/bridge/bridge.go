@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Link is a network interface as netlink describes it.
+// Link is a network interface of package netlink.
 type Link = netlink.Link
 
 // Config describes a bridge.
@@ -22,19 +22,18 @@ type Config struct {
 	Addresses []netip.Prefix // the node's addresses, with the prefix length of the pod network
 	MTU       int            // 0 means the kernel's default
 	Promisc   bool
-	// Foreign reports whether Ensure has to remove an address that is not in Addresses. If Foreign
-	// is nil, Ensure removes none. Link-local addresses are never removed.
+	// Foreign reports whether Ensure has to remove an address that is not in Addresses. A nil Foreign removes none. Ensure never removes
+	// link-local addresses.
 	Foreign func(netip.Prefix) bool
-	// Exclusive makes Ensure fail if another interface has an address in the network, because pods
-	// would then be unreachable.
+	// Exclusive makes Ensure fail if another interface has an address in the pod network, because pods would be unreachable.
 	Exclusive bool
-	// Routes makes Ensure check the routes that the kernel created for Addresses. A route is missing only if another
-	// program removed it. The duration of the check grows with the number of routes.
+	// Routes makes Ensure check the routes that the kernel created for Addresses. Only other programs remove them. The duration of the
+	// check grows with the number of routes.
 	Routes bool
 }
 
-// Ensure creates the bridge or changes it to match the Config, and returns its link. It is cheap if
-// nothing has to be changed. On failure it removes a bridge that it created.
+// Ensure creates the bridge or changes it to match the Config, and returns its link. If the bridge is already correct, Ensure is cheap.
+// On failure it removes a bridge that it created.
 func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -74,9 +73,8 @@ func Ensure(ns netns.NS, c Config) (_ Link, err error) {
 	return link, nil
 }
 
-// addLoopback6Route adds a route to ::1 through the bridge. With it, the node accepts replies to ::1 from the bridge,
-// as it does for IPv4 with route_localnet. Host ports at ::1 need it. If bridge-nf-call-ip6tables is on, the kernel
-// drops these replies nevertheless.
+// addLoopback6Route adds a route to ::1 through the bridge, which host ports at ::1 need. With the route, the node accepts replies to ::1
+// from the bridge. route_localnet has this effect in IPv4. If bridge-nf-call-ip6tables is on, the kernel still drops these replies.
 func addLoopback6Route(h *netlink.Handle, link netlink.Link) error {
 	err := h.RouteAdd(loopback6Route(link))
 	if err != nil && !errors.Is(err, os.ErrExist) {
@@ -88,14 +86,14 @@ func addLoopback6Route(h *netlink.Handle, link netlink.Link) error {
 func loopback6Route(link netlink.Link) *netlink.Route {
 	return &netlink.Route{
 		LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(netip.IPv6Loopback(), 128)),
-		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Priority: 1024, // a lower priority than that of the loopback interface's route
+		Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Priority: 1024, // lower precedence than the route of the loopback interface
 	}
 }
 
 func findOrCreate(h *netlink.Handle, c Config) (link netlink.Link, created bool, err error) {
 	link, err = h.LinkByName(c.Name)
 	if notFound(err) {
-		snooping := false // multicast snooping needs a querier, timers and memory, and is useless among veths
+		snooping := false // snooping needs a querier, timers and memory, and has no use among veths
 		br := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
 		br.Name, br.MTU, br.Flags = c.Name, c.MTU, net.FlagUp
 		if len(c.Addresses) > 0 { // otherwise the bridge's MAC address changes with its ports
@@ -133,8 +131,8 @@ func Find(ns netns.NS, name string) (Link, error) {
 	return link, nil
 }
 
-// sysctls returns the sysctls of the bridge. route_localnet is not among them, because package
-// portmap sets it together with the rule that protects it.
+// sysctls returns the sysctls of the bridge except route_localnet. Package portmap sets route_localnet together with the rule that
+// protects it.
 func (c Config) sysctls() []netns.Sysctl {
 	at6 := "ipv6/conf/" + c.Name + "/"
 	values := []netns.Sysctl{
@@ -152,12 +150,12 @@ func (c Config) sysctls() []netns.Sysctl {
 // setAddresses adds the missing addresses. It removes other addresses for which Foreign returns
 // true, except link-local ones.
 func setAddresses(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) error {
-	have, err := h.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
-	var there []netip.Prefix
-	for _, a := range have {
+	var existing []netip.Prefix
+	for _, a := range addrs {
 		p, ok := prefixOf(a.IPNet)
 		if !ok || p.Addr().IsLinkLocalUnicast() {
 			continue
@@ -168,9 +166,9 @@ func setAddresses(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) e
 			}
 			continue
 		}
-		there = append(there, p)
+		existing = append(existing, p)
 	}
-	exists := func(p netip.Prefix) bool { return slices.Contains(there, p) }
+	exists := func(p netip.Prefix) bool { return slices.Contains(existing, p) }
 	missing := slices.DeleteFunc(slices.Clone(c.Addresses), exists)
 	w, err := watchFor(ns, missing)
 	if err != nil {
@@ -193,8 +191,7 @@ func setAddresses(ns netns.NS, h *netlink.Handle, link netlink.Link, c Config) e
 	return w.wait(missing)
 }
 
-// Obstacle returns the error that Ensure would return because of an existing interface, or nil. It
-// changes nothing.
+// Obstacle returns an error if Ensure would fail because of an existing interface. It changes nothing.
 func Obstacle(ns netns.NS, c Config) error {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -223,9 +220,9 @@ func notABridge(link netlink.Link) error {
 	return fmt.Errorf("an interface of this name exists and is a %s: remove it, or choose another name", link.Type())
 }
 
-// checkFree returns an error if another interface already has the address. The kernel would accept the same address on
-// both interfaces, and the pods behind both would be unreachable. If exclusive is set, checkFree also returns an error
-// if another interface has an address in the same network.
+// checkFree returns an error if another interface has the address. The kernel accepts the same address on both interfaces, and then the
+// pods behind both are unreachable. If exclusive is set, checkFree also returns an error if another interface has an address in the same
+// network.
 func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
 	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
@@ -265,8 +262,7 @@ func addAddress(h *netlink.Handle, link netlink.Link, p netip.Prefix, dad bool) 
 	return nil
 }
 
-// MAC derives a hardware address from an IP address, so that the neighbours' entries stay valid
-// when an address is used by another pod.
+// MAC derives a hardware address from an IP address. Neighbour entries therefore stay valid when another pod gets the address.
 func MAC(addr netip.Addr) net.HardwareAddr {
 	b := addr.AsSlice()
 	return append(net.HardwareAddr{0x0a, 0x58}, b[len(b)-4:]...)

@@ -22,7 +22,7 @@ const (
 	FaultPort    = "port"
 )
 
-// A Fault is a part of a bridge that is not as Ensure and Forward configure it.
+// A Fault is a difference from the configuration that Ensure and Forward make.
 type Fault struct {
 	Kind string
 	Name string // the name of the link, address, route or sysctl
@@ -38,7 +38,7 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 	link, err := h.LinkByName(c.Name)
 	switch {
 	case notFound(err):
-		return []Fault{{FaultBridge, c.Name}}, nil // without the bridge, everything else is missing too
+		return []Fault{{FaultBridge, c.Name}}, nil // without the bridge, its addresses and routes are missing too
 	case err != nil:
 		return nil, fmt.Errorf("bridge %s: %w", c.Name, err)
 	case link.Type() != "bridge":
@@ -55,22 +55,22 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 	for _, s := range differing {
 		out = append(out, Fault{FaultSysctl, "net." + s.Name})
 	}
-	have, err := h.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	there := map[netip.Prefix]bool{}
-	for _, a := range have {
+	existing := map[netip.Prefix]bool{}
+	for _, a := range addrs {
 		if p, ok := prefixOf(a.IPNet); ok {
-			there[p] = true
+			existing[p] = true
 		}
 	}
 	for _, p := range c.Addresses {
-		if !there[p] {
+		if !existing[p] {
 			out = append(out, Fault{FaultAddress, p.String()})
 		}
 	}
-	if c.Routes && len(out) == 0 { // if an address is missing, its repair restores the routes too
+	if c.Routes && len(out) == 0 { // the repair of a missing address restores the routes too
 		missing, err := missingRoutes(h, link, c)
 		if err != nil {
 			return nil, err
@@ -83,10 +83,10 @@ func Damage(ns netns.NS, c Config) ([]Fault, error) {
 }
 
 // Sysctls returns the sysctls that Ensure and Forward set for a bridge.
-func Sysctls(c Config) []netns.Sysctl { return append(c.sysctls(), forwarding(c.Addresses)...) }
+func Sysctls(c Config) []netns.Sysctl { return append(c.sysctls(), forwardingSysctls(c.Addresses)...) }
 
-// forwarding returns the sysctls that Forward sets for the families of the addresses.
-func forwarding(addresses []netip.Prefix) (out []netns.Sysctl) {
+// forwardingSysctls returns the sysctls that Forward sets for the families of the addresses.
+func forwardingSysctls(addresses []netip.Prefix) (out []netns.Sysctl) {
 	for _, a := range addresses {
 		if a.Addr().Is4() {
 			out = append(out, netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"})
@@ -97,8 +97,8 @@ func forwarding(addresses []netip.Prefix) (out []netns.Sysctl) {
 	return out
 }
 
-// missingRoutes returns the missing routes of the bridge's addresses. Each address needs a route to its network
-// through the bridge, and a local route to itself. An IPv6 address also needs the route to ::1.
+// missingRoutes returns the missing routes of the bridge's addresses. Each address needs a route to its network through the bridge, and a
+// local route to the address. An IPv6 address also needs the route to ::1.
 func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netlink.Route, err error) {
 	index := link.Attrs().Index
 	for _, p := range c.Addresses {
@@ -125,11 +125,11 @@ func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netli
 		}
 		for _, r := range wanted {
 			filter := &netlink.Route{Table: r.Table, Dst: r.Dst}
-			there, err := h.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+			existing, err := h.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 			if err != nil {
 				return nil, fmt.Errorf("list routes to %s: %w", r.Dst, err)
 			}
-			if !hasRoute(there, r) {
+			if !hasRoute(existing, r) {
 				out = append(out, r)
 			}
 		}
@@ -137,13 +137,13 @@ func missingRoutes(h *netlink.Handle, link netlink.Link, c Config) (out []*netli
 	return out, nil
 }
 
-// hasRoute reports whether the list has a route that serves the purpose of r. For an IPv6 address,
-// the kernel puts the local route on the loopback interface.
+// hasRoute reports whether the list has a route with the purpose of r. The kernel puts the local route of an IPv6 address on the loopback
+// interface.
 func hasRoute(list []netlink.Route, r *netlink.Route) bool {
-	for _, is := range list {
-		own := is.LinkIndex == r.LinkIndex
+	for _, existing := range list {
+		own := existing.LinkIndex == r.LinkIndex
 		if r.Table == unix.RT_TABLE_LOCAL && !r.Dst.IP.IsLoopback() {
-			own = own || is.LinkIndex == 1
+			own = own || existing.LinkIndex == 1
 		}
 		if own {
 			return true
@@ -166,7 +166,7 @@ func restoreRoutes(h *netlink.Handle, link netlink.Link, c Config) error {
 	return nil
 }
 
-// Unplugged returns the given interfaces that are missing, that are down, or that are not ports of the bridge.
+// Unplugged returns those of the given interfaces that are missing, down, or not ports of the bridge.
 func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	if len(ends) == 0 {
 		return nil, nil
@@ -198,8 +198,8 @@ func Unplugged(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	return out, nil
 }
 
-// Replug makes the node's end of a veth pair a port of its bridge again and brings it up. The error
-// wraps fs.ErrNotExist if the pair is gone, or its other end is not in the pod's namespace.
+// Replug makes the veth end on the node a port of its bridge again and sets it up. The error wraps fs.ErrNotExist if the pair is gone, or
+// if its peer is not in the pod's namespace.
 func Replug(host, pod netns.NS, p Port) error {
 	h, err := host.Netlink()
 	if err != nil {
@@ -225,8 +225,7 @@ func Replug(host, pod netns.NS, p Port) error {
 	return checkPeer(end, pod, p)
 }
 
-// checkPeer returns an error that wraps fs.ErrNotExist if the other end of the pair is not in the
-// pod's namespace.
+// checkPeer returns an error that wraps fs.ErrNotExist if the peer of the veth is not in the pod's namespace.
 func checkPeer(end netlink.Link, pod netns.NS, p Port) error {
 	in, err := pod.Netlink()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ethtoolLink queries a link's state by ETHTOOL_GLINK, the only query for which the kernel first
-// processes pending changes of the carrier.
+// ethtoolLink queries the state of a link by ETHTOOL_GLINK. Before it answers this query, and no other one, the kernel processes pending
+// carrier changes.
 func ethtoolLink(fd int, name string) error {
 	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GLINK}
 	var request struct { // struct ifreq

@@ -7,9 +7,8 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// Forward enables forwarding for the given families. A node that forwards IPv6 ignores router advertisements by
-// default, so it would lose its own default route. Forward therefore sets accept_ra to 2 on interfaces that accept
-// router advertisements now.
+// Forward enables forwarding for the given families. By default, a node that forwards IPv6 ignores router advertisements and would lose
+// its own default route. Forward therefore sets accept_ra to 2 on the interfaces that accept router advertisements.
 func Forward(ns netns.NS, ipv4, ipv6 bool) error {
 	if ipv4 {
 		if err := ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"}); err != nil {
@@ -34,11 +33,11 @@ func Forward(ns netns.NS, ipv4, ipv6 bool) error {
 		}
 		for _, i := range interfaces {
 			file := conf + i.Name() + "/accept_ra"
-			if is, err := os.ReadFile(file); err != nil || string(is) != "1\n" {
+			if value, err := os.ReadFile(file); err != nil || string(value) != "1\n" {
 				continue // the interface is gone, or the administrator has set another value
 			}
 			if err := os.WriteFile(file, []byte("2"), 0); err != nil && !os.IsNotExist(err) {
-				return fmt.Errorf("keep router advertisements of %s: %w", i.Name(), err)
+				return fmt.Errorf("set accept_ra of %s: %w", i.Name(), err)
 			}
 		}
 		if err := os.WriteFile(forwarding, []byte("1"), 0); err != nil {

@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addressTime is how long to wait until an IPv6 address is usable, which normally takes well below
-// a millisecond. After addressTime, the pod starts anyway.
+// addressTime is the maximum time to wait until an IPv6 address is usable. An address normally becomes usable in less than a millisecond.
+// After addressTime, the pod starts anyway.
 const addressTime = time.Second
 
-// A watch waits for IPv6 addresses to become usable. When an address is added, the kernel only records it. Later, a
-// worker of the kernel enables reception and neighbour discovery for the address. Finally it sends a netlink message
-// about a local route to the address.
+// A watch waits for IPv6 addresses to become usable. The kernel only records a new address. A kernel worker later enables reception and
+// neighbour discovery for it, and finally sends a netlink message about the local route to the address.
 type watch struct{ socket *nl.NetlinkSocket }
 
-// watchFor returns a watch for the addresses. Call it before the addresses are added. If none of
-// them is IPv6, the method wait returns at once.
+// watchFor returns a watch for the addresses. Call it before adding the addresses. If none of them is an IPv6 address, wait returns
+// immediately.
 func watchFor(ns netns.NS, addrs []netip.Prefix) (w watch, err error) {
 	for _, a := range addrs {
 		if !a.Addr().Is6() {
@@ -58,7 +57,7 @@ func (w watch) wait(addrs []netip.Prefix) error {
 	}
 	for end := time.Now().Add(addressTime); len(missing) > 0; {
 		left := unix.NsecToTimeval(max(time.Until(end), time.Microsecond).Nanoseconds())
-		_ = w.socket.SetReceiveTimeout(&left) // never fails: it only sets a field
+		_ = w.socket.SetReceiveTimeout(&left) // sets a field; never fails
 		messages, _, err := w.socket.Receive()
 		if errors.Is(err, unix.EAGAIN) {
 			return nil
@@ -75,8 +74,8 @@ func (w watch) wait(addrs []netip.Prefix) error {
 	return nil
 }
 
-// localRoute returns the destination of a route message if the route is a local one to a single
-// IPv6 address, or else the zero value.
+// localRoute returns the destination of a route message if the route is a local route to a single IPv6 address. Otherwise it returns the
+// zero value.
 func localRoute(data []byte) netip.Addr {
 	if len(data) < unix.SizeofRtMsg {
 		return netip.Addr{}
@@ -95,8 +94,8 @@ func localRoute(data []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// evaluateCarriers makes the kernel process the carrier changes of a port and its bridge at once, which starts
-// forwarding. Without it, the kernel processes them up to a second later, and packets are lost until then.
+// evaluateCarriers makes the kernel process the carrier changes of a port and its bridge immediately, which starts forwarding. Otherwise
+// the kernel may process them a second later, and packets are lost until then.
 func evaluateCarriers(port, bridge string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

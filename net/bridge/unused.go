@@ -14,8 +14,8 @@ type Interface struct {
 	Index     int
 	Kind      string // bridge, vxlan, dummy, veth ...
 	Addresses []netip.Prefix
-	Users     int // its ports, and the interfaces that have it as their parent
-	Port      bool
+	Users     int  // the number of its ports and child interfaces
+	Port      bool // whether the interface is a port of another one
 }
 
 // Survey lists the interfaces of a namespace. It changes nothing.
@@ -61,9 +61,8 @@ func survey(h *netlink.Handle) ([]Interface, error) {
 	return out, nil
 }
 
-// RemoveUnused removes an interface that Survey returned. It returns an error if name and index no
-// longer match, or if the interface is in use: if it has ports, is the parent of another interface,
-// or is a port itself.
+// RemoveUnused removes an interface that Survey returned. It returns an error if name and index no longer match, or if the interface is
+// in use: it has ports or child interfaces, or is a port.
 func RemoveUnused(ns netns.NS, name string, index int) error {
 	h, err := ns.Netlink()
 	if err != nil {

@@ -78,11 +78,11 @@ func TestRemoveUnused(t *testing.T) {
 		t.Errorf("found %+v", found)
 	}
 	if err := bridge.RemoveUnused(ns, "wan0", found["wan0"].Index); err == nil {
-		t.Error("removed an interface that another one lies on")
+		t.Error("removed the parent of another interface")
 	}
 	for _, name := range []string{"cni0", "flannel.1", "kube-ipvs0"} {
 		if err := bridge.RemoveUnused(ns, name, found[name].Index+1000); err == nil {
-			t.Errorf("removed another %s than was looked at", name)
+			t.Errorf("removed another %s than the surveyed one", name)
 		}
 		if err := bridge.RemoveUnused(ns, name, found[name].Index); err != nil {
 			t.Error(err)
@@ -96,7 +96,7 @@ func TestRemoveUnused(t *testing.T) {
 	_ = h
 }
 
-// TestBridgeWithPortsStays: a bridge to which a pod was connected after the survey is not removed.
+// TestBridgeWithPortsStays: a bridge is not removed if a pod was connected to it after the survey.
 func TestBridgeWithPortsStays(t *testing.T) {
 	ns, h := formerNode(t)
 	before := surveyed(t, ns)["cni0"]

@@ -12,15 +12,15 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// cpu returns the CPU time of this process, including the kernel's.
+// cpu returns the user and system CPU time of this process.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	check(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkSetupTeardown measures the network of a sandbox, also as a multiple of its lower bound:
-// creating and removing a bare veth pair in the same run.
+// BenchmarkSetupTeardown measures the network of a sandbox. It also reports the time as a multiple of its lower bound, which is creating
+// and removing a bare veth pair in the same run.
 func BenchmarkSetupTeardown(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -40,7 +40,7 @@ func BenchmarkSetupTeardown(b *testing.B) {
 				n = w.network(b, w.conf(b, "1.conflist", w.chained("1.0.0")))
 			}
 			check(b, n.Reconcile(b.Context(), nil))
-			for i := range 30 { // others are there
+			for i := range 30 { // other sandboxes
 				w.pod(b, n, fmt.Sprint("other", i), tcp(int32(9000+i), 80))
 			}
 			cfg := &api.PodSandboxConfig{Metadata: &api.PodSandboxMetadata{Name: "pod", Namespace: "ns", Uid: "uid"}}
@@ -81,7 +81,7 @@ func BenchmarkSetupTeardown(b *testing.B) {
 	}
 }
 
-// bareVeth creates a veth pair into a namespace and removes it.
+// bareVeth creates and removes a veth pair with one end in the namespace.
 func (w *world) bareVeth(b *testing.B, path string) {
 	h, err := w.node.Netlink()
 	check(b, err)

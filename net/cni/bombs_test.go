@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRead is how many bytes one check of a hostile directory may allocate.
+// maxRead is the maximum number of bytes that one check of a hostile directory may allocate.
 const maxRead = 16 << 20
 
-// TestConfBombs: hostile configurations are rejected before they take much memory: small files that
-// become large once decoded, directories with too many files, and endless files.
+// TestConfBombs: hostile configurations are rejected before they take much memory: small files whose decoded form is large, directories
+// with too many files, and endless files.
 func TestConfBombs(t *testing.T) {
 	const list = `{"cniVersion":"1.1.0","name":"net","plugins":[`
 	const plugin = `{"type":"bridge"}`
@@ -28,7 +28,7 @@ func TestConfBombs(t *testing.T) {
 		return err
 	}
 	for name, b := range map[string]struct {
-		text string // of the list
+		text string // content of the conflist
 		more func(dir, plugins string) error
 		says string
 	}{
@@ -76,8 +76,8 @@ func TestConfBombs(t *testing.T) {
 	}
 }
 
-// TestPluginFolder: the plugins in a list's folder follow those inside the list, in the order of
-// their file names, unless the list disables the folder.
+// TestPluginFolder: the plugins in a list's folder are appended to the inlined plugins, in the order of their file names, unless the list
+// disables the folder.
 func TestPluginFolder(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}`:                               "a b c",

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// Clean removes everything that pods share: the bridge, the nftables table and the rules in other
-// firewalls. It is called on a decommissioned node, after the last sandbox was removed.
+// Clean removes the objects that pods share: the bridge, the nftables table and the rules in other firewalls. The agent calls it on a
+// decommissioned node, after the last sandbox was removed.
 func (n *Network) Clean(ctx context.Context) error {
 	err := n.Reconcile(ctx, nil)
-	n.all.Lock()
-	defer n.all.Unlock()
+	n.operations.Lock()
+	defer n.operations.Unlock()
 	return errors.Join(err, n.remove())
 }

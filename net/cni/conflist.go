@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// pluginTime is the timeout of one command, for all plugins of a list together.
+	// pluginTime is the timeout of one command. All plugins of a list share it.
 	pluginTime = 2 * time.Minute
 	// maxAddresses is the maximum number of addresses in a result.
 	maxAddresses = 16
@@ -41,7 +41,7 @@ func newPlugins(cfg Config) *plugins {
 	exec := &plugin.Exec{Host: cfg.Host}
 	paths := append(cfg.BinDirs[:len(cfg.BinDirs):len(cfg.BinDirs)], linksDir(cfg.DataDir))
 	p := &plugins{
-		confs: confs{dir: cfg.ConfDir, all: cfg.Mode == CNIOnly, skip: cfg.Alone && cfg.Mode == Auto},
+		confs: confs{dir: cfg.ConfDir, useOthers: cfg.Mode == CNIOnly, skipUnusable: cfg.Alone && cfg.Mode == Auto},
 		cni:   libcni.NewCNIConfigWithCacheDir(paths, filepath.Join(cfg.DataDir, "cache"), exec),
 		exec:  exec, paths: paths,
 		attachments: attachments{dir: filepath.Join(cfg.DataDir, "attachments")},

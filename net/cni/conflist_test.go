@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(eventtest.Main(m, "cni"))
 }
 
-// chained is a list from many guides.
+// chained is a conflist as installation guides recommend it.
 func (w *world) chained(version string) string {
 	return fmt.Sprintf(`{"cniVersion": %q, "name": "podnet", "plugins": [
 		{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "vlan": 0,
@@ -86,7 +86,7 @@ func (w *world) talk(t *testing.T, web, other *pod, gateways ...string) {
 	wantAnswer(t, w.node, "tcp", "127.0.0.1", 8080, "web sees "+gateways[0])
 }
 
-// clean checks that nothing of any pod is left: veths, leases of both kinds, rules, files.
+// clean checks that no veth, lease, rule or file of a pod is left.
 func (w *world) clean(t *testing.T) {
 	t.Helper()
 	if left := w.links(t); len(left) > 0 {
@@ -162,7 +162,7 @@ func TestConflistOfThirdPartyThatDelegates(t *testing.T) {
 	web, other := w.pod(t, n, "web", tcp(8080, 80)), w.pod(t, n, "other")
 	w.talk(t, web, other, "10.88.0.1")
 
-	// One is gone while the agent is down, before the other ends too.
+	// One pod ends while the agent is down, before the other pod.
 	n = w.network(t, func(c *Config) { *c = n.cfg })
 	check(t, n.Reconcile(t.Context(), []string{web.id}))
 	if left := w.links(t); len(left) != 1 {
@@ -183,7 +183,7 @@ func TestConfigurationChanges(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "net.d")
 	n := w.network(t, func(c *Config) { c.ConfDir = dir })
-	check(t, n.Ready()) // the directory does not even exist
+	check(t, n.Ready()) // also if the directory does not exist
 	if got := n.Config(); got != BuiltIn {
 		t.Errorf("configuration: %s", got)
 	}
@@ -206,7 +206,7 @@ func TestConfigurationChanges(t *testing.T) {
 	}
 	for _, c := range []struct{ content, problem string }{
 		{`{"name": "half`, "10-half.conflist"},
-		{"", "10-half.conflist"}, // after a power loss
+		{"", "10-half.conflist"}, // an empty file, as after a power loss
 		{`{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`, `plugin "nowhere" is not in`},
 		{"gone", "50-late.conflist was removed"},
 	} {
@@ -226,8 +226,8 @@ func TestConfigurationChanges(t *testing.T) {
 	w.clean(t)
 }
 
-// TestFirstConfigurationIsBroken: without an earlier valid configuration, an invalid one is an
-// error in a cluster, and the built-in network is not used instead.
+// TestFirstConfigurationIsBroken: in a cluster, an invalid first configuration is an error, and the node does not use the built-in
+// network instead.
 func TestFirstConfigurationIsBroken(t *testing.T) {
 	for _, content := range []string{"", `{"name": "half`, `{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`} {
 		w := newWorld(t)
@@ -241,15 +241,14 @@ func TestFirstConfigurationIsBroken(t *testing.T) {
 	}
 }
 
-// TestConflistAfterPowerLoss: an ADD was interrupted after the plugins had done their work, but
-// before their result was stored.
+// TestConflistAfterPowerLoss interrupts an ADD after the plugins have run and before their result is stored.
 func TestConflistAfterPowerLoss(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, w.conf(t, "1.conflist", w.chained("0.4.0")))
 	half := w.pod(t, n, "half", tcp(8080, 80))
 	w.pod(t, n, "dead", tcp(8081, 80))
 	check(t, os.RemoveAll(filepath.Join(w.dir, "cache")))
-	w.conf(t, "1.conflist", `{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`) // changed meanwhile
+	w.conf(t, "1.conflist", `{"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nowhere"}]}`) // the configuration changes before the restart
 	n = w.network(t, func(c *Config) { *c = n.cfg })
 	check(t, n.Reconcile(t.Context(), []string{half.id}))
 	if left := w.links(t); len(left) != 1 {

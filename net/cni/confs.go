@@ -19,30 +19,29 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// These are the limits for the content of the configuration directory, which network add-ons write.
+// These limits apply to the configuration directory, which network add-ons write.
 const (
-	maxConf    = 1 << 20 // bytes of a configuration file, or of all files with the plugins of a list together
-	maxMemory  = 1 << 20 // bytes of memory for a decoded file
-	maxPlugins = 32      // plugins of a list
-	maxFiles   = 1 << 10 // entries of a directory
+	maxConf    = 1 << 20 // maximum size of a configuration file, or of all plugin files of a list together, in bytes
+	maxMemory  = 1 << 20 // maximum memory of a decoded file, in bytes
+	maxPlugins = 32      // maximum number of plugins in a list
+	maxFiles   = 1 << 10 // maximum number of entries in a directory
 )
 
-// confs finds the CNI configuration in a directory: the first file by name that ends in .conf, .conflist or .json.
-// Each check lists the directory and calls stat for the file. The file is read only after a change. A valid
-// configuration stays active while its file is missing or invalid, because add-ons replace their files while pods
-// start.
+// confs finds the CNI configuration in a directory: the first file by name that ends in .conf, .conflist or .json. Each check lists the
+// directory and calls stat for the file. It reads the file only after a change. Add-ons replace their files while pods start, so a valid
+// configuration stays active while its file is missing or invalid.
 type confs struct {
-	dir   string
-	check func(*libcni.NetworkConfigList) error // checks that the plugins exist, unless it is nil
-	all   bool                                  // also use configurations of other programs, see OfAnother
-	skip  bool                                  // skip files that cannot be used, see Network.fallsBack
+	dir          string
+	check        func(*libcni.NetworkConfigList) error // returns an error if a plugin is missing; may be nil
+	useOthers    bool                                  // also use configurations of other programs, see OfAnother
+	skipUnusable bool                                  // skip files that cannot be used, see Network.fallsBack
 
-	mu   sync.Mutex
-	seen []stamp                   // the files at the last check
-	list *libcni.NetworkConfigList // the active configuration, or nil if there was none yet
-	path string                    // its file
-	err  error                     // the reason why the present file is not active
-	not  map[stamp]bool            // whether a file belongs to another program
+	mu     sync.Mutex
+	seen   []stamp                   // the files at the last check
+	list   *libcni.NetworkConfigList // the active configuration, or nil before the first one
+	path   string                    // the file of list
+	err    error                     // the reason why the current file is not active
+	others map[stamp]bool            // the result of OfAothersher for each file version
 }
 
 // stamp identifies a version of a file.
@@ -52,9 +51,9 @@ type stamp struct {
 	time time.Time
 }
 
-// current returns the active configuration, or nil if there was none yet. It returns an error if
-// the directory's present content cannot be used, even while an earlier configuration is active. If
-// the first file cannot be used, the next one is used only if c.skip is set.
+// current returns the active configuration, or nil before the first one. It returns an error if the files in the directory cannot be
+// used, also while an earlier configuration is active. If the first file cannot be used, the next file is used only if c.skipUnusable is
+// set.
 func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	if c.dir == "" {
 		return nil, nil
@@ -93,9 +92,8 @@ func (c *confs) current() (*libcni.NetworkConfigList, error) {
 	return c.list, c.err
 }
 
-// choose returns the configuration of the first file, and its error if it cannot be used. If c.skip
-// is set, choose skips files that cannot be used and also returns their errors. It never skips the
-// file of the active configuration. The caller holds mu.
+// choose returns the configuration of the first file, or the error of that file. If c.skipUnusable is set, choose skips files that cannot
+// be used and also returns their errors. It never skips the file of the active configuration. The caller holds mu.
 func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path string, err error) {
 	var errs []error
 	for _, file := range files {
@@ -107,14 +105,14 @@ func (c *confs) choose(files []stamp) (list *libcni.NetworkConfigList, path stri
 			return list, file.path, errors.Join(errs...)
 		}
 		errs = append(errs, err)
-		if !c.skip || c.list != nil && file.path == c.path {
+		if !c.skipUnusable || c.list != nil && file.path == c.path {
 			break
 		}
 	}
 	return nil, "", errors.Join(errs...)
 }
 
-// file returns the file of the active configuration, or "".
+// file returns the path of the active configuration, or "".
 func (c *confs) file() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,38 +125,38 @@ func equalLists(a, b *libcni.NetworkConfigList) bool {
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *libcni.PluginConfig) bool { return bytes.Equal(x.Bytes, y.Bytes) })
 }
 
-// files returns the first configuration file, or all of them if c.skip is set. It ignores files of
-// other programs unless c.all is set. The caller holds mu.
-func (c *confs) files() (counting []stamp, err error) {
+// files returns the first configuration file, or every configuration file if c.skipUnusable is set. It ignores files of other programs
+// unless c.useOthers is set. The caller holds mu.
+func (c *confs) files() (candidates []stamp, err error) {
 	files, err := filesIn(c.dir, ".conf", ".conflist", ".json")
 	if err != nil {
 		return nil, err
 	}
-	known := c.not
-	c.not = map[stamp]bool{}
+	known := c.others
+	c.others = map[stamp]bool{}
 	for _, file := range files {
 		s := stamp{path: file}
 		info, err := os.Stat(file)
 		switch {
 		case err == nil:
 			s.size, s.time = info.Size(), info.ModTime()
-		case !c.skip:
+		case !c.skipUnusable:
 			return nil, err
 		}
-		others, judged := known[s]
-		if !judged {
-			others = !c.all && OfAnother(file) != ""
+		isOthers, found := known[s]
+		if !found {
+			isOthers = !c.useOthers && OfAnother(file) != ""
 		}
-		if others {
-			c.not[s] = true
+		if isOthers {
+			c.others[s] = true
 			continue
 		}
-		counting = append(counting, s)
-		if !c.skip {
+		candidates = append(candidates, s)
+		if !c.skipUnusable {
 			break
 		}
 	}
-	return counting, nil
+	return candidates, nil
 }
 
 func load(path string) (*libcni.NetworkConfigList, error) {
@@ -208,9 +206,9 @@ func parse(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, err
 	return list, nil
 }
 
-// morePlugins reads the .conf files in the directory of a list, sorted by name. The directory need
-// not exist. The size limit applies to all files together.
-func morePlugins(dir string) (all []*libcni.PluginConfig, err error) {
+// morePlugins reads the .conf files in the directory of a list, sorted by name. A missing directory is not an error. The size limit
+// applies to the sum of the files.
+func morePlugins(dir string) (plugins []*libcni.PluginConfig, err error) {
 	files, err := filesIn(dir, ".conf")
 	if err != nil {
 		return nil, err
@@ -232,14 +230,13 @@ func morePlugins(dir string) (all []*libcni.PluginConfig, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("plugin %s: %w", file, err)
 		}
-		all = append(all, one)
+		plugins = append(plugins, one)
 	}
-	return all, nil
+	return plugins, nil
 }
 
-// filesIn returns the files of a directory that have one of the given extensions, sorted by name.
-// It returns none if the directory does not exist, and an error if there are more than maxFiles
-// entries.
+// filesIn returns the files of a directory that have one of the given extensions, sorted by name. It returns no files if the directory
+// does not exist, and an error if the directory has more than maxFiles entries.
 func filesIn(dir string, endings ...string) (files []string, err error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

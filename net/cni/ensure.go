@@ -18,22 +18,22 @@ type foundation struct {
 	at    time.Time
 }
 
-// ensureFresh is the minimum time between two calls of ensure while pods start. The duration of its checks grows with
-// the number of pods.
+// ensureFresh is the minimum time between two calls of ensure while pods start, because the duration of its checks grows with the number
+// of pods.
 const ensureFresh = 5 * time.Second
 
-// Ready returns nil, or the reason why pods cannot get a network. While the built-in network is not installed, it
-// changes nothing. Otherwise it compares the sysctls whose changes the kernel does not report, and retries failed
-// repairs. If the kernel's notices are not being received, it checks and repairs everything.
+// Ready returns nil, or the reason why pods cannot get a network. Before the built-in network is installed, Ready changes nothing.
+// Afterwards it compares the sysctls whose changes the kernel does not report, and retries failed repairs. If no listener receives the
+// kernel's notices, Ready checks and repairs every part.
 func (n *Network) Ready() error {
-	n.all.RLock()
+	n.operations.RLock()
 	list, err := n.checkDirectory()
 	if list == nil && err == nil && !n.currentPhase().installed {
 		err = n.obstacle()
-		n.all.RUnlock()
+		n.operations.RUnlock()
 		return err
 	}
-	n.all.RUnlock()
+	n.operations.RUnlock()
 	if list != nil || err != nil {
 		return err
 	}
@@ -45,22 +45,21 @@ func (n *Network) Ready() error {
 		return err
 	}
 	if n.hasUnusedAddress() {
-		n.all.RLock()
-		defer n.all.RUnlock()
+		n.operations.RLock()
+		defer n.operations.RUnlock()
 		_, err = n.ensure()
 	}
 	return err
 }
 
-// hasUnusedAddress reports whether the bridge has the address of a former pod CIDR that no pod uses any more.
+// hasUnusedAddress reports whether the bridge has an address in a former pod CIDR that no pod uses any more.
 func (n *Network) hasUnusedAddress() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.addresses != nil && slices.ContainsFunc(n.former, func(p netip.Prefix) bool { return !n.addresses.Uses(p.Masked()) })
 }
 
-// ensureRecent calls ensure, unless a call succeeded within ensureFresh and the bridge is still the
-// same.
+// ensureRecent returns the bridge. It calls ensure if the last successful call is older than ensureFresh or the bridge has changed.
 func (n *Network) ensureRecent() (netlink.Link, error) {
 	n.mu.Lock()
 	found := n.found
@@ -74,7 +73,7 @@ func (n *Network) ensureRecent() (netlink.Link, error) {
 	return n.ensure()
 }
 
-// ensure creates or repairs everything that pods share, and returns the bridge.
+// ensure creates or repairs the objects that pods share, and returns the bridge.
 func (n *Network) ensure() (netlink.Link, error) { return n.ensureWith(false) }
 
 // ensureWith does the work of ensure. If routes is set, it also compares the bridge's routes.
@@ -84,7 +83,7 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	c, ipv4, ipv6 := n.bridge()
 	c.Routes = routes
 	former := slices.Clone(c.Addresses[len(n.cidrs):])
-	c.Foreign = func(p netip.Prefix) bool { // an address in a former pod CIDR
+	c.Foreign = func(p netip.Prefix) bool { // p is an address in a former pod CIDR
 		if n.addresses != nil && !n.addresses.Uses(p.Masked()) {
 			return true
 		}
@@ -117,8 +116,7 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	return br, nil
 }
 
-// obstacle returns the error that ensure would return because of an existing interface of the node,
-// or nil.
+// obstacle returns an error if an existing interface of the node conflicts with the bridge. ensure would return the same error.
 func (n *Network) obstacle() error {
 	n.mu.Lock()
 	c, _, _ := n.bridge()
@@ -126,9 +124,8 @@ func (n *Network) obstacle() error {
 	return bridge.Obstacle(n.cfg.Host, c)
 }
 
-// bridge returns the configuration of the bridge, and its IP families. The addresses in the pod
-// CIDRs come first, then the addresses in former pod CIDRs that pods still use. The caller holds
-// mu.
+// bridge returns the configuration and the IP families of the bridge. The addresses in pod CIDRs come first, followed by the addresses in
+// former pod CIDRs that pods still use. The caller holds mu.
 func (n *Network) bridge() (c bridge.Config, ipv4, ipv6 bool) {
 	c = bridge.Config{Name: n.cfg.Bridge, Exclusive: true}
 	for _, p := range n.cidrs {

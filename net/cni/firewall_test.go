@@ -45,7 +45,7 @@ func TestPodsPassFirewallThatDropsByPolicy(t *testing.T) {
 			web := w.pod(t, n, "web", tcp(8080, 80))
 			firewall(t, w)
 			for range 2 {
-				check(t, n.Ready()) // it comes to know of the firewall
+				check(t, n.Ready()) // makes islet find the firewall
 			}
 			serve(t, web.ns, "web", 80)
 			serve(t, w.outside, "outside", 80)
@@ -64,7 +64,7 @@ func TestPodsPassFirewallThatDropsByPolicy(t *testing.T) {
 					t.Errorf("interfaces are left:\n%s", left)
 				}
 			}()
-			if name == "iptables" { // and iptables still understands its table
+			if name == "iptables" { // iptables can still read its table
 				rules := w.inNode(t, "iptables", "-S", "FORWARD")
 				for _, want := range []string{"-A FORWARD -i islet0 -m comment", "-A FORWARD -o islet0 -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -m comment"} {
 					if strings.Count(rules, want) != 1 {

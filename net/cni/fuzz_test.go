@@ -49,7 +49,7 @@ func FuzzResult(f *testing.F) {
 		}
 		for _, other := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 			_ = func() (err error) {
-				defer recoverPanic(&err) // the library does not expect a null in a list
+				defer recoverPanic(&err) // the library panics on a null in a list
 				_, err = result.GetAsVersion(other)
 				return err
 			}()

@@ -34,7 +34,7 @@ func TestDualStack(t *testing.T) {
 	}
 	w.talk(t, web, other, "10.42.0.1", "fd00:10:42::1")
 	wantAnswer(t, w.node, "tcp", "::1", 8080, "web sees fd00:10:42::1")
-	check(t, w.node.Do(func() error { // the node's own default route shall not expire now that it forwards
+	check(t, w.node.Do(func() error { // the node's default route must not expire once the node forwards
 		is, err := os.ReadFile("/proc/sys/net/ipv6/conf/wan0/accept_ra")
 		if string(is) != "2\n" {
 			t.Errorf("accept_ra is %q", is)
@@ -43,8 +43,7 @@ func TestDualStack(t *testing.T) {
 	}))
 }
 
-// TestWithBridgeNetfilter passes bridged packets through nftables, as on nodes that are prepared
-// for kube-proxy.
+// TestWithBridgeNetfilter passes bridged packets through nftables, as on nodes that were prepared for kube-proxy.
 func TestWithBridgeNetfilter(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
@@ -70,7 +69,7 @@ func TestSetupAgain(t *testing.T) {
 	serve(t, p.ns, "pod", 80)
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "pod sees 192.0.2.2")
 
-	// Half-made: the address is missing.
+	// An incomplete connection: the address is missing.
 	h, err := p.ns.Netlink()
 	check(t, err)
 	defer h.Close()
@@ -83,7 +82,7 @@ func TestSetupAgain(t *testing.T) {
 	check(t, err)
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "pod sees 192.0.2.2")
 
-	// The same sandbox in another namespace, the old one being there still.
+	// The same sandbox in another namespace, while the old namespace still exists.
 	other, path := netnstest.New(t)
 	again, err := n.Setup(t.Context(), p.id, path, p.cfg)
 	if err != nil || fmt.Sprint(again) != fmt.Sprint(p.addrs) {
@@ -141,7 +140,7 @@ func TestSetupFails(t *testing.T) {
 		t.Errorf("exhausted: %v", err)
 	}
 	check(t, n.Teardown(t.Context(), "pod", path, nil))
-	check(t, setup("second", second)) // the one address, again
+	check(t, setup("second", second)) // reuses the only address
 	check(t, n.Teardown(t.Context(), "second", second, nil))
 	w.clean(t)
 
@@ -180,12 +179,12 @@ func TestUDPFlowFollowsThePort(t *testing.T) {
 	check(t, n.Teardown(t.Context(), one.id, one.path, nil))
 	two := w.pod(t, n, "two", udp)
 	serve(t, two.ns, "two", 53)
-	if got := ask(); got != "two sees 192.0.2.2" { // the same flow
+	if got := ask(); got != "two sees 192.0.2.2" { // the same UDP flow
 		t.Errorf("after the pod was replaced: %q", got)
 	}
 }
 
-// TestReconcileAfterPowerLoss starts with everything that a crash at any point can leave behind.
+// TestReconcileAfterPowerLoss starts with the remains of a crash at every possible point.
 func TestReconcileAfterPowerLoss(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)
@@ -216,7 +215,7 @@ func TestReconcileAfterPowerLoss(t *testing.T) {
 	serve(t, live.ns, "live", 80)
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "live sees 192.0.2.2")
 	if got := ask(w.outside, "tcp", "192.0.2.1", 8081); !strings.Contains(got, "refused") {
-		t.Errorf("the dead one's port: %s", got)
+		t.Errorf("the port of the deleted pod: %s", got)
 	}
 	check(t, n.Reconcile(t.Context(), nil))
 	w.clean(t)
@@ -238,7 +237,7 @@ func TestReadyRepairs(t *testing.T) {
 	check(t, err)
 	check(t, h.LinkDel(br))
 	check(t, n.Ready())
-	_, err = n.Setup(t.Context(), p.id, p.path, p.cfg) // plugs the pod in again
+	_, err = n.Setup(t.Context(), p.id, p.path, p.cfg) // connects the pod again
 	check(t, err)
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "pod sees 192.0.2.2")
 
@@ -286,8 +285,7 @@ func TestSetPodCIDRs(t *testing.T) {
 	}
 }
 
-// TestPodCannotReachLoopbackOfTheNode sends to 127.0.0.1 through the bridge, which route_localnet
-// alone would allow.
+// TestPodCannotReachLoopbackOfTheNode sends packets to 127.0.0.1 through the bridge. route_localnet without the rule would let them pass.
 func TestPodCannotReachLoopbackOfTheNode(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)

@@ -14,9 +14,8 @@ import (
 // IsPlugin reports whether a program name is the name of a built-in CNI plugin.
 func IsPlugin(name string) bool { return plugin.Has(name) }
 
-// Main runs a built-in plugin as an executable, and returns the exit code. In this case islet was
-// started under the name of the plugin type, with the request in CNI_ variables and on stdin. args
-// are the process's arguments, including the name.
+// Main runs a built-in plugin as an executable, and returns the exit code. The program's name is the plugin type, and the request is in
+// CNI_ variables and on stdin. args are the process's arguments, including the name.
 func Main(name string, args []string) int {
 	if len(args) > 1 {
 		fmt.Fprintf(os.Stderr, "%s takes no arguments: CNI plugins read CNI_COMMAND and stdin\n", name)
@@ -35,12 +34,11 @@ func Has(binDirs []string, kind string) bool {
 	})
 }
 
-// linksDir returns the directory of the links that Install creates. It is the last directory in the
-// plugins' search path.
+// linksDir returns the directory of the links that Install creates. It is the last directory of CNI_PATH.
 func linksDir(dataDir string) string { return filepath.Join(dataDir, "bin") }
 
-// Install creates links to the binary for the built-in types in a directory on the CNI_PATH of all
-// plugins, so that third-party plugins can delegate to them.
+// Install creates links to the binary for the built-in plugin types. Their directory is on the CNI_PATH of all plugins, so third-party
+// plugins can delegate to the built-in ones.
 func Install(dataDir, binary string) error {
 	dir := linksDir(dataDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	maxMissing    = 16              // maximum number of missing files; further ones replace the oldest
+	maxMissing    = 16              // maximum number of missing files; a further file replaces the oldest
 	maxPathLength = 1 << 10         // maximum length of the path of a missing file, in bytes
-	maxErrorText  = 16 << 10        // the rest of a longer error text of a plugin is ignored, in bytes
-	missingTime   = 2 * time.Minute // time until a file that no plugin names again is forgotten
-	wakePause     = time.Second     // minimum time between two calls of appeared, if files come and go
+	maxErrorText  = 16 << 10        // maximum length of an error text that is searched, in bytes
+	missingTime   = 2 * time.Minute // time after which a file is forgotten if no plugin names it again
+	wakePause     = time.Second     // minimum time between two calls of appeared
 )
 
-// missingPattern matches the error text of a plugin that needs a file which another program writes, such as flannel's
-// "open /run/flannel/subnet.env: no such file or directory".
+// missingPattern matches the error text of a plugin that needs a file of another program, such as flannel's "open
+// /run/flannel/subnet.env: no such file or directory".
 var missingPattern = regexp.MustCompile(`(/[^\s:"'` + "`" + `]+): (?:connect: )?no such file or directory`)
 
-// missingFiles waits by inotify for files that CNI plugins name as missing. Without such a file it uses no inotify
-// instance and no timer.
+// missingFiles uses inotify to wait for files that CNI plugins name as missing. Without such files it uses no inotify instance and no
+// timer.
 //
 //	Setup fails --note(error)--> paths --run--> inotify on the nearest directory --file exists--> appeared
 type missingFiles struct {
@@ -44,9 +44,9 @@ type missingFile struct {
 
 func newMissingFiles() *missingFiles { return &missingFiles{noted: make(chan struct{}, 1)} }
 
-// note adds the file that the error of a plugin names as missing, if there is one. A file that exists is not missing:
-// the kernel also reports "no such file" for a program without its interpreter, and a plugin may see other directories.
-// To wait for such a file would retry the pod at once, again and again.
+// note adds the file that a plugin's error names as missing. It ignores existing files: the kernel also reports "no such file" for a
+// program whose interpreter is missing, and a plugin may see other files than the agent. Waiting for an existing file would retry the pod
+// in a busy loop.
 func (m *missingFiles) note(err error) {
 	text := err.Error()
 	found := missingPattern.FindStringSubmatch(text[:min(len(text), maxErrorText)])
@@ -55,7 +55,7 @@ func (m *missingFiles) note(err error) {
 	}
 	path := filepath.Clean(found[1])
 	if len(path) > maxPathLength || strings.HasPrefix(path, "/proc/") || strings.HasPrefix(path, "/sys/") {
-		return // inotify reports no files that the kernel makes
+		return // inotify does not report files that the kernel creates
 	}
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		return
@@ -71,8 +71,7 @@ func (m *missingFiles) note(err error) {
 	}
 }
 
-// take removes the files that exist and those whose time is over. It returns the number of files that exist, and the
-// files that are still missing.
+// take removes existing and expired files from the list. It returns the number of existing files, and the files that are still missing.
 func (m *missingFiles) take() (appeared int, waiting []missingFile) {
 	m.mu.Lock()
 	paths := slices.Clone(m.paths)
@@ -90,7 +89,7 @@ func (m *missingFiles) take() (appeared int, waiting []missingFile) {
 	return len(exists), slices.Clone(m.paths)
 }
 
-// run calls appeared when a missing file exists. It returns when ctx ends.
+// run calls appeared when a missing file appears. It returns when ctx ends.
 func (m *missingFiles) run(ctx context.Context, appeared func(), log *slog.Logger) {
 	for {
 		select {
@@ -109,8 +108,8 @@ func (m *missingFiles) run(ctx context.Context, appeared func(), log *slog.Logge
 	}
 }
 
-// await watches until no file is missing any more. Its checks are settleTime apart, so that a directory with much
-// traffic costs little.
+// await watches until no file is missing any more. It checks at most once per settleTime, to limit the cost of a directory with many
+// changes.
 func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -146,15 +145,14 @@ func (m *missingFiles) await(ctx context.Context, appeared func()) error {
 				continue
 			}
 		}
-		if !pending { // after a new watch too: the file may have been made just before it
+		if !pending { // also after a new watch, because the file may have been created just before
 			check.Reset(wait)
 			pending = true
 		}
 	}
 }
 
-// watchNearest makes the watcher watch the nearest existing directory of each file, and no other one. It reports
-// whether it added a watch.
+// watchNearest watches the nearest existing directory of each file, and removes all other watches. It reports whether it added a watch.
 func watchNearest(watcher *fsnotify.Watcher, files []missingFile) (changed bool, err error) {
 	dirs := map[string]bool{}
 	for _, f := range files {

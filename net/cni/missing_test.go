@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestMissingFileAppears checks that a file that a plugin names as missing is noticed as soon as it exists, also if
-// its directories are made later, and that nothing is watched afterwards.
+// TestMissingFileAppears checks that Changed is called as soon as a missing file exists, also if its directories are created later, and
+// that afterwards no directory is watched.
 func TestMissingFileAppears(t *testing.T) {
 	for name, sub := range map[string]string{"in a directory": "subnet.env", "in new directories": "flannel/net/subnet.env"} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestMissingFileAppears(t *testing.T) {
 			select {
 			case <-appeared:
 			case <-time.After(missingTime / 2):
-				t.Fatal("the file was not noticed")
+				t.Fatal("appeared was not called")
 			}
 			if _, waiting := m.take(); len(waiting) != 0 {
 				t.Error(waiting)
@@ -46,8 +46,8 @@ func TestMissingFileAppears(t *testing.T) {
 	}
 }
 
-// TestMissingFiles checks which paths are read from errors of plugins, that their number and length are bounded, and
-// that a file that exists is not waited for: its pod would be retried without a pause.
+// TestMissingFiles checks which paths are read from errors of plugins, and that their number and length are bounded. An existing file is
+// not waited for, because its pod would be retried without a pause.
 func TestMissingFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"open /run/flannel/subnet.env: no such file or directory. Check the pod":    "/run/flannel/subnet.env",
@@ -75,7 +75,7 @@ func TestMissingFiles(t *testing.T) {
 	m := newMissingFiles()
 	m.note(fmt.Errorf("fork/exec %s: no such file or directory", t.TempDir()))
 	if len(m.paths) != 0 {
-		t.Error("waits for a file that exists")
+		t.Error("waits for an existing file")
 	}
 	for i := range 10 * maxMissing {
 		m.note(fmt.Errorf("open /missing/%d: no such file or directory", i))

@@ -19,14 +19,14 @@ type Mode string
 
 // The modes.
 const (
-	Auto        Mode = "auto"     // the first CNI configuration that does not belong to another program, or else the built-in network
+	Auto        Mode = "auto"     // the first CNI configuration that does not belong to another program; without one, the built-in network
 	BuiltInOnly Mode = "built-in" // CNI configurations are ignored
-	CNIOnly     Mode = "cni"      // without a CNI configuration there is no network
+	CNIOnly     Mode = "cni"      // without a CNI configuration, pods get no network
 )
 
-// moveTime is the maximum time that pods may stay on the built-in network after another network has taken over. Then
-// the built-in network is removed even if pods still use it. Before its removal, no pod can start on the new network,
-// because both bridges may have the same addresses.
+// moveTime is the maximum time that pods may stay on the built-in network after another network has taken over. After moveTime, the
+// built-in network is removed even if pods still use it. Before the removal, no pod can start on the new network, because both bridges
+// may have the same addresses.
 const moveTime = 30 * time.Second
 
 // errNotInitialized has the text of containerd's error, because tools and people search for it.
@@ -45,8 +45,8 @@ func (n *Network) activeList(list *libcni.NetworkConfigList, err error) (*libcni
 	return nil, err
 }
 
-// checkDirectory reads the CNI directory and records whether its network has taken over. It returns the active list,
-// and the reason why the list cannot be used for pods, or nil.
+// checkDirectory reads the CNI directory and records whether its network has taken over. It returns the active list, and an error if pods
+// cannot use that list now.
 func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
 	list, err := n.plugins.confs.current()
 	n.report(list, err)
@@ -57,10 +57,10 @@ func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
 		return list, err
 	}
 	n.mu.Lock()
-	news := !n.moved
+	first := !n.moved
 	n.moved = true
 	n.mu.Unlock()
-	if news {
+	if first {
 		n.tracker.poke()
 		n.cfg.Log.Info("a CNI configuration provides the pod network", "network", list.Name, "file", n.plugins.confs.file())
 		n.poke()
@@ -68,8 +68,7 @@ func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
 	return list, nil
 }
 
-// report logs once that the directory's content cannot be used while an earlier configuration is
-// active.
+// report logs an error of the CNI directory once while the directory's last valid configuration, or the built-in network, is in use.
 func (n *Network) report(list *libcni.NetworkConfigList, err error) {
 	switch {
 	case n.fallsBack(err) && list == nil:
@@ -101,8 +100,8 @@ func (n *Network) poke() {
 	}
 }
 
-// Stale reports whether a sandbox needs to be replaced: it is on the built-in network although a
-// CNI configuration has taken over, or its connection cannot be repaired.
+// Stale reports whether a sandbox needs to be replaced, because its connection cannot be repaired or because a CNI configuration has
+// taken over from the built-in network.
 func (n *Network) Stale(id string) bool {
 	if n.tracker.isLost(id) {
 		return true
@@ -113,8 +112,8 @@ func (n *Network) Stale(id string) bool {
 	return moved && addresses != nil && n.isBuiltIn(addresses, id)
 }
 
-// isBuiltIn reports whether a sandbox is on the built-in network. A lease alone does not prove that: after a loss of
-// the lease store, an address may be leased to a sandbox that is on another network.
+// isBuiltIn reports whether a sandbox is on the built-in network. A lease alone is no proof: after a loss of the lease store, an address
+// may be leased to a sandbox that is on another network.
 func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	if !addresses.Has(id) {
 		return false
@@ -123,8 +122,8 @@ func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	return a == nil && err == nil
 }
 
-// Admit returns the reason why no pod may get a network now, or nil. Its result differs from Ready only while pods
-// move from the built-in network to another one.
+// Admit returns the reason why no pod can get a network now, or nil. Its result differs from Ready only while pods move from the built-in
+// network to another one.
 func (n *Network) Admit() error {
 	list, err := n.checkDirectory()
 	if err == nil && list != nil && n.currentPhase().moving() {
@@ -133,7 +132,7 @@ func (n *Network) Admit() error {
 	return err
 }
 
-// A phase is the node's progress in moving from the built-in network to another one.
+// A phase describes the move of the node from the built-in network to another one.
 type phase struct {
 	installed bool // the built-in network is installed on the node
 	moved     bool // a CNI configuration has taken over, permanently
@@ -154,9 +153,8 @@ func (n *Network) setInstalled(yes bool) {
 	n.tracker.poke()
 }
 
-// finishMove removes the built-in network if another one has taken over and no pod is on the
-// built-in network any more. With force, it removes it even if there are pods. It reports whether
-// the built-in network is gone.
+// finishMove removes the built-in network if another one has taken over and no pod is left on the built-in network. With force, it does
+// not wait for the pods. It reports whether the built-in network is gone.
 func (n *Network) finishMove(force bool) (gone bool) {
 	if !n.currentPhase().moving() {
 		return false
@@ -171,12 +169,11 @@ func (n *Network) finishMove(force bool) (gone bool) {
 	return !n.currentPhase().installed
 }
 
-// withdraw removes the built-in network and returns the number of sandboxes that were on it. If there are such
-// sandboxes, it removes nothing unless force is set. Their leases stay until the sandboxes are torn down, so that they
-// still count as stale.
+// withdraw removes the built-in network and returns the number of sandboxes that were on it. Without force, it removes nothing if there
+// are such sandboxes. Their leases stay until the sandboxes are torn down, so the sandboxes still count as stale.
 func (n *Network) withdraw(force bool) (left int, err error) {
-	n.all.Lock()
-	defer n.all.Unlock()
+	n.operations.Lock()
+	defer n.operations.Unlock()
 	addresses, err := n.leases(context.Background())
 	if err != nil {
 		return 0, err
@@ -196,8 +193,8 @@ func (n *Network) withdraw(force bool) (left int, err error) {
 	return left, nil
 }
 
-// remove removes all objects of the built-in network. It removes the bridge last, because an existing bridge shows
-// that the removal is incomplete.
+// remove removes all objects of the built-in network. It removes the bridge last. If the removal is interrupted, the bridge still exists
+// and the next call continues.
 func (n *Network) remove() error {
 	veths, err := bridge.Ports(n.cfg.Host, n.cfg.Bridge)
 	errs := []error{err}

@@ -26,19 +26,19 @@ func (w *world) run(t *testing.T, change ...func(*Config)) (*Network, <-chan str
 	return n, news
 }
 
-// until waits for changes until a condition holds.
+// until waits for changes until the condition holds.
 func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 	t.Helper()
 	for !holds() {
 		select {
 		case <-news:
 		case <-time.After(patience):
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out: %s", what)
 		}
 	}
 }
 
-// pristine checks that nothing of the built-in network is on the node.
+// pristine checks that no object of the built-in network is on the node.
 func (w *world) pristine(t *testing.T) {
 	t.Helper()
 	if installed, err := bridgeExists(w.node, "islet0"); installed || err != nil {
@@ -50,7 +50,7 @@ func (w *world) pristine(t *testing.T) {
 	}
 }
 
-// flannel is the list that the add-on writes for the node's podCIDR, with built-in types.
+// flannel is the conflist that the add-on writes for the node's podCIDR, with built-in plugin types.
 func (w *world) flannel() string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
 		{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true,
@@ -87,7 +87,7 @@ func TestBuiltInNetworkIsLaidWhenItIsUsed(t *testing.T) {
 // built-in network.
 func TestConflistTakesOver(t *testing.T) {
 	w := newWorld(t)
-	dir := filepath.Join(w.dir, "etc", "cni", "net.d") // none of it is there
+	dir := filepath.Join(w.dir, "etc", "cni", "net.d") // none of these directories exists yet
 	n, news := w.run(t, func(c *Config) { c.ConfDir = dir })
 	check(t, n.Reconcile(t.Context(), nil))
 	web, other := w.pod(t, n, "web", tcp(8080, 80)), w.pod(t, n, "other")
@@ -100,7 +100,7 @@ func TestConflistTakesOver(t *testing.T) {
 	until(t, news, "the pods are stale", func() bool { return n.Stale(web.id) && n.Stale(other.id) })
 	check(t, n.Ready())
 	serve(t, web.ns, "web", 80)
-	wantAnswer(t, w.outside, "tcp", nodeAddrs[0], 8080, "web sees 192.0.2.2") // as long as it runs
+	wantAnswer(t, w.outside, "tcp", nodeAddrs[0], 8080, "web sees 192.0.2.2") // the pod keeps its host port while it runs
 
 	check(t, n.Teardown(t.Context(), web.id, web.path, web.cfg))
 	_, path := netnstest.New(t)
@@ -126,8 +126,7 @@ func TestConflistTakesOver(t *testing.T) {
 	w.clean(t)
 }
 
-// TestBusyDirectory: a configuration is found although other files in its directory change
-// continuously.
+// TestBusyDirectory: a configuration is found while other files in its directory change continuously.
 func TestBusyDirectory(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "net.d")
@@ -184,8 +183,7 @@ func TestConflistTakesOverFromPodsThatStay(t *testing.T) {
 	w.clean(t)
 }
 
-// TestConflistComesWhileTheAgentIsDown has pods that are still running, or are gone as after a
-// reboot.
+// TestConflistComesWhileTheAgentIsDown has pods that are still running, and pods that are gone as after a reboot.
 func TestConflistComesWhileTheAgentIsDown(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		t.Run(fmt.Sprint("live=", live), func(t *testing.T) {
@@ -232,7 +230,7 @@ func TestNetworkOfConflistsOnly(t *testing.T) {
 	w.pristine(t)
 }
 
-// TestBrokenConfigurationGoes: pods are admitted as soon as nothing prevents it.
+// TestBrokenConfigurationGoes: pods are admitted as soon as the invalid configuration is removed.
 func TestBrokenConfigurationGoes(t *testing.T) {
 	w := newWorld(t)
 	n, news := w.run(t, w.conf(t, "1.conflist", `{"name": "half`))
@@ -241,7 +239,7 @@ func TestBrokenConfigurationGoes(t *testing.T) {
 		select {
 		case <-news:
 		case <-time.After(patience):
-			t.Fatal("nobody was told: " + what)
+			t.Fatal("Changed was not called: " + what)
 		}
 	}
 	hear("the file is broken")
@@ -261,7 +259,7 @@ func TestBuiltInNetworkOnly(t *testing.T) {
 	}
 }
 
-// TestForeignBridgeHasTheAddresses is a machine that was another node before.
+// TestForeignBridgeHasTheAddresses uses a machine that was a node of another cluster before.
 func TestForeignBridgeHasTheAddresses(t *testing.T) {
 	for _, address := range []string{"10.42.0.1/24", "10.42.0.9/24", "10.42.0.129/25", "10.42.0.1/16"} {
 		t.Run(address, func(t *testing.T) {
@@ -285,7 +283,7 @@ func TestForeignBridgeHasTheAddresses(t *testing.T) {
 				}
 			}
 			if _, err := h.LinkByName("islet0"); err == nil {
-				t.Error("the bridge that is no network is left")
+				t.Error("the unused bridge was not removed")
 			}
 			check(t, h.LinkDel(cni0))
 			check(t, n.Ready())
@@ -294,8 +292,8 @@ func TestForeignBridgeHasTheAddresses(t *testing.T) {
 	}
 }
 
-// TestNeighboursThatAreNotInTheWay: a larger network that the node is in, and an address without a
-// network like that of flannel's VXLAN, are no conflicts.
+// TestNeighboursThatAreNotInTheWay: neither a larger network that contains the node's network, nor an address without a network such as
+// that of flannel's VXLAN, is a conflict.
 func TestNeighboursThatAreNotInTheWay(t *testing.T) {
 	w := newWorld(t)
 	h, err := w.node.Netlink()

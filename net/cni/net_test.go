@@ -24,7 +24,7 @@ import (
 //
 //	node (192.0.2.1, 2001:db8::1) ----- outside (192.0.2.2, 2001:db8::2)
 //
-// The outside has no route to the pods: what it answers was masqueraded.
+// The host outside has no route to the pods, so it can answer only masqueraded connections.
 type world struct {
 	node, outside netns.NS
 	nodePath      string
@@ -53,7 +53,7 @@ func newWorld(t testing.TB) *world {
 	veth.Name = "wan0"
 	check(t, h.LinkAdd(veth))
 	one, two := plug(t, w.node, "192.0.2.1/24", "2001:db8::1/64"), plug(t, w.outside, "192.0.2.2/24", "2001:db8::2/64")
-	// An address is there some time before it answers questions.
+	// The kernel answers for a new address only after some time.
 	introduce(t, w.node, two, "192.0.2.2", "2001:db8::2")
 	introduce(t, w.outside, one, "192.0.2.1", "2001:db8::1")
 	for {
@@ -62,7 +62,7 @@ func newWorld(t testing.TB) *world {
 		if link.Attrs().OperState == netlink.OperUp {
 			return w
 		}
-		runtime.Gosched() // the kernel is about to notice the carrier
+		runtime.Gosched() // until the kernel has processed the carrier change
 	}
 }
 
@@ -140,8 +140,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// serve answers in a namespace, over TCP and UDP, with its name and the client's address as it sees
-// it.
+// serve runs a TCP and UDP server in a namespace. Its answer is its name and the client's address.
 func serve(t testing.TB, ns netns.NS, name string, port int) {
 	t.Helper()
 	addr := fmt.Sprintf(":%d", port)
@@ -179,7 +178,7 @@ func serve(t testing.TB, ns netns.NS, name string, port int) {
 	}()
 }
 
-// patience is how long to wait for an answer on a busy machine.
+// patience is the time to wait for an answer on a busy machine.
 const patience = time.Minute
 
 // ask connects from a namespace and returns the answer, or the text of the error.
@@ -219,7 +218,7 @@ func wantAnswer(t testing.TB, from netns.NS, network, host string, port int, wan
 	}
 }
 
-// flow returns a function that sends requests over one UDP socket of the outside.
+// flow returns a function that sends requests from one UDP socket of the host outside.
 func (w *world) flow(t *testing.T, to string) func() string {
 	t.Helper()
 	var c net.Conn

@@ -35,28 +35,28 @@ const undoTime = 10 * time.Second
 // Config is the configuration of a Network.
 type Config struct {
 	Mode     Mode           // default Auto
-	Alone    bool           // the node is in no cluster; in mode Auto, configurations that cannot be used are skipped
+	Alone    bool           // the node belongs to no cluster; in mode Auto, configurations that cannot be used are skipped
 	ConfDir  string         // directory of CNI configurations
 	BinDirs  []string       // directories of CNI plugins
 	PodCIDRs []netip.Prefix // at most one for each IP family; the default is 10.42.0.0/24
 	Bridge   string         // default islet0
-	Hairpin  bool           // a pod's frames may be sent back to it
+	Hairpin  bool           // the bridge may send a frame back to the pod that sent it
 	DataDir  string         // directory of the host ports, the CNI cache and the links to plugins
 	Leases   ipam.Store
 	Log      *slog.Logger
 	Host     netns.NS // the node's network namespace; the default is the process's own
-	// Changed, if it is not nil, is called by Run when sandboxes may be stale, or when waiting pods
-	// may be able to get a network. It must not block.
+	// Run calls Changed when sandboxes may be stale, or when waiting pods may be able to get a network. Changed may be nil, and must not
+	// block.
 	Changed func()
-	// Tell is called for each event about the node. Repaired is called with the kind of each repaired item. They must
-	// not block, and they may be nil.
+	// Tell is called for each event about the node. Repaired is called with the kind of each repaired item. Both may be
+	// nil, and must not block.
 	Tell func(warning bool, reason, message string)
-	// Hold disables the repair of sandboxes' ports. It is set while a new version of the agent is on trial, because an
-	// agent in a wrong network namespace would move the veths of pods there.
+	// Hold disables the repair of sandboxes' ports. It is set during the trial of a new version of the agent, because an agent in a wrong
+	// network namespace would move the veths of pods there.
 	Hold     bool
 	Repaired func(kind string)
-	// Sandbox returns the network namespace and the pod's name of a sandbox that an earlier process
-	// created. It is nil if there are no such sandboxes.
+	// Sandbox returns the network namespace and the pod's name of a sandbox that an earlier process created. It is nil if there are no
+	// such sandboxes.
 	Sandbox func(id string) (path, pod string)
 }
 
@@ -68,7 +68,7 @@ type Network struct {
 	busy    locker.Locker // serializes the operations of one sandbox
 	poked   chan struct{} // capacity 1; a value makes Run check whether all pods have moved
 
-	all sync.RWMutex // held for writing by Reconcile and SetPodCIDRs, and for reading by every other operation
+	operations sync.RWMutex // held for writing by Reconcile and SetPodCIDRs, and for reading by every other operation
 
 	mu        sync.Mutex
 	addresses *ipam.Allocator // nil until the leases are loaded
@@ -132,8 +132,8 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	}
 	n.busy.Lock(id)
 	defer n.busy.Unlock(id)
-	n.all.RLock()
-	defer n.all.RUnlock()
+	n.operations.RLock()
+	defer n.operations.RUnlock()
 	addrs, err := n.setup(ctx, id, path, cfg)
 	if err != nil {
 		fresh, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
@@ -143,8 +143,8 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	return addrs, nil
 }
 
-// setup uses the CNI configuration if there is one. A sandbox that already has an address of the
-// built-in network stays on it until the other network has taken over.
+// setup uses the CNI configuration if there is one. A sandbox with an address of the built-in network stays on the built-in network until
+// a CNI configuration has taken over.
 func (n *Network) setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	addresses, err := n.leases(ctx)
 	if err != nil {
@@ -201,8 +201,8 @@ func (n *Network) setupBuiltIn(
 	return addrs, nil
 }
 
-// attach calls bridge.Attach and can be repeated: it keeps an existing connection that is correct,
-// and replaces one that is incomplete or belongs to another namespace.
+// attach calls bridge.Attach. It can be repeated: attach keeps a correct connection, and replaces a connection that is incomplete or
+// belongs to another namespace.
 func attach(host, pod netns.NS, p bridge.Port) error {
 	err := bridge.Attach(host, pod, p)
 	if !errors.Is(err, errExist) {
@@ -217,17 +217,16 @@ func attach(host, pod netns.NS, p bridge.Port) error {
 	return bridge.Attach(host, pod, p)
 }
 
-// Teardown removes everything that Setup created. It succeeds if there is nothing to remove, and if
-// the namespace is gone.
+// Teardown removes the objects that Setup created. Missing objects and a missing namespace are not errors.
 func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) error {
 	if err := validID(id); err != nil {
 		return err
 	}
-	n.tracker.removeWire(id) // prevents a repair of the port from now on
+	n.tracker.removeWire(id) // from now on, the port is not repaired
 	n.busy.Lock(id)
 	defer n.busy.Unlock(id)
-	n.all.RLock()
-	defer n.all.RUnlock()
+	n.operations.RLock()
+	defer n.operations.RUnlock()
 	if err := n.teardown(ctx, id); err != nil {
 		return fmt.Errorf("remove network of sandbox %s: %w", id, err)
 	}
@@ -248,7 +247,7 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 		return nil
 	}
 	if err := errors.Join(n.ports.Remove(id), bridge.Detach(n.cfg.Host, vethName(id))); err != nil {
-		return err // keep the lease while something may use the address
+		return err // keep the lease while an object may use the address
 	}
 	if err := addresses.Release(ctx, id); err != nil {
 		return err
@@ -260,8 +259,8 @@ func (n *Network) teardown(ctx context.Context, id string) error {
 	return nil
 }
 
-// Config returns the source of the pods' network: the file of the active CNI configuration,
-// BuiltIn, or "" while there is none.
+// Config returns the source of the pod network: the file of the active CNI configuration, or BuiltIn. In mode CNIOnly it returns "" if
+// there is no configuration.
 func (n *Network) Config() string {
 	if list, _ := n.plugins.confs.current(); list != nil {
 		return n.plugins.confs.file()
@@ -272,11 +271,10 @@ func (n *Network) Config() string {
 	return BuiltIn
 }
 
-// SetPodCIDRs sets the networks from which new pods get their addresses. Existing pods keep their
-// addresses.
+// SetPodCIDRs sets the networks from which new pods get their addresses. Existing pods keep their addresses.
 func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
-	n.all.Lock()
-	defer n.all.Unlock()
+	n.operations.Lock()
+	defer n.operations.Unlock()
 	addresses, err := n.leases(ctx)
 	if err != nil {
 		return err
@@ -331,7 +329,7 @@ func (n *Network) networkOf(a netip.Addr) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-func unspecified(a netip.Addr) netip.Addr {
+func unspecifiedAddr(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return netip.IPv4Unspecified()
 	}

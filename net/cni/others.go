@@ -10,13 +10,12 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// othersFiles matches the names of configuration files that podman, CRI-O and nerdctl install for
-// their own containers, and of files that configure only a loopback interface.
+// othersFiles matches the names of configuration files that podman, CRI-O and nerdctl install for their own containers, and of files that
+// configure only a loopback interface.
 var othersFiles = regexp.MustCompile(`^([0-9]+-podman([-.].*)?|[0-9]+-crio[-.].*|nerdctl-.*|[0-9]+-loopback)\.(conf|conflist|json)$`)
 
-// OfAnother returns the name of the program that uses a configuration file for its own containers, or "".
-// networkPlugin auto ignores such files. OfAnother recognizes files by their names. podman and nerdctl can also create
-// networks with names that users choose. OfAnother recognizes the files of these by their content.
+// OfAnother returns the name of the program that uses a configuration file for its own containers, or "". networkPlugin auto ignores such
+// files. OfAnother recognizes files by their names, and user-named networks of podman and nerdctl by the content of their files.
 func OfAnother(path string) string {
 	name := filepath.Base(path)
 	if m := othersFiles.FindString(name); m != "" {
@@ -51,13 +50,13 @@ func OfAnother(path string) string {
 	return ""
 }
 
-// Broken returns the error of an invalid configuration file, or nil if the file is valid. It does
-// not check whether the plugins exist; Has does.
+// Broken returns the error of an invalid configuration file, or nil if the file is valid. It does not check whether the plugins exist;
+// use Has for that.
 func Broken(path string) error {
 	_, err := load(path)
 	return err
 }
 
-// fallsBack reports whether the node uses the built-in network instead of a configuration that fails with err. In a
-// cluster it returns false, because the control plane expects the node on the configured network.
-func (n *Network) fallsBack(err error) bool { return n.plugins.confs.skip && err != nil }
+// fallsBack reports whether the node uses the built-in network because the configuration fails with err. In a cluster it returns false,
+// because the control plane expects the node on the configured network.
+func (n *Network) fallsBack(err error) bool { return n.plugins.confs.skipUnusable && err != nil }

@@ -10,14 +10,12 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// podman's is Debian's 87-podman-bridge.conflist, whose plugins are in a package that
-// may be missing.
+// podman's file is Debian's 87-podman-bridge.conflist. Its plugins are in another package, which may be missing.
 const podmans = `{"cniVersion": "0.4.0", "name": "podman", "plugins": [{"type": "bridge", "bridge": "cni-podman0", "isGateway": true, "ipMasq": true,
 	"ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "10.88.0.0/16", "gateway": "10.88.0.1"}]]}},
 	{"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "firewall"}, {"type": "tuning"}]}`
 
-// TestOthersConfigurations: auto leaves the networks of other container programs alone,
-// cni takes what there is.
+// TestOthersConfigurations: the mode auto ignores the networks of other container programs, the mode cni uses them.
 func TestOthersConfigurations(t *testing.T) {
 	others := map[string]string{
 		"87-podman-bridge.conflist":    podmans,
@@ -39,19 +37,19 @@ func TestOthersConfigurations(t *testing.T) {
 		}
 		n = w.network(t, conf, func(c *Config) { c.Mode = CNIOnly })
 		if list, err := n.plugins.confs.current(); list == nil && err == nil {
-			t.Errorf("cni leaves %s alone, too", name)
+			t.Errorf("mode cni ignores %s, too", name)
 		}
-		// An add-on's file counts beside it, whatever the order.
+		// The file of an add-on is used in any order of the files.
 		w.conf(t, "zz-addon.conflist", w.chained("1.0.0"))
 		n = w.network(t, conf)
 		if list, err := n.plugins.confs.current(); err != nil || list == nil || filepath.Base(n.plugins.confs.file()) != "zz-addon.conflist" {
-			t.Errorf("beside %s the add-on's configuration is not taken: %v, %v", name, list, err)
+			t.Errorf("beside %s, the add-on's configuration is not used: %v, %v", name, list, err)
 		}
 	}
 }
 
-// TestMissingPluginAlone: a node without a cluster uses the built-in network while the
-// plugins of a configuration are missing, and says so; one in a cluster waits for them.
+// TestMissingPluginAlone: while the plugins of a configuration are missing, a node without a cluster uses the built-in network and
+// reports it. A node in a cluster waits for the plugins.
 func TestMissingPluginAlone(t *testing.T) {
 	w := newWorld(t)
 	conf := w.conf(t, "1.conflist", `{"cniVersion": "1.0.0", "name": "site", "plugins": [{"type": "nowhere"}]}`)
@@ -68,16 +66,15 @@ func TestMissingPluginAlone(t *testing.T) {
 	if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "built-in network") {
 		t.Errorf("the warning is %v", err)
 	}
-	// The plugins come: the configuration takes over.
+	// When the plugins are installed, the configuration takes over.
 	w.conf(t, "1.conflist", w.chained("1.0.0"))
 	if err := n.Ready(); err != nil || !n.Stale("pod") || n.Problem() != nil {
 		t.Errorf("with the plugins: %v, stale %t, %v", err, n.Stale("pod"), n.Problem())
 	}
 }
 
-// TestBrokenFileAlone: a node without a cluster leaves out a file that cannot be used and
-// reports it. Pods get the network of the next file, or the built-in one. In a cluster the node
-// waits for the file, as containerd does.
+// TestBrokenFileAlone: a node without a cluster skips a file that cannot be used, and reports it. Pods get the network of the next file,
+// or the built-in network. A node in a cluster waits for the file, as containerd does.
 func TestBrokenFileAlone(t *testing.T) {
 	alone := func(c *Config) { c.Alone = true }
 	for name, put := range map[string]func(file string) error{
@@ -102,7 +99,7 @@ func TestBrokenFileAlone(t *testing.T) {
 			broken := filepath.Join(w.dir, "net.d", "10-broken.conflist")
 			check(t, put(broken))
 			if n := w.network(t, conf); n.Ready() == nil {
-				t.Error("in a cluster the broken file is left out")
+				t.Error("in a cluster, the broken file is skipped")
 			}
 			n := w.network(t, conf, alone)
 			if err := n.Ready(); err != nil || n.Config() != good {
@@ -128,7 +125,7 @@ func TestBrokenFileAlone(t *testing.T) {
 			if err := n.Problem(); err != nil {
 				t.Errorf("without the broken file: %v", err)
 			}
-			// A file that is in force and breaks is not replaced by the next one.
+			// If the active file becomes invalid, the next file does not replace it.
 			w.conf(t, "10-broken.conflist", w.chained("1.0.0"))
 			n = w.network(t, conf, alone)
 			check(t, n.Ready())
@@ -137,7 +134,7 @@ func TestBrokenFileAlone(t *testing.T) {
 			check(t, put(broken))
 			list, err := n.plugins.confs.current()
 			if err == nil || list == nil || list.Name != "podnet" {
-				t.Errorf("after the file in force broke: %v, %v", list, err)
+				t.Errorf("after the active file became invalid: %v, %v", list, err)
 			}
 		})
 	}

@@ -11,13 +11,12 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// Reconcile frees the leases, veths and host ports of all sandboxes except the given ones, and
-// restores objects that another program removed meanwhile. It is called at the start with the IDs
-// of all sandboxes that may have a network. After an error it continues with the remaining steps,
-// and it returns all errors.
+// Reconcile frees the leases, veths and host ports of all sandboxes except the live ones, and restores objects that another program
+// removed. The agent calls it at start with the IDs of all sandboxes that may have a network. After an error, Reconcile continues with
+// the remaining steps. It returns all errors.
 func (n *Network) Reconcile(ctx context.Context, live []string) error {
-	n.all.Lock()
-	defer n.all.Unlock()
+	n.operations.Lock()
+	defer n.operations.Unlock()
 	addresses, err := n.leases(ctx)
 	if err != nil {
 		return fmt.Errorf("reconcile pod network: %w", err)
@@ -55,8 +54,8 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	return nil
 }
 
-// restore repairs the built-in network if sandboxes are on it. If another network has taken over, it removes the
-// remaining objects of the built-in network. The caller holds all.
+// restore repairs the built-in network if sandboxes are on it. If another network has taken over, it removes the remaining objects of the
+// built-in network. The caller holds operations.
 func (n *Network) restore(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.isBuiltIn(addresses, id) {
@@ -74,7 +73,7 @@ func (n *Network) restore(addresses *ipam.Allocator) error {
 	case installed:
 		return n.remove()
 	}
-	return n.ports.Clean() // another program removed only the bridge
+	return n.ports.Clean() // for the case that another program removed only the bridge
 }
 
 func (n *Network) restoreBuiltIn() error {

@@ -31,19 +31,19 @@ const maxNamed = 3
 type pass struct {
 	n     *Network
 	now   time.Time
-	retry bool      // retry failed repairs without their pause
-	wake  time.Time // when the next postponed item is due, or zero if there is none
-	again partSet   // the parts of postponed items
+	retry bool      // retry failed repairs before the end of their pause
+	wake  time.Time // the due time of the next postponed item; zero without one
+	again partSet   // the parts that contain postponed items
 	fixed []item
 }
 
-// repair checks the given parts and repairs them. It returns the time of the next call, the parts to pass to it, and
-// the reason why the network does not work now, or nil. If retry is set, it retries failed repairs without their
-// pause. It does nothing while the built-in network is not installed.
+// repair checks the given parts and repairs them. It returns the time of the next call, the parts to pass to that call, and the reason
+// why the network does not work now, or nil. If retry is set, repair does not wait for the pause of failed repairs. It does nothing while
+// the built-in network is not installed.
 func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSet, err error) {
 	k := n.tracker
-	k.passing.Lock()
-	defer k.passing.Unlock()
+	k.repairMu.Lock()
+	defer k.repairMu.Unlock()
 	if p := n.currentPhase(); !p.installed || p.moved {
 		return time.Time{}, 0, nil
 	}
@@ -77,8 +77,8 @@ func (n *Network) repair(what partSet, retry bool) (wake time.Time, again partSe
 
 // failing returns the parts whose last repair failed.
 func (k *tracker) failing() (parts partSet) {
-	k.passing.Lock()
-	defer k.passing.Unlock()
+	k.repairMu.Lock()
+	defer k.repairMu.Unlock()
 	for part, err := range k.errs {
 		if err != nil {
 			parts |= part
@@ -87,7 +87,7 @@ func (k *tracker) failing() (parts partSet) {
 	return parts
 }
 
-// held reports whether the repair of an item must wait. If so, it schedules the part for later.
+// held reports whether the repair of an item must wait. If so, it schedules the repair of the part.
 func (p *pass) held(i item, part partSet) bool {
 	until, held := p.n.tracker.contest.held(i, p.now)
 	if held && p.retry && p.n.tracker.contest.failures(i) > 0 {
@@ -106,7 +106,7 @@ func (p *pass) schedule(at time.Time, part partSet) {
 	}
 }
 
-// retryUnchecked schedules another check of a part whose check failed, because the kernel does not repeat its notice.
+// retryUnchecked schedules another check of a part whose check failed. The kernel does not repeat its notice.
 func (p *pass) retryUnchecked(part partSet) {
 	k := p.n.tracker
 	if k.errs[part] == nil || p.again&part != 0 {
@@ -117,7 +117,7 @@ func (p *pass) retryUnchecked(part partSet) {
 	p.schedule(p.now.Add(pause(k.failed[part])), part)
 }
 
-// note records that the item was repaired, or, if err is not nil, that the repair failed.
+// note records the result of a repair: success if err is nil, or else a failure.
 func (p *pass) note(i item, part partSet, err error) {
 	k := p.n.tracker
 	tell := k.contest.repaired(i, err != nil, p.now)
@@ -133,7 +133,7 @@ func (p *pass) note(i item, part partSet, err error) {
 		}
 		return
 	case tell:
-		p.n.tell("PodNetworkContested", fmt.Sprintf("Another program removes or changes the %s of the pod network again and again; "+
+		p.n.tell("PodNetworkContested", fmt.Sprintf("Another program repeatedly removes or changes the %s of the pod network; "+
 			"it is repaired at growing intervals of up to %s", i, longestPause))
 	}
 	p.fixed = append(p.fixed, i)
@@ -157,7 +157,7 @@ func (p *pass) tell() {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	p.n.cfg.Log.Warn("repaired the pod network, which another program had damaged", "what", text)
-	p.n.tell("PodNetworkRepaired", "The pod network was damaged from outside and is repaired: "+text)
+	p.n.tell("PodNetworkRepaired", "The pod network was damaged by another program and has been repaired: "+text)
 }
 
 func (n *Network) tell(reason, message string) {
@@ -166,12 +166,12 @@ func (n *Network) tell(reason, message string) {
 	}
 }
 
-// table checks the nftables table and route_localnet. It is called before the other checks, because
-// it restores the rule that keeps pods from the node's loopback addresses.
+// table checks the nftables table and route_localnet. It runs before the other checks, because it restores the rule that drops packets
+// from pods to the node's loopback addresses.
 func (p *pass) table(partSet) error {
 	n := p.n
-	n.all.RLock()
-	defer n.all.RUnlock()
+	n.operations.RLock()
+	defer n.operations.RUnlock()
 	table, local, err := n.ports.Damage()
 	if err != nil || !table && !local {
 		return err
@@ -195,8 +195,8 @@ func (p *pass) table(partSet) error {
 // bridge checks the bridge, its addresses, routes and sysctls.
 func (p *pass) bridge(what partSet) error {
 	n := p.n
-	n.all.RLock()
-	defer n.all.RUnlock()
+	n.operations.RLock()
+	defer n.operations.RUnlock()
 	n.mu.Lock()
 	c, _, _ := n.bridge()
 	n.mu.Unlock()
@@ -230,11 +230,11 @@ func (p *pass) ports(partSet) error {
 		return nil
 	}
 	ends := n.tracker.copyWires()
-	n.all.RLock()
+	n.operations.RLock()
 	out, err := bridge.Unplugged(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))
-	n.all.RUnlock()
+	n.operations.RUnlock()
 	if err != nil {
-		if bridge.NotFound(err) { // the method bridge has reported that its repair failed or is postponed
+		if bridge.NotFound(err) { // the method bridge has already reported the failed or postponed repair
 			p.schedule(p.now.Add(firstPause), partPorts)
 			return nil
 		}
@@ -260,13 +260,13 @@ func (p *pass) ports(partSet) error {
 // errNamespaceGone is the error for a sandbox whose network namespace does not exist.
 var errNamespaceGone = errors.New("the network namespace of the sandbox is gone")
 
-// replug connects a sandbox to the bridge again, with the same addresses. While the sandbox is being set up or torn
-// down, it does nothing and returns done = false.
+// replug connects a sandbox to the bridge again, with the same addresses. It does nothing and returns done = false while the sandbox is
+// being set up or torn down.
 func (n *Network) replug(w wire) (done bool, err error) {
 	n.busy.Lock(w.id)
 	defer n.busy.Unlock(w.id)
-	n.all.RLock()
-	defer n.all.RUnlock()
+	n.operations.RLock()
+	defer n.operations.RUnlock()
 	if !n.tracker.has(w.id) {
 		return false, nil
 	}
@@ -274,7 +274,7 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	addrs := n.sorted(addresses.Leases()[w.id])
+	addrs := n.sortByCIDR(addresses.Leases()[w.id])
 	br, err := bridge.Find(n.cfg.Host, n.cfg.Bridge)
 	if err != nil {
 		return true, err
@@ -296,9 +296,9 @@ func (n *Network) replug(w wire) (done bool, err error) {
 	return true, err
 }
 
-// sorted returns the addresses in the order of their pod CIDRs, as Setup does. The order matters
-// because the hardware address is derived from the first address.
-func (n *Network) sorted(addrs []netip.Addr) []netip.Addr {
+// sortByCIDR returns the addresses in the order of their pod CIDRs, as Setup does. The order matters because the first address determines
+// the hardware address.
+func (n *Network) sortByCIDR(addrs []netip.Addr) []netip.Addr {
 	n.mu.Lock()
 	networks := slices.Concat(n.cidrs, n.former)
 	n.mu.Unlock()
@@ -323,7 +323,7 @@ func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.P
 			return bridge.Port{}, fmt.Errorf("address %s is in no network of the node", a)
 		}
 		port.Addresses = append(port.Addresses, netip.PrefixFrom(a, network.Bits()))
-		everywhere, _ := unspecified(a).Prefix(0)
+		everywhere, _ := unspecifiedAddr(a).Prefix(0)
 		port.Routes = append(port.Routes, bridge.Route{Dst: everywhere, Gateway: ipam.Gateway(network)})
 	}
 	return port, nil
@@ -332,14 +332,14 @@ func (n *Network) port(br netlink.Link, id string, addrs []netip.Addr) (bridge.P
 // markLost marks a sandbox as stale, so that the plan replaces it.
 func (n *Network) markLost(w wire, why error) {
 	n.tracker.markLost(w.id)
-	n.tell("PodNetworkLost", fmt.Sprintf("The %s of the pod network cannot be made anew, so its pod gets a new sandbox: %v",
+	n.tell("PodNetworkLost", fmt.Sprintf("The %s of the pod network cannot be recreated, so its pod gets a new sandbox: %v",
 		item{itemPort, w.title()}, why))
 	if n.cfg.Changed != nil {
 		n.cfg.Changed()
 	}
 }
 
-// firewall repairs the rules in firewalls that drop forwarded packets.
+// firewall adds missing rules to firewalls that drop forwarded packets.
 func (p *pass) firewall(partSet) error {
 	for _, chain := range p.n.tracker.admittedChains() {
 		if p.held(item{itemFirewall, chain}, partFirewall) {
@@ -353,8 +353,8 @@ func (p *pass) firewall(partSet) error {
 	return err
 }
 
-// admit adds rules to firewalls that drop forwarded packets. It returns the chains in which another
-// program had removed earlier rules.
+// admit adds rules to firewalls that drop forwarded packets. It returns the chains that already had rules, which another program has
+// removed.
 func (n *Network) admit() (again []string, err error) {
 	changed, err := nft.Admit(n.cfg.Host, n.cfg.Bridge)
 	for _, chain := range changed {

@@ -17,14 +17,14 @@ import (
 	"github.com/islet-edge/islet/net/notice"
 )
 
-// soon is the time in which damage has to be repaired.
+// soon is the maximum time until damage is repaired.
 const soon = 2 * time.Second
 
-// mark is the name of a link and a table that do not belong to pods.
+// mark is the name of a link and a table that are unrelated to pods.
 const mark = "mark"
 
-// A pacedNode is a keptNode in a bubble, whose clock does not advance while the kernel and this
-// program work. The notices come from a listener outside the bubble.
+// A pacedNode is a keptNode in a bubble, whose clock does not advance while the kernel and this program work. Its notices come from a
+// listener outside of the bubble.
 type pacedNode struct {
 	*keptNode
 	link         netlink.Link
@@ -32,8 +32,8 @@ type pacedNode struct {
 	marks        int
 }
 
-// TestRepairPace: damage is repaired within 2 s, only because of the kernel's notice. The time is
-// that of a bubble, so a slow machine does not matter.
+// TestRepairPace: damage is repaired within 2 s, triggered only by the kernel's notice. The bubble's clock makes the result independent
+// of the machine's speed.
 func TestRepairPace(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
@@ -42,7 +42,7 @@ func TestRepairPace(t *testing.T) {
 				w.within(t, d)
 				w.quiet(t)
 			}
-			w.n.tracker.contest.items = nil // each case is one of its own
+			w.n.tracker.contest.items = nil // each case starts without a history
 		}
 	})
 }
@@ -51,7 +51,7 @@ func TestRepairPace(t *testing.T) {
 func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	w := &pacedNode{keptNode: &keptNode{world: newWorld(t)}, link: &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: mark}}}
 	check(t, w.handle(t).LinkAdd(w.link))
-	check(t, w.handle(t).LinkSetUp(w.link)) // the kernel reports no alias of a link that is down
+	check(t, w.handle(t).LinkSetUp(w.link)) // the kernel reports no alias change of a link that is down
 	l, err := notice.Open(w.node)
 	check(t, err)
 	handleNotice, ended := make(chan notice.Notice, 1000), make(chan error, 1)
@@ -74,23 +74,23 @@ func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	})
 }
 
-// TestHeldBack: a postponed repair happens when its pause ends, although something else was checked
-// meanwhile. Until then pods cannot reach the node's 127.0.0.1.
+// TestHeldBack: a postponed repair runs when its pause ends, even if another part was checked in the meantime. Until then, pods cannot
+// reach the node's 127.0.0.1.
 func TestHeldBack(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
-			if d.kind == bridge.FaultSysctl { // each look compares them
+			if d.kind == bridge.FaultSysctl { // each check compares the sysctls
 				continue
 			}
 			for _, i := range []item{{itemTable, tableName}, {itemPort, wire{id: web.id}.title()}, {bridge.FaultBridge, "islet0"},
 				{bridge.FaultAddress, "10.42.0.1/24"}, {bridge.FaultAddress, "fd00:10:42::1/64"}} {
-				for range 2 { // it waits for two seconds, which is longer than betweenLooks
+				for range 2 { // two repairs cause a pause of two seconds, which is longer than checkInterval
 					w.n.tracker.contest.repaired(i, true, time.Now())
 				}
 			}
 			d.damage(t)
 			w.tell(t)
-			time.Sleep(2 * between) // it is held back
+			time.Sleep(2 * repairInterval) // the repair is postponed
 			synctest.Wait()
 			if d.kind == itemTable && w.localnet(t) != "0" {
 				t.Errorf("%s: route_localnet is set without its guard", d.what)
@@ -111,16 +111,16 @@ func TestUnseen(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, _ *pod) {
 		w.removeAddress(t, "10.42.0.1/24")
 		host := func(ns netns.NS) {
-			w.n.all.Lock() // no pass is under way
-			defer w.n.all.Unlock()
+			w.n.operations.Lock() // no pass is running
+			defer w.n.operations.Unlock()
 			w.n.cfg.Host = ns
 		}
 		host(netns.At("/nowhere"))
 		w.tell(t)
-		time.Sleep(2 * between) // of the bubble
+		time.Sleep(2 * repairInterval) // in the bubble
 		synctest.Wait()
 		host(w.node)
-		time.Sleep(soon) // of the bubble
+		time.Sleep(soon) // in the bubble
 		synctest.Wait()
 		select {
 		case kind := <-w.repaired:
@@ -128,7 +128,7 @@ func TestUnseen(t *testing.T) {
 				t.Errorf("%s was repaired", kind)
 			}
 		default:
-			t.Error("the address is gone for good")
+			t.Error("the address is never restored")
 		}
 	})
 }
@@ -154,7 +154,7 @@ func (w *pacedNode) within(t *testing.T, d damage) {
 			if kind == d.kind {
 				return
 			}
-		case <-time.After(gather):
+		case <-time.After(gatherTime):
 			if time.Since(began) > soon {
 				t.Fatalf("%s: no %s is repaired in %s", d.what, d.kind, soon)
 			}
@@ -162,25 +162,25 @@ func (w *pacedNode) within(t *testing.T, d damage) {
 	}
 }
 
-// quiet waits until a repair is complete and no other one is due. It returns just after a repair,
-// when the pause before the next one is longest.
+// quiet waits until a repair is complete and no other repair is due. It returns just after a repair, when the pause before the next one
+// is longest.
 func (w *pacedNode) quiet(t *testing.T) {
 	t.Helper()
-	for range 3 { // a repair is news, too
+	for range 3 { // a repair causes notices too
 		w.tell(t)
-		time.Sleep(soon) // of the bubble
+		time.Sleep(soon) // in the bubble
 		synctest.Wait()
 	}
 	w.settled(t)
 	w.n.tracker.mark(partSysctls)
-	time.Sleep(2 * gather)
+	time.Sleep(2 * gatherTime)
 	synctest.Wait()
 	for len(w.repaired) > 0 {
 		<-w.repaired
 	}
 }
 
-// tell passes on all notices that the kernel has sent so far.
+// tell passes on the notices that the kernel has sent since the last call.
 func (w *pacedNode) tell(t *testing.T) {
 	t.Helper()
 	w.marks++

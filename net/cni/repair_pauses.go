@@ -30,20 +30,19 @@ const (
 const (
 	// freeRepairs is the number of immediate repairs before an item counts as contested.
 	freeRepairs = 5
-	// firstPause and longestPause are the minimum and the maximum pause between two repairs of a contested item.
+	// firstPause and longestPause are the minimum and maximum pause between two repairs of a contested item.
 	firstPause, longestPause = time.Second, 5 * time.Minute
-	// quietTime is how long an item must stay undamaged before its repairs are forgotten.
+	// quietTime is the time without damage after which the repairs of an item are forgotten.
 	quietTime = 15 * time.Minute
 )
 
-// contest decides when an item may be repaired. If another program removes the item again and again, repairs are
-// delayed by growing pauses, which prevents a busy loop:
+// contest decides when an item may be repaired. If another program removes an item repeatedly, growing pauses delay the repairs and
+// prevent a busy loop:
 //
 //	intact --damaged--> repaired at once --5 times--> contested: after 1 s, 2 s ... 5 min
 //	  ^-----------------15 min without damage-----------'
 //
-// After a failed repair there is always a pause, also after the first one. A contest is not safe
-// for concurrent use.
+// Every failed repair is followed by a pause, also the first one. A contest is not safe for concurrent use.
 type contest struct{ items map[item]*round }
 
 type round struct {
@@ -52,7 +51,7 @@ type round struct {
 	reported      bool // an event has reported that the item is contested or cannot be repaired
 }
 
-// held reports whether a repair of the item must wait, and until when.
+// held reports whether the repair of an item must wait, and until when.
 func (c *contest) held(i item, now time.Time) (until time.Time, held bool) {
 	r := c.items[i]
 	if r == nil || !now.Before(r.next) {
@@ -61,8 +60,7 @@ func (c *contest) held(i item, now time.Time) (until time.Time, held bool) {
 	return r.next, true
 }
 
-// repaired records a repair, which may have failed. It returns true if an event has to be sent
-// about the item now.
+// repaired records a repair, and whether it failed. It reports whether an event about the item is due.
 func (c *contest) repaired(i item, failed bool, now time.Time) (tell bool) {
 	if c.items == nil {
 		c.items = map[item]*round{}
@@ -106,8 +104,8 @@ func (c *contest) forget(now time.Time) {
 	}
 }
 
-// contested returns the items that are repaired only after a pause, each with the time until which
-// it counts as contested.
+// contested returns the items that are repaired only after a pause. The value is the end of the time in which the item counts as
+// contested.
 func (c *contest) contested() map[item]time.Time {
 	out := map[item]time.Time{}
 	for i, r := range c.items {

@@ -23,11 +23,11 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// repairTime is how long to wait for a repair. A repair takes a tenth of a second; the rest is for
-// a busy machine. TestRepairPace checks the 2 s.
+// repairTime is the maximum time to wait for a repair on a busy machine. A repair takes a tenth of a second. TestRepairPace checks the
+// limit of 2 s.
 const repairTime = patience
 
-// A keptNode is a node whose network runs, with its events.
+// A keptNode is a node whose Network runs. It records the node's events.
 type keptNode struct {
 	*world
 	n        *Network
@@ -79,7 +79,7 @@ func (w *keptNode) reported(reason string) bool {
 	return false
 }
 
-// back waits until an item of a kind was repaired, and fails after repairTime.
+// back waits until an item of the kind has been repaired. It fails after repairTime.
 func (w *keptNode) back(t *testing.T, kind string) {
 	t.Helper()
 	late := time.After(repairTime)
@@ -150,7 +150,7 @@ func (w *keptNode) route(t *testing.T, dst string, table int) {
 	t.Fatalf("no route to %s: %v", dst, list)
 }
 
-// A damage is one change that another program makes to the pod network.
+// A damage is a change that another program makes to the pod network.
 type damage struct {
 	what, kind string
 	damage     func(t *testing.T)
@@ -196,8 +196,7 @@ func (w *keptNode) damages(web *pod) []damage {
 	}
 }
 
-// TestRepair damages each item of the pod network twice. Nobody requests the runtime's status
-// meanwhile.
+// TestRepair damages each item of the pod network twice. No caller requests the runtime's status during the test.
 func TestRepair(t *testing.T) {
 	w := newKeptNode(t, cidrs("10.42.0.0/24", "fd00:10:42::/64"))
 	web, other := w.pod(t, w.n, "web", tcp(8080, 80)), w.pod(t, w.n, "other")
@@ -221,9 +220,9 @@ func TestRepair(t *testing.T) {
 				works(t)
 			}
 		})
-		w.n.tracker.passing.Lock()
-		w.n.tracker.contest.items = nil // each case is one of its own
-		w.n.tracker.passing.Unlock()
+		w.n.tracker.repairMu.Lock()
+		w.n.tracker.contest.items = nil // each case starts without a history
+		w.n.tracker.repairMu.Unlock()
 	}
 	if r := w.n.Repairs(); r.Count < 36 || r.What == "" || !w.reported("PodNetworkRepaired") || w.reported("PodNetworkNotRepaired") ||
 		w.reported("PodNetworkLost") {
@@ -238,12 +237,12 @@ func (w *keptNode) removeAddress(t *testing.T, address string) {
 	check(t, w.handle(t).AddrDel(w.link(t, "islet0"), a))
 }
 
-// settled waits until the repair and the follow-up checks are complete.
+// settled waits until the repair and its follow-up checks are complete.
 func (w *keptNode) settled(t *testing.T) {
 	t.Helper()
 	late := time.After(repairTime)
 	for {
-		w.n.tracker.passing.Lock()
+		w.n.tracker.repairMu.Lock()
 		table, local, err := w.n.ports.Damage()
 		w.n.mu.Lock()
 		c, _, _ := w.n.bridge()
@@ -255,7 +254,7 @@ func (w *keptNode) settled(t *testing.T) {
 			ends = append(ends, end)
 		}
 		out, _ := bridge.Unplugged(w.node, "islet0", ends)
-		w.n.tracker.passing.Unlock()
+		w.n.tracker.repairMu.Unlock()
 		if !table && !local && err == nil && len(faults)+len(out) == 0 {
 			return
 		}
@@ -267,8 +266,7 @@ func (w *keptNode) settled(t *testing.T) {
 	}
 }
 
-// TestRepairFirewall removes the rules for pods from a firewall that drops forwarded packets, as
-// its reload does.
+// TestRepairFirewall removes the rules for pods from a firewall that drops forwarded packets, as a reload of the firewall does.
 func TestRepairFirewall(t *testing.T) {
 	w := newKeptNode(t)
 	web := w.pod(t, w.n, "web")
@@ -277,7 +275,7 @@ func TestRepairFirewall(t *testing.T) {
 	drop := nftables.ChainPolicyDrop
 	forward := &nftables.Chain{Name: "forward", Table: fw, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &drop}
 	check(t, w.ruleset(func(c *nftables.Conn) { c.AddTable(fw); c.AddChain(forward) }))
-	wantAnswer(t, web.ns, "tcp", "192.0.2.2", 80, "outside sees 192.0.2.1") // TCP sends again
+	wantAnswer(t, web.ns, "tcp", "192.0.2.2", 80, "outside sees 192.0.2.1") // TCP retransmits
 	for range 2 {
 		check(t, w.ruleset(func(c *nftables.Conn) { c.FlushChain(forward) }))
 		w.back(t, itemFirewall)
@@ -312,10 +310,10 @@ func TestLostSandbox(t *testing.T) {
 	_, err := w.n.Setup(t.Context(), "pod", path, nil)
 	check(t, err)
 	if w.n.Stale("pod") {
-		t.Fatal("it is stale from the beginning")
+		t.Fatal("the sandbox is stale before the damage")
 	}
 	end()
-	late := time.After(10 * time.Second) // the kernel takes its time to end a namespace
+	late := time.After(10 * time.Second) // the kernel takes some time to remove a namespace
 	for !w.n.Stale("pod") {
 		select {
 		case <-changed:
@@ -328,21 +326,21 @@ func TestLostSandbox(t *testing.T) {
 	}
 	check(t, w.n.Teardown(t.Context(), "pod", path, nil))
 	if w.n.Stale("pod") {
-		t.Error("it is stale after its end")
+		t.Error("the sandbox is stale after Teardown")
 	}
 }
 
-// TestNotRepaired: an item that cannot be repaired is reported once, and retried later.
+// TestNotRepaired: a failed repair is reported once, and retried later.
 func TestNotRepaired(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "web")
 	w.settled(t)
 	p := &pass{n: w.n, now: time.Now()}
-	w.n.tracker.passing.Lock()
+	w.n.tracker.repairMu.Lock()
 	for range 3 {
 		p.note(item{itemTable, "other"}, partTable, errors.New("no such device"))
 	}
-	w.n.tracker.passing.Unlock()
+	w.n.tracker.repairMu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	want := "PodNetworkNotRepaired: The nftables table other of the pod network is missing or changed and cannot be repaired: no such device"
@@ -355,7 +353,7 @@ func TestNotRepaired(t *testing.T) {
 	}
 }
 
-// TestHold: on trial, a pod that lost its port is not repaired, so that the trial fails.
+// TestHold: during a trial, a pod that lost its port is not repaired. The trial therefore fails.
 func TestHold(t *testing.T) {
 	w := newKeptNode(t, func(c *Config) { c.Hold = true })
 	web := w.pod(t, w.n, "web")
@@ -370,8 +368,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestContest: a program that removes an item as soon as it is repaired does not cause a busy loop,
-// and is reported.
+// TestContest: a program that removes an item after each repair does not cause a busy loop, and is reported.
 func TestContest(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "web")
@@ -408,7 +405,7 @@ func TestContestGrows(t *testing.T) {
 		var pauses []time.Duration
 		for range 30 {
 			if _, held := c.held(i, now); held {
-				t.Fatal("held when it is due")
+				t.Fatal("held although the repair is due")
 			}
 			if c.repaired(i, failed, now) {
 				reported++
@@ -420,16 +417,16 @@ func TestContestGrows(t *testing.T) {
 			}
 		}
 		if len(pauses) != 30-free || pauses[0] != firstPause || pauses[len(pauses)-1] != longestPause || reported != 1 {
-			t.Errorf("failed %t: told %d times, pauses %v", failed, reported, pauses)
+			t.Errorf("failed %t: %d events, pauses %v", failed, reported, pauses)
 		}
 		if c.forget(now.Add(quietTime)); len(c.items) != 0 {
-			t.Error("it is never forgotten")
+			t.Error("the repairs are never forgotten")
 		}
 	}
 }
 
-// TestLocalnetFollowsPorts: route_localnet is on while a host port is open at 127.0.0.1, and the
-// rule that protects it exists all that time.
+// TestLocalnetFollowsPorts: route_localnet is set while a host port is open at 127.0.0.1, and the rule that protects it exists during the
+// whole time.
 func TestLocalnetFollowsPorts(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)
@@ -453,7 +450,7 @@ func TestLocalnetFollowsPorts(t *testing.T) {
 	want("1")
 	check(t, n.Teardown(t.Context(), web.id, web.path, web.cfg))
 	want("0")
-	// An agent of before set it for good.
+	// An earlier agent set it permanently.
 	check(t, w.node.Set(netns.Sysctl{Name: "ipv4/conf/islet0/route_localnet", Value: "1"}))
 	check(t, n.Ready())
 	want("0")

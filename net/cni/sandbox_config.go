@@ -11,7 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// errExist is in the chain of the error for an interface that already exists.
+// errExist is wrapped by the error for an interface that already exists.
 var errExist = fs.ErrExist
 
 // idPattern is CNI's pattern of container IDs. A matching ID is also a valid file name.

@@ -10,8 +10,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestHostPortSCTP sends a real SCTP packet to a host port. Not every kernel has SCTP sockets, so
-// it is sent and received by raw sockets; the kernel does the translation in any case.
+// TestHostPortSCTP sends a real SCTP packet to a host port. It uses raw sockets, because not every kernel has SCTP sockets. The kernel
+// translates the address without them.
 func TestHostPortSCTP(t *testing.T) {
 	families(t, func(t *testing.T, at int, cidr ...string) {
 		w := newWorld(t)

@@ -13,18 +13,17 @@ import (
 )
 
 const (
-	// gather is the time between the first notice and the repair, because one command causes
-	// several notices.
-	gather = 20 * time.Millisecond
-	// between is the minimum time between two repairs. betweenLooks is the minimum time between two checks if all
-	// notices were about objects of other programs.
-	between, betweenLooks = 200 * time.Millisecond, time.Second
-	// share is the ratio of the pause after a check to the check's duration, up to a pause of betweenLooks. Listing
-	// the tables of other programs takes long if they have thousands of chains and change them all the time.
-	share = 20
-	// reopen is the pause after an error before listening to the kernel again.
-	reopen = time.Second
-	// maxChains is the maximum number of firewall chains that are remembered by name.
+	// gatherTime is the time between the first notice and the repair. One command causes several notices.
+	gatherTime = 20 * time.Millisecond
+	// repairInterval is the minimum time between two repairs. checkInterval is the minimum time between two checks if all notices were
+	// about objects of other programs.
+	repairInterval, checkInterval = 200 * time.Millisecond, time.Second
+	// pauseRatio is the pause after a check, divided by the duration of the check. The pause is at most checkInterval. Listing the tables
+	// of other programs takes long if these programs have thousands of chains and change them constantly.
+	pauseRatio = 20
+	// reopenPause is the pause before the tracker listens to the kernel again after an error.
+	reopenPause = time.Second
+	// maxChains is the maximum number of firewall chain names that are stored.
 	maxChains = 64
 )
 
@@ -52,27 +51,27 @@ func (w wire) title() string {
 	return fmt.Sprintf("of pod %s (%s)", w.pod, vethName(w.id))
 }
 
-// A tracker records the parts of the built-in network that have to be checked, and its repairs.
+// A tracker records which parts of the built-in network have to be checked, and counts repairs.
 //
 //	kernel --notice--> handleNotice --parts--> repairLoop --> repair
 //	                                                Ready -----^
 type tracker struct {
 	signal  chan struct{} // capacity 1; a value means that parts may be damaged, or that the network was installed or removed
-	listens atomic.Bool   // notices are being received
+	listens atomic.Bool   // whether listen receives notices
 	index   atomic.Int64  // the interface index of the bridge
 
 	mu        sync.Mutex
 	damaged   partSet
-	wires     map[string]wire // by the name of the veth's end on the node
+	wires     map[string]wire // by the name of the veth end on the node
 	lost      map[string]bool // sandboxes that have to be replaced
 	admitted  map[string]bool // firewall chains with rules that let pods through
 	stats     Repairs
-	contested map[item]time.Time // by item: the time until which it counts as contested
+	contested map[item]time.Time // by item: the end of the time in which the item counts as contested
 
-	passing sync.Mutex // serializes repair and guards the fields below; acquired before Network.all
-	contest contest
-	errs    map[partSet]error // by part: the error of its last repair
-	failed  map[partSet]int   // by part: the number of consecutive failed checks
+	repairMu sync.Mutex // serializes repair and guards the fields below; locked before Network.operations
+	contest  contest
+	errs     map[partSet]error // by part: the error of its last repair
+	failed   map[partSet]int   // by part: the number of consecutive failed checks
 }
 
 func newTracker() *tracker {
@@ -125,7 +124,7 @@ func (k *tracker) removeWire(id string) {
 	delete(k.wires, vethName(id))
 }
 
-// forget undoes markLost.
+// forget removes the mark of markLost.
 func (k *tracker) forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -149,8 +148,8 @@ func (k *tracker) isLost(id string) bool {
 func (k *tracker) has(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, there := k.wires[vethName(id)]
-	return there
+	_, found := k.wires[vethName(id)]
+	return found
 }
 
 func (k *tracker) copyWires() map[string]wire {
@@ -212,9 +211,8 @@ func (k *tracker) poke() {
 // handleNotice marks the parts that a notice affects. It does not block.
 func (n *Network) handleNotice(m notice.Notice) { n.tracker.mark(n.affectedParts(m)) }
 
-// affectedParts returns the parts that a notice may affect. For a notice that affects no part, it
-// returns partSysctls, so that these sysctls, whose changes cause no notice, are compared from time
-// to time.
+// affectedParts returns the parts that a notice may affect. For a notice that affects no part, it returns partSysctls. The kernel sends
+// no notice of changes of these sysctls, so they are compared from time to time.
 func (n *Network) affectedParts(m notice.Notice) partSet {
 	index := int(n.tracker.index.Load())
 	switch m.Kind {
@@ -255,16 +253,15 @@ func (n *Network) affectedByLink(m notice.Notice) partSet {
 		return partSysctls
 	}
 	k.mu.Lock()
-	_, ours := k.wires[m.Name]
+	_, isPort := k.wires[m.Name]
 	k.mu.Unlock()
-	if ours && (m.Gone || !m.Up || m.Master != index) {
+	if isPort && (m.Gone || !m.Up || m.Master != index) {
 		return partPorts
 	}
 	return partSysctls
 }
 
-// repairLoop repairs the built-in network while it is installed, until ctx ends. It does nothing while
-// the kernel sends no notice.
+// repairLoop repairs the built-in network while it is installed, until ctx ends. It is idle while the kernel sends no notice.
 func (n *Network) repairLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		if p := n.currentPhase(); !p.installed || p.moved {
@@ -277,7 +274,7 @@ func (n *Network) repairLoop(ctx context.Context) {
 		if err := n.listen(ctx); err != nil && ctx.Err() == nil {
 			n.cfg.Log.Warn("cannot watch the pod network; damage is found by polling", "error", err)
 			select {
-			case <-time.After(reopen):
+			case <-time.After(reopenPause):
 			case <-ctx.Done():
 			}
 		}
@@ -299,7 +296,7 @@ func (n *Network) listen(ctx context.Context) error {
 		<-ended
 	}()
 	n.tracker.listens.Store(true)
-	n.tracker.mark(allParts) // parts may have changed before
+	n.tracker.mark(allParts) // parts may have changed before the listener was open
 	return n.follow(ctx, ended)
 }
 
@@ -308,16 +305,16 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 	due, again := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	due.Stop()
 	again.Stop()
-	var last, at time.Time // the end of the last repair; the time of the next one, or zero if none is due
-	var took time.Duration // the duration of the last repair
-	var held partSet       // the parts that timer again will check; checks of other parts do not stop the timer
-	var until time.Time    // when timer again fires
+	var last, at time.Time // end of the last repair; time of the next repair, or zero if none is due
+	var took time.Duration // duration of the last repair
+	var held partSet       // parts that timer again will check; checks of other parts do not stop the timer
+	var until time.Time    // time when timer again fires
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-ended:
-			ended <- nil // for listen
+			ended <- nil // listen receives it
 			return err
 		case <-again.C:
 			n.tracker.mark(held)
@@ -326,12 +323,12 @@ func (n *Network) follow(ctx context.Context, ended chan error) error {
 			if p := n.currentPhase(); !p.installed || p.moved {
 				return nil
 			}
-			pause := min(max(between, share*took), betweenLooks)
+			pause := min(max(repairInterval, pauseRatio*took), checkInterval)
 			if n.tracker.pendingParts()&allParts == 0 {
-				pause = betweenLooks
+				pause = checkInterval
 			}
 			now := time.Now()
-			if next := now.Add(max(gather, last.Add(pause).Sub(now))); at.IsZero() || next.Before(at) {
+			if next := now.Add(max(gatherTime, last.Add(pause).Sub(now))); at.IsZero() || next.Before(at) {
 				at = next
 				due.Reset(next.Sub(now))
 			}

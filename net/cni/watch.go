@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// settleTime is the delay after a change of the directory, because add-ons write their
-	// configuration in several steps.
+	// settleTime is the delay after a change of the directory. Add-ons write their configuration in several steps.
 	settleTime = 100 * time.Millisecond
 	// maxSettle is the maximum delay after the first change, even if changes continue.
 	maxSettle = 2 * time.Second
 )
 
-// A dirWatch watches a directory by inotify. While the directory does not exist, it watches the
-// nearest existing parent. Without inotify it reports nothing.
+// A dirWatch uses inotify to watch a directory. While the directory does not exist, it watches the nearest existing parent. Without
+// inotify it reports nothing.
 type dirWatch struct {
 	dir string
 	at  string // the watched directory
@@ -39,8 +38,8 @@ func watchDir(dir string) (*dirWatch, error) {
 	return w, w.follow()
 }
 
-// follow moves the watch to the directory or its nearest existing parent. It repeats that until the
-// result stays the same, because a directory that is created just before the watch causes no event.
+// follow moves the watch to the directory or its nearest existing parent. It repeats the move until the watched directory stays the same,
+// because the creation of a directory just before the watch causes no event.
 func (w *dirWatch) follow() error {
 	for {
 		near := nearest(w.dir)
@@ -70,7 +69,7 @@ func nearest(path string) string {
 	return path
 }
 
-// concerns reports whether an event may be about the directory or its content.
+// concerns reports whether an event may be about the directory or a file in it.
 func (w *dirWatch) concerns(e fsnotify.Event) bool {
 	if e.Op == fsnotify.Chmod {
 		return false
@@ -101,8 +100,8 @@ func (w *dirWatch) close() {
 	}
 }
 
-// Run watches the CNI directory and the files that plugins miss, moves the node from the built-in network to a
-// network that is configured in the directory, and repairs the built-in network. It returns when ctx ends.
+// Run watches the CNI directory and the files that plugins reported as missing. It moves the node from the built-in network to the
+// network that the CNI directory configures, and repairs the built-in network. It returns when ctx ends.
 func (n *Network) Run(ctx context.Context) error {
 	kept := make(chan struct{})
 	go func() {

@@ -14,10 +14,10 @@ import (
 // Store stores leases. Its methods commit durably before they return, and are safe for concurrent
 // use. ipamtest.Test checks an implementation.
 type Store interface {
-	// AddLease records that owner has addr. The error wraps fs.ErrExist if another owner has it.
-	// Adding the owner's own lease again succeeds.
+	// AddLease records that owner has addr. The error wraps fs.ErrExist if another owner has it. Adding a lease that the owner already
+	// has succeeds.
 	AddLease(ctx context.Context, addr netip.Addr, owner string) error
-	// ReleaseLeases removes all leases of owner. It succeeds if there are none.
+	// ReleaseLeases removes all leases of owner. An owner without leases is not an error.
 	ReleaseLeases(ctx context.Context, owner string) error
 	// Leases returns every leased address with its owner.
 	Leases(ctx context.Context) (map[netip.Addr]string, error)
@@ -37,7 +37,7 @@ type Allocator struct {
 	leases map[string][]netip.Addr
 }
 
-// New loads the leases of the store. The caller sets the ranges with SetRanges.
+// New loads the leases from the store. The caller sets the ranges with SetRanges.
 func New(ctx context.Context, store Store) (*Allocator, error) {
 	taken, err := store.Leases(ctx)
 	if err != nil {
@@ -53,8 +53,8 @@ func New(ctx context.Context, store Store) (*Allocator, error) {
 	return a, nil
 }
 
-// SetRanges replaces the ranges for new addresses, at most one per family. Leases outside the
-// ranges stay until they are released.
+// SetRanges replaces the ranges for new addresses. There is at most one range per IP family. Leases outside the ranges stay until they
+// are released.
 func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	var ranges []*addrRange
 	for _, p := range prefixes {
@@ -71,7 +71,7 @@ func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	defer a.mu.Unlock()
 	for i, r := range ranges {
 		if same := slices.IndexFunc(a.ranges, func(o *addrRange) bool { return o.prefix == r.prefix }); same >= 0 {
-			ranges[i] = a.ranges[same] // so that the last assigned address is kept
+			ranges[i] = a.ranges[same] // keeps the last assigned address
 			continue
 		}
 		for addr := range a.owner {
@@ -84,8 +84,8 @@ func (a *Allocator) SetRanges(prefixes []netip.Prefix) error {
 	return nil
 }
 
-// Allocate returns one address for each range, in the order of the ranges, and leases them to
-// owner. If owner already has a lease in a range, it returns that address.
+// Allocate leases one address of each range to owner and returns the addresses in the order of the ranges. If owner already has a lease
+// in a range, that address is returned.
 func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, error) {
 	a.mu.Lock()
 	ranges := a.ranges
@@ -96,7 +96,7 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	}
 	addrs := make([]netip.Addr, len(ranges))
 	errs := make([]error, len(ranges))
-	var wg sync.WaitGroup // concurrently, so that the store writes both families in one group commit
+	var wg sync.WaitGroup // concurrent, so the store writes both families in one group commit
 	for i, r := range ranges {
 		if at := slices.IndexFunc(existing, r.contains); at >= 0 {
 			addrs[i] = existing[at]
@@ -107,7 +107,7 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		err = fmt.Errorf("allocate address: %w", err)
-		if len(existing) == 0 { // a commit that returned an error may have been stored nevertheless
+		if len(existing) == 0 { // the store may contain a lease although its commit returned an error
 			err = errors.Join(err, a.Release(context.WithoutCancel(ctx), owner))
 		}
 		return nil, err
@@ -115,8 +115,7 @@ func (a *Allocator) Allocate(ctx context.Context, owner string) ([]netip.Addr, e
 	return addrs, nil
 }
 
-// take leases the next free address of a range. It marks the address as taken before the store commits, so that it
-// need not hold the mutex during the commit.
+// take leases the next free address of a range. It marks the address as taken before the commit, and holds no mutex during the commit.
 func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip.Addr, error) {
 	for {
 		a.mu.Lock()
@@ -137,7 +136,7 @@ func (a *Allocator) take(ctx context.Context, r *addrRange, owner string) (netip
 			return addr, nil
 		case errors.Is(err, fs.ErrExist):
 			a.mu.Lock()
-			// The store has another owner, which is not known here. The address stays taken until the leases are loaded again.
+			// The store has another owner for the address. The address stays taken until the leases are loaded again.
 			a.owner[addr] = ""
 			a.mu.Unlock()
 		default:

@@ -67,7 +67,7 @@ func TestAllocateExhausted(t *testing.T) {
 	if got := allocate(t, a, "one"); got != "[10.0.0.2 fd00::2]" {
 		t.Errorf("again: got %s", got)
 	}
-	_, err := a.Allocate(t.Context(), "two") // IPv6 has one more, as it has no broadcast
+	_, err := a.Allocate(t.Context(), "two") // IPv6 has no broadcast address, so one more address is free
 	if !errors.Is(err, ErrExhausted) {
 		t.Errorf("error is %v", err)
 	}
@@ -117,7 +117,7 @@ func TestSetRangesRefuses(t *testing.T) {
 			prefixes = append(prefixes, p)
 		}
 		if err := a.SetRanges(prefixes); err == nil {
-			t.Errorf("%v is accepted", bad)
+			t.Errorf("%v: invalid ranges are accepted", bad)
 		}
 	}
 }

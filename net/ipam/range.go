@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// addrRange is the part of a prefix that is assigned to pods: everything except the network
-// address, the gateway (the first address) and, for IPv4, the broadcast address.
+// addrRange is the part of a prefix that is assigned to pods: all addresses except the network address, the gateway (the first address)
+// and, for IPv4, the broadcast address.
 type addrRange struct {
 	prefix     netip.Prefix
 	first, end netip.Addr // inclusive
@@ -29,7 +29,7 @@ func newRange(p netip.Prefix) (*addrRange, error) {
 	return r, nil
 }
 
-// Gateway returns the node's address in a pod network: the first one.
+// Gateway returns the node's address in a pod network, which is the first one.
 func Gateway(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
 func lastOf(p netip.Prefix) netip.Addr {
@@ -66,8 +66,8 @@ func (r *addrRange) after(addr netip.Addr) netip.Addr {
 	return addr.Next()
 }
 
-// size returns the number of addresses of a range. It is called only for a full range, which is
-// small enough for a loop.
+// size returns the number of addresses of a range. It may loop over the range, because it is called only for a full range, which is
+// small.
 func (r *addrRange) size() int {
 	n := 1
 	for addr := r.first; addr.Less(r.end); addr = addr.Next() {

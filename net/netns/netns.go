@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own is the namespace of the calling thread.
+// own is the path of the calling thread's namespace.
 const own = "/proc/thread-self/ns/net"
 
 // NS is a network namespace. The zero value is the process's own namespace.
@@ -20,7 +20,7 @@ type NS struct{ path string }
 // At returns the namespace at a path: a bind mount, or /proc/<pid>/ns/net.
 func At(path string) NS { return NS{path} }
 
-// Path returns a path of the namespace that is valid for a thread of this process.
+// Path returns a path of the namespace that threads of this process can open.
 func (n NS) Path() string {
 	if n.path == "" {
 		return own
@@ -28,8 +28,7 @@ func (n NS) Path() string {
 	return n.path
 }
 
-// Open opens the namespace, for netlink messages that contain a file descriptor. The error wraps
-// fs.ErrNotExist if the namespace is gone.
+// Open opens the namespace. Netlink messages can contain the file descriptor. The error wraps fs.ErrNotExist if the namespace is gone.
 func (n NS) Open() (*os.File, error) {
 	f, err := os.Open(n.Path())
 	if err != nil {
@@ -38,8 +37,8 @@ func (n NS) Open() (*os.File, error) {
 	return f, nil
 }
 
-// Do runs f on a thread in the namespace and waits for it. f must not start goroutines that need
-// the namespace. Processes that f starts are in the namespace.
+// Do runs f on a thread in the namespace and returns its error. f must not start goroutines that need the namespace. Processes that f
+// starts run in the namespace.
 func (n NS) Do(f func() error) error {
 	if n.path == "" {
 		return f()
@@ -66,9 +65,8 @@ func (n NS) Do(f func() error) error {
 	return result
 }
 
-// onThread moves the current goroutine's thread to the target namespace, runs f, and moves the thread back. If the
-// thread cannot be moved back, it stays locked to the goroutine. Then the thread ends with the goroutine, and no other
-// goroutine runs on it.
+// onThread moves the current thread to the target namespace, runs f, and moves the thread back. If it cannot move the thread back, the
+// thread stays locked to the goroutine and ends with it. No other goroutine runs on that thread.
 func onThread(target *os.File, f func() error) error {
 	runtime.LockOSThread()
 	back, err := os.Open(own)
@@ -107,31 +105,30 @@ func (n NS) handle(family int) (h *netlink.Handle, err error) {
 	return h, nil
 }
 
-// A Sysctl is a file below /proc/sys/net and its value. If Optional is set, it is not an error that
-// the kernel does not have the sysctl.
+// A Sysctl is a file below /proc/sys/net and its value. If Optional is set, a missing file is not an error.
 type Sysctl struct {
 	Name, Value string
 	Optional    bool
 }
 
-// Set writes those of the sysctls that now have another value. It writes on a thread in the
-// namespace, because the content of /proc/sys/net depends on the thread that opens it.
+// Set writes the sysctls whose current values differ. It writes on a thread in the namespace, because the content of /proc/sys/net
+// depends on the thread that opens it.
 func (n NS) Set(values ...Sysctl) error {
 	_, err := n.Swap(values...)
 	return err
 }
 
-// Swap does the same as Set, and returns the changed sysctls with their previous values, so that the caller can
-// restore them. If there is an error, it returns the sysctls that were changed before.
+// Swap does the same as Set, and returns the changed sysctls with their previous values for a later restore. After an error, it returns
+// the sysctls that it had changed before.
 func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {
-			was, err := s.write()
+			previous, err := s.write()
 			if err != nil {
 				return err
 			}
-			if was != s.Value {
-				before = append(before, Sysctl{Name: s.Name, Value: was, Optional: s.Optional})
+			if previous != s.Value {
+				before = append(before, Sysctl{Name: s.Name, Value: previous, Optional: s.Optional})
 			}
 		}
 		return nil
@@ -139,16 +136,15 @@ func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	return before, err
 }
 
-// Differing returns those of the sysctls that now have another value. It ignores sysctls that the
-// kernel does not have.
+// Differing returns the sysctls whose current values differ from the given ones. It ignores sysctls that the kernel does not have.
 func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
 	err = n.Do(func() error {
 		for _, s := range values {
-			is, err := os.ReadFile("/proc/sys/net/" + s.Name)
+			content, err := os.ReadFile("/proc/sys/net/" + s.Name)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("read sysctl net.%s: %w", s.Name, err)
 			}
-			if err == nil && strings.TrimSuffix(string(is), "\n") != s.Value {
+			if err == nil && strings.TrimSuffix(string(content), "\n") != s.Value {
 				out = append(out, s)
 			}
 		}
@@ -157,13 +153,12 @@ func (n NS) Differing(values ...Sysctl) (out []Sysctl, err error) {
 	return out, err
 }
 
-// write sets the sysctl and returns its previous value. For an optional sysctl that does not exist,
-// it returns the new value.
-func (s Sysctl) write() (was string, err error) {
+// write sets the sysctl and returns its previous value. For an optional sysctl that does not exist, it returns the new value.
+func (s Sysctl) write() (previous string, err error) {
 	path := "/proc/sys/net/" + s.Name
-	is, err := os.ReadFile(path)
-	if was = strings.TrimSuffix(string(is), "\n"); err == nil && was == s.Value {
-		return was, nil
+	content, err := os.ReadFile(path)
+	if previous = strings.TrimSuffix(string(content), "\n"); err == nil && previous == s.Value {
+		return previous, nil
 	}
 	err = os.WriteFile(path, []byte(s.Value), 0)
 	if s.Optional && errors.Is(err, os.ErrNotExist) {
@@ -172,5 +167,5 @@ func (s Sysctl) write() (was string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("set sysctl net.%s=%s: %w", s.Name, s.Value, err)
 	}
-	return was, nil
+	return previous, nil
 }

@@ -67,7 +67,7 @@ func TestGoneNamespace(t *testing.T) {
 		t.Errorf("Netlink: %v", err)
 	}
 	if err := netns.At("/etc/passwd").Do(func() error { return nil }); err == nil {
-		t.Error("a file that is no namespace is entered")
+		t.Error("a file that is not a namespace was entered")
 	}
 }
 
@@ -80,7 +80,7 @@ func TestSet(t *testing.T) {
 	if err := ns.Set(netns.Sysctl{Name: "ipv4/no_such", Value: "1"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error is %v", err)
 	}
-	other, _ := netnstest.New(t) // a new one may inherit from the host
+	other, _ := netnstest.New(t) // a new namespace may inherit values from the host
 	if err := other.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "0"}); err != nil {
 		t.Fatal(err)
 	}

@@ -17,16 +17,14 @@ import (
 // admitted is the comment of the rules that Admit adds.
 const admitted = "islet pod network"
 
-// Admit lets a bridge's pods through firewalls that drop forwarded packets by policy. It inserts
-// two rules at the beginning of each chain of the forward hook whose policy is drop, unless they
-// exist. One accepts packets from the bridge. The other accepts packets to the bridge that are
-// replies or were sent to a host port. Other packets to a pod's own address remain subject to the
-// firewall. Admit returns the chains that it changed.
+// Admit makes firewalls accept packets of a bridge's pods. It handles chains of the forward hook whose policy is drop, and inserts two
+// rules at the beginning of each chain unless they exist. One rule accepts packets from the bridge. The other rule accepts packets to the
+// bridge that are replies or were sent to a host port. Other packets to a pod's address remain subject to the firewall. Admit returns the
+// chains that it changed.
 //
-// An accept in one table does not override a drop in another, so the rules have to be in the firewall's own chain. The
-// rules have an effect only if the chain drops packets by policy. For a chain that drops packets by a rule
-// (firewalld), the bridge has to be in a trusted zone. iptables-legacy is not a part of nftables, so Admit does not
-// change it.
+// An accept in one table does not override a drop in another one, so the rules must be in the firewall's own chain. The rules have no
+// effect in a chain that drops packets by a rule (firewalld). There the bridge must be in a trusted zone. Admit does not change
+// iptables-legacy, which is not a part of nftables.
 func Admit(ns netns.NS, bridge string) ([]string, error) {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -39,14 +37,14 @@ func Admit(ns netns.NS, bridge string) ([]string, error) {
 	}
 	var changed []string
 	for _, chain := range chains {
-		if !forwards(chain) || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
+		if !isForwardFilter(chain) || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
-		have, err := admitRules(c, chain)
+		rules, err := admitRules(c, chain)
 		if err != nil {
 			return nil, err
 		}
-		if len(have) > 0 {
+		if len(rules) > 0 {
 			continue
 		}
 		answers := matchReplies()
@@ -68,7 +66,7 @@ func Admit(ns netns.NS, bridge string) ([]string, error) {
 	return changed, nil
 }
 
-// Dismiss removes the rules that Admit added, on a node that is decommissioned.
+// Dismiss removes the rules that Admit added. It is called on a decommissioned node.
 func Dismiss(ns netns.NS) error {
 	c, done, err := conn(ns)
 	if err != nil {
@@ -80,7 +78,7 @@ func Dismiss(ns netns.NS) error {
 		return fmt.Errorf("list nftables chains: %w", err)
 	}
 	for _, chain := range chains {
-		if !forwards(chain) {
+		if !isForwardFilter(chain) {
 			continue
 		}
 		rules, err := admitRules(c, chain)
@@ -101,7 +99,7 @@ func Dismiss(ns netns.NS) error {
 
 func comment() []byte { return userdata.AppendString(nil, userdata.TypeComment, admitted) }
 
-// admitRules returns the rules of a chain that Admit added.
+// admitRules returns those rules of a chain that Admit added.
 func admitRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
 	rules, err := c.GetRules(chain.Table, chain)
 	if err != nil {
@@ -110,8 +108,8 @@ func admitRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, erro
 	return slices.DeleteFunc(rules, func(r *nftables.Rule) bool { return !bytes.Contains(r.UserData, comment()) }), nil
 }
 
-// forwards reports whether a chain filters forwarded packets.
-func forwards(c *nftables.Chain) bool {
+// isForwardFilter reports whether a chain filters forwarded packets.
+func isForwardFilter(c *nftables.Chain) bool {
 	family := c.Table.Family
 	return c.Type == nftables.ChainTypeFilter && c.Hooknum != nil && *c.Hooknum == *nftables.ChainHookForward &&
 		(family == nftables.TableFamilyIPv4 || family == nftables.TableFamilyIPv6 || family == nftables.TableFamilyINet)
@@ -126,8 +124,8 @@ func device(key expr.MetaKey, name string) []expr.Any {
 	}
 }
 
-// matchReplies matches packets of connections that are established, related, or to a host port. The conntrack status
-// of each such connection has one of the tested bits.
+// matchReplies matches packets of connections that are established, related, or to a host port. Each of these connections has one of the
+// tested bits in its conntrack status.
 func matchReplies() []expr.Any {
 	const ipsSeenReply, ipsExpected, ipsDstNAT = 1 << 1, 1 << 0, 1 << 5
 	bits := binaryutil.NativeEndian.PutUint32(ipsSeenReply | ipsExpected | ipsDstNAT)
@@ -138,8 +136,8 @@ func matchReplies() []expr.Any {
 	}
 }
 
-// matchRepliesIPTables matches the same packets with the expressions of iptables' --ctstate
-// RELATED,ESTABLISHED,DNAT. iptables refuses to work on a table with rules of another form.
+// matchRepliesIPTables matches the same packets with the expressions of iptables' --ctstate RELATED,ESTABLISHED,DNAT. iptables rejects a
+// table with rules of another form.
 func matchRepliesIPTables() []expr.Any {
 	const matchState, established, related, dnat = 1 << 0, 1 << 1, 1 << 2, 1 << 7
 	info := &xt.ConntrackMtinfo3{}

@@ -14,23 +14,23 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// hostPortMark is set on the first packet of a connection to a host port, for the postrouting
-// chain. CNI's portmap plugin uses the same bit.
+// hostPortMark is the mark of the first packet of a connection to a host port. The postrouting chain matches it. CNI's portmap plugin
+// uses the same bit.
 const hostPortMark = 0x2000
 
-// A set key of several fields occupies one 32-bit register for each 4 bytes, starting at
-// keyRegister. The value of a map element is loaded to the registers that start at valueRegister.
+// A set key of several fields occupies one 32-bit register for each 4 bytes, starting at keyRegister. The value of a map element is
+// loaded into the registers that start at valueRegister.
 const (
 	keyRegister   = unix.NFT_REG32_00
 	valueRegister = unix.NFT_REG32_08
 	markRegister  = unix.NFT_REG32_14
 )
 
-// elementsPerMessage is the maximum number of elements in a message. It keeps the list below 64
-// KiB, the maximum size of an attribute.
+// elementsPerMessage is the maximum number of elements in a message. It keeps the list below 64 KiB, the maximum size of a netlink
+// attribute.
 const elementsPerMessage = 256
 
-// family describes the differences between the tables for IPv4 and IPv6.
+// family contains the differences between the tables for IPv4 and IPv6.
 type family struct {
 	nft          nftables.TableFamily
 	proto        uint32 // NFPROTO
@@ -61,7 +61,7 @@ type builder struct {
 	family family
 }
 
-// sets are the sets of a table. The chains and rules do not depend on the content of the sets.
+// sets contains the sets of a table. The chains and rules do not depend on the content of the sets.
 type sets struct{ masquerade, local, byAddress, byPort *nftables.Set }
 
 func (b builder) sets() sets {
@@ -75,31 +75,31 @@ func (b builder) sets() sets {
 		},
 		byPort: &nftables.Set{Name: "by_port", IsMap: true, KeyType: nftables.MustConcatSetType(proto, port), DataType: value},
 	}
-	for i, set := range s.all() {
-		// IDs are assigned here, because the library's own counter is not safe for concurrent batches. An ID has to be
-		// unique only within its batch.
+	for i, set := range s.list() {
+		// Assign the IDs here, because the library's counter is not safe for concurrent batches. An ID must be unique only within its
+		// batch.
 		set.Table, set.ID = b.table, uint32(i+1)+16*b.family.proto
 	}
 	return s
 }
 
-func (s sets) all() []*nftables.Set {
+func (s sets) list() []*nftables.Set {
 	return []*nftables.Set{s.masquerade, s.local, s.byAddress, s.byPort}
 }
 
 // rebuild replaces the table.
 func (b builder) rebuild(t Table) error {
-	b.conn.AddTable(b.table) // DelTable fails if there is no table
+	b.conn.AddTable(b.table) // DelTable fails if the table does not exist
 	b.conn.DelTable(b.table)
 	b.conn.AddTable(b.table)
 	s := b.sets()
-	for _, set := range s.all() {
+	for _, set := range s.list() {
 		if err := b.conn.AddSet(set, nil); err != nil {
 			return err
 		}
 	}
 	for i, elements := range setElements(t) {
-		if err := b.inChunks(s.all()[i], elements, b.conn.SetAddElements); err != nil {
+		if err := b.inChunks(s.list()[i], elements, b.conn.SetAddElements); err != nil {
 			return err
 		}
 	}
@@ -110,31 +110,31 @@ func (b builder) rebuild(t Table) error {
 // change adds and deletes elements of the sets of an existing table.
 func (b builder) change(from, to Table) error {
 	old, now := setElements(from), setElements(to)
-	for i, set := range b.sets().all() {
+	for i, set := range b.sets().list() {
 		set.ID = 0 // IDs refer only to sets of the same batch
-		if err := b.inChunks(set, without(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
+		if err := b.inChunks(set, subtract(old[i], now[i]), b.conn.SetDeleteElements); err != nil {
 			return err
 		}
-		if err := b.inChunks(set, without(now[i], old[i]), b.conn.SetAddElements); err != nil {
+		if err := b.inChunks(set, subtract(now[i], old[i]), b.conn.SetAddElements); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// without returns the elements of a that are not in b.
-func without(a, b []nftables.SetElement) []nftables.SetElement {
+// subtract returns the elements of a that are not in b.
+func subtract(a, b []nftables.SetElement) []nftables.SetElement {
 	key := func(e nftables.SetElement) string {
 		return fmt.Sprintf("%x %x %t %s", e.Key, e.Val, e.IntervalEnd, e.Comment)
 	}
-	there := make(map[string]bool, len(b))
+	inB := make(map[string]bool, len(b))
 	for _, e := range b {
-		there[key(e)] = true
+		inB[key(e)] = true
 	}
-	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return there[key(e)] })
+	return slices.DeleteFunc(slices.Clone(a), func(e nftables.SetElement) bool { return inB[key(e)] })
 }
 
-// inChunks passes the elements to do, at most elementsPerMessage at a time.
+// inChunks passes the elements to do in chunks of at most elementsPerMessage.
 func (b builder) inChunks(
 	set *nftables.Set, elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error,
 ) error {
@@ -146,7 +146,7 @@ func (b builder) inChunks(
 	return nil
 }
 
-// setElements returns the elements of the sets of a table, in the order of sets.all.
+// setElements returns the elements of the sets of a table, in the order of sets.list.
 func setElements(t Table) [4][]nftables.SetElement {
 	networks := make([]Source, len(t.Local))
 	for i, p := range t.Local {
@@ -160,7 +160,7 @@ func (b builder) chains(s sets) {
 	if b.family.words == 1 {
 		guard := b.base("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
 		b.rule(guard, slices.Concat(
-			notLoopbackDevice(), b.within(b.family.dest, b.family.loopback, expr.CmpOpEq), verdict(expr.VerdictDrop, ""))...)
+			matchNonLoopback(), b.comparePrefix(b.family.dest, b.family.loopback, expr.CmpOpEq), verdict(expr.VerdictDrop, ""))...)
 	}
 	ports := b.conn.AddChain(&nftables.Chain{Name: "hostports", Table: b.table})
 	b.rule(ports, slices.Concat(b.address(b.family.dest, keyRegister), b.portKey(keyRegister+b.family.words),
@@ -170,17 +170,17 @@ func (b builder) chains(s sets) {
 		b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
 		b.base("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
 	} {
-		b.rule(chain, slices.Concat(toThisNode(), verdict(expr.VerdictJump, ports.Name))...)
+		b.rule(chain, slices.Concat(matchLocalDestination(), verdict(expr.VerdictJump, ports.Name))...)
 	}
 	post := b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
-	b.rule(post, slices.Concat(marked(), b.address(b.family.source, keyRegister), lookup(s.local, false), []expr.Any{&expr.Masq{}})...)
+	b.rule(post, slices.Concat(matchMark(), b.address(b.family.source, keyRegister), lookup(s.local, false), []expr.Any{&expr.Masq{}})...)
 	b.rule(post, slices.Concat(
-		marked(), b.within(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
+		matchMark(), b.comparePrefix(b.family.source, b.family.loopback, expr.CmpOpEq), []expr.Any{&expr.Masq{}})...)
 	outside := lookup(s.local, false)
 	outside[0].(*expr.Lookup).Invert = true
 	b.rule(post, slices.Concat(b.address(b.family.source, keyRegister), lookup(s.masquerade, false),
 		b.address(b.family.dest, keyRegister), outside,
-		b.within(b.family.dest, b.family.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})...)
+		b.comparePrefix(b.family.dest, b.family.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})...)
 }
 
 func (b builder) base(
@@ -193,14 +193,14 @@ func (b builder) rule(chain *nftables.Chain, exprs ...expr.Any) {
 	b.conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: exprs})
 }
 
-// prefixes returns the elements of a set of prefixes. Because the elements of a set must not overlap, it omits a
-// prefix that is contained in another one. Load reads the comments of the elements.
+// prefixes returns the elements of a set of prefixes. Elements of a set must not overlap, so prefixes omits a prefix that another one
+// contains. Load reads the comments of the elements.
 func prefixes(sources []Source) []nftables.SetElement {
 	sorted := slices.Clone(sources)
 	for i, s := range sorted {
 		sorted[i].Prefix = s.Prefix.Masked()
 	}
-	sorting.By(sorted, func(a, b Source) int { return a.Prefix.Compare(b.Prefix) }) // a prefix comes before the ones that it contains
+	sorting.By(sorted, func(a, b Source) int { return a.Prefix.Compare(b.Prefix) }) // a prefix sorts before the prefixes that it contains
 	var elements []nftables.SetElement
 	var last netip.Prefix
 	for _, s := range sorted {
@@ -216,8 +216,7 @@ func prefixes(sources []Source) []nftables.SetElement {
 	return elements
 }
 
-// addressAfter returns the first address after a prefix. It is invalid at the end of the address
-// space.
+// addressAfter returns the first address after a prefix. It returns an invalid address at the end of the address space.
 func addressAfter(p netip.Prefix) netip.Addr {
 	a := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < len(a)*8; bit++ {
@@ -227,8 +226,8 @@ func addressAfter(p netip.Prefix) netip.Addr {
 	return last.Next()
 }
 
-// elements returns the elements of the two maps of host ports: ports of one address of the node,
-// and ports of all addresses. Of two elements with the same key, the first is kept.
+// elements returns the elements of the two maps of host ports: ports on one address of the node, and ports on all addresses. If several
+// elements have the same key, the first one is kept.
 func elements(ports []Port) (addressed, others []nftables.SetElement) {
 	seen := map[string]bool{}
 	for _, p := range ports {
@@ -272,8 +271,8 @@ func (b builder) dnat() []expr.Any {
 	}}
 }
 
-// within compares an address with a prefix.
-func (b builder) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
+// comparePrefix compares an address with a prefix.
+func (b builder) comparePrefix(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
 	n := 4 * b.family.words
 	mask := make([]byte, n)
 	for bit := range p.Bits() {
@@ -293,14 +292,14 @@ func lookup(s *nftables.Set, value bool) []expr.Any {
 	return []expr.Any{l}
 }
 
-func toThisNode() []expr.Any {
+func matchLocalDestination() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: keyRegister, FlagDADDR: true, ResultADDRTYPE: true},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: keyRegister, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
 	}
 }
 
-func notLoopbackDevice() []expr.Any {
+func matchNonLoopback() []expr.Any {
 	name := append([]byte("lo"), bytes.Repeat([]byte{0}, unix.IFNAMSIZ-2)...)
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: keyRegister},
@@ -320,7 +319,7 @@ func setMark() []expr.Any {
 	}
 }
 
-func marked() []expr.Any {
+func matchMark() []expr.Any {
 	bit := binaryutil.NativeEndian.PutUint32(hostPortMark)
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: markRegister},

@@ -77,7 +77,7 @@ func Same(a, b Table) bool {
 	for _, f := range []family{ip4, ip6} {
 		one, other := setElements(a.forFamily(f)), setElements(b.forFamily(f))
 		for i := range one {
-			if len(without(one[i], other[i]))+len(without(other[i], one[i])) > 0 {
+			if len(subtract(one[i], other[i]))+len(subtract(other[i], one[i])) > 0 {
 				return false
 			}
 		}

@@ -4,10 +4,9 @@
 //	Table{Masquerade, Local, Ports} --Replace, Change--> one batch --> table ip <name>, table ip6 <name>
 //	                                 <------Load-------- the kernel (owners are in comments)
 //
-// A table is replaced in one transaction, so each packet is processed by the complete old table or
-// the complete new one. Only the content of sets differs between tables, so changing a known table
-// means changing a few elements. Existing connections keep their translation, which is stored in
-// the connection tracking table.
+// A table is replaced in one transaction, so each packet is processed either by the complete old table or by the complete new one. Tables
+// differ only in the elements of their sets, so a change of a table changes only a few elements. Existing connections keep their
+// translation, which is stored in the connection tracking table.
 //
 // The chains of a table (IPv6 likewise, without guard):
 //
@@ -22,5 +21,5 @@
 //	                              has to come back through the node;
 //	                              from masquerade, to neither local nor multicast: masquerade
 //
-// Another table cannot override a drop by a firewall; see Admit.
+// A table cannot override the drop of a firewall; see Admit.
 package nft

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Update loads the tables with the given name from the kernel, calls change and writes the
-// difference. It locks the namespace's file, so that other processes cannot update the tables at
-// the same time.
+// Update loads the tables with the given name from the kernel, calls change, and writes the difference. It locks the namespace's file, so
+// that no other process updates the tables at the same time.
 func Update(ns netns.NS, name string, change func(*Table)) error {
 	lock, err := ns.Open()
 	if err != nil {
@@ -48,7 +47,7 @@ func Load(ns netns.NS, name string) (Table, error) {
 	defer done()
 	for _, f := range []family{ip4, ip6} {
 		table := &nftables.Table{Name: name, Family: f.nft}
-		if there, err := exists(c, table); err != nil || !there {
+		if found, err := exists(c, table); err != nil || !found {
 			if err != nil && f.words == 1 {
 				return t, fmt.Errorf("read nftables table %s: %w", name, err)
 			}
@@ -116,8 +115,8 @@ func (t *Table) dropUnusedNetworks() {
 	})
 }
 
-// Forget removes the entries of all owners for which gone returns true.
-func (t *Table) Forget(gone func(owner string) bool) {
-	t.Masquerade = slices.DeleteFunc(t.Masquerade, func(s Source) bool { return gone(s.Owner) })
-	t.Ports = slices.DeleteFunc(t.Ports, func(p Port) bool { return gone(p.Owner) })
+// Forget removes the entries of every owner for which match returns true.
+func (t *Table) Forget(match func(owner string) bool) {
+	t.Masquerade = slices.DeleteFunc(t.Masquerade, func(s Source) bool { return match(s.Owner) })
+	t.Ports = slices.DeleteFunc(t.Ports, func(p Port) bool { return match(p.Owner) })
 }

@@ -44,17 +44,17 @@ func TestLoadReadsWhatReplaceWrote(t *testing.T) {
 }
 
 func sorted(t Table) map[string]bool {
-	all := map[string]bool{}
+	list := map[string]bool{}
 	for _, s := range t.Masquerade {
-		all[fmt.Sprint(s)] = true
+		list[fmt.Sprint(s)] = true
 	}
 	for _, p := range t.Local {
-		all[fmt.Sprint(p)] = true
+		list[fmt.Sprint(p)] = true
 	}
 	for _, p := range t.Ports {
-		all[fmt.Sprint(p)] = true
+		list[fmt.Sprint(p)] = true
 	}
-	return all
+	return list
 }
 
 func TestChangeEqualsReplace(t *testing.T) {
@@ -80,7 +80,7 @@ func TestChangeEqualsReplace(t *testing.T) {
 			t.Errorf("step %d: exists: %t, %v", i, there, err)
 		}
 	}
-	// Someone removes it: Change finds out.
+	// Another program removes the table. Change notices that.
 	if err := Replace(ns, three); err != nil {
 		t.Fatal(err)
 	}
@@ -100,18 +100,18 @@ func TestChangeEqualsReplace(t *testing.T) {
 
 func BenchmarkWrite(b *testing.B) {
 	ns, _ := netnstest.New(b)
-	all := sample("test", 30)
-	less := all
-	less.Ports = all.Ports[1:]
+	list := sample("test", 30)
+	less := list
+	less.Ports = list.Ports[1:]
 	b.Run("Replace", func(b *testing.B) {
 		for b.Loop() {
-			if err := Replace(ns, all); err != nil {
+			if err := Replace(ns, list); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("Change", func(b *testing.B) {
-		for from, to := all, less; b.Loop(); from, to = to, from {
+		for from, to := list, less; b.Loop(); from, to = to, from {
 			if err := Change(ns, from, to); err != nil {
 				b.Fatal(err)
 			}

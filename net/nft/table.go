@@ -15,7 +15,7 @@ import (
 // Table is the content of the tables of one name, for both families.
 type Table struct {
 	Name       string
-	Masquerade []Source       // prefixes whose traffic to the outside is masqueraded
+	Masquerade []Source       // prefixes whose connections to other networks are masqueraded
 	Local      []netip.Prefix // pod networks of this node, which are not masquerade destinations
 	Ports      []Port
 }
@@ -30,7 +30,7 @@ type Source struct {
 type Port struct {
 	Owner    string
 	Protocol uint8      // IPPROTO_TCP, _UDP or _SCTP
-	HostIP   netip.Addr // if it is invalid or unspecified, the port is open on all addresses of the node
+	HostIP   netip.Addr // an invalid or unspecified address means all addresses of the node
 	HostPort uint16
 	To       netip.AddrPort
 }
@@ -38,8 +38,8 @@ type Port struct {
 // anyAddress reports whether the port is open on all addresses of the node.
 func (p Port) anyAddress() bool { return !p.HostIP.IsValid() || p.HostIP.IsUnspecified() }
 
-// inFamily reports whether the port belongs to a family: the family of its pod address, unless
-// HostIP is of another family.
+// inFamily reports whether the port belongs to the family. A port belongs to the family of its pod address, unless HostIP is of the other
+// family.
 func (p Port) inFamily(f family) bool {
 	return f.contains(p.To.Addr()) && (p.anyAddress() || f.contains(p.HostIP))
 }
@@ -51,8 +51,8 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 		return nil, nil, err
 	}
 	buffers := func(c *netlink.Conn) error {
-		// The kernel acknowledges every message, so the buffers need room for many replies. Errors
-		// are ignored.
+		// The kernel acknowledges every message, so the buffers need room for many replies. An error is ignored: the default size is
+		// used.
 		_ = c.SetReadBuffer(1 << 20)
 		_ = c.SetWriteBuffer(1 << 20)
 		return nil
@@ -65,15 +65,15 @@ func conn(ns netns.NS) (*nftables.Conn, func(), error) {
 	return c, func() { f.Close() }, nil
 }
 
-// Replace replaces the tables named t.Name with the content of t, in one transaction. If t is empty for a family,
-// Replace removes the family's table.
+// Replace replaces the tables named t.Name with the content of t, in one transaction. It removes the table of a family for which t has no
+// content.
 func Replace(ns netns.NS, t Table) error {
 	err := write(ns, t.Name, func(b builder) error {
 		part := t.forFamily(b.family)
 		if !part.empty() {
 			return b.rebuild(part)
 		}
-		if there, _ := exists(b.conn, b.table); there {
+		if found, _ := exists(b.conn, b.table); found {
 			b.conn.DelTable(b.table)
 		}
 		return nil
@@ -84,9 +84,8 @@ func Replace(ns netns.NS, t Table) error {
 	return nil
 }
 
-// Change changes existing tables from one content to another. from must be their present content. It writes only the
-// difference, in one transaction, which is a hundred times faster than Replace. The chains and rules do not depend on
-// the content. If writing the difference fails, Change calls Replace.
+// Change changes the content of existing tables. from must be the current content. Change writes only the difference, in one transaction,
+// which is a hundred times faster than Replace. If the write fails, Change calls Replace.
 func Change(ns netns.NS, from, to Table) error {
 	var differs bool
 	for _, f := range []family{ip4, ip6} {
@@ -103,11 +102,10 @@ func Change(ns netns.NS, from, to Table) error {
 	return Replace(ns, to)
 }
 
-// SwapPorts removes the ports in gone from existing tables and adds the ports in fresh, in one
-// transaction. It does not check the rest of the tables.
-func SwapPorts(ns netns.NS, name string, gone, fresh []Port) error {
+// SwapPorts removes and adds ports of existing tables, in one transaction. It does not check the rest of the tables.
+func SwapPorts(ns netns.NS, name string, removed, added []Port) error {
 	return write(ns, name, func(b builder) error {
-		from, to := Table{Ports: gone}.forFamily(b.family), Table{Ports: fresh}.forFamily(b.family)
+		from, to := Table{Ports: removed}.forFamily(b.family), Table{Ports: added}.forFamily(b.family)
 		if from.empty() && to.empty() {
 			return nil
 		}
@@ -144,7 +142,7 @@ func Exists(ns netns.NS, t Table) (bool, error) {
 		if t.forFamily(f).empty() {
 			continue
 		}
-		if there, err := exists(c, &nftables.Table{Name: t.Name, Family: f.nft}); !there || err != nil {
+		if found, err := exists(c, &nftables.Table{Name: t.Name, Family: f.nft}); !found || err != nil {
 			return false, err
 		}
 	}

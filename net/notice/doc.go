@@ -5,7 +5,6 @@
 //	                             >-- Listen --Notice--> net/cni, which repairs its network
 //	kernel --nftables monitor---/
 //
-// A notice names the changed object. The receiver of the notice decides whether the change matters.
-// If the kernel drops messages because a socket's buffer is full, the receiver gets one notice of
-// kind Lost instead.
+// A notice names the changed object. Its receiver decides whether the change matters. If a socket's buffer is full and the kernel drops
+// messages, the receiver gets one notice of kind Lost.
 package notice

@@ -22,23 +22,23 @@ const (
 	Address                  // an address of the link Index
 	Route                    // a route through the link Index
 	Sysctl                   // forwarding, or another sysctl whose changes the kernel reports
-	Rules                    // Name is an nftables table of any family; the table, or one of its chains or rules, was changed
+	Rules                    // Name is an nftables table of any family; the table, one of its chains or one of its rules has changed
 	Elements                 // Name is an nftables table; elements were removed from its sets
-	Lost                     // an unknown number of notices of any kind was lost
+	Lost                     // the listener lost an unknown number of notices of any kind
 )
 
 // A Notice reports that an object of the namespace was added, changed or removed.
 type Notice struct {
 	Kind   Kind
 	Gone   bool
-	Up     bool // the administrative state; it does not depend on the carrier
+	Up     bool // the administrative state, which does not depend on the carrier
 	Index  int
 	Master int
 	Name   string
 }
 
-// size is the size of the read buffer. The kernel sends links, addresses and routes one at a time,
-// and the ruleset in chunks of a page.
+// size is the size of the read buffer. The kernel sends links, addresses and routes in separate messages, and the ruleset in chunks of a
+// page.
 const size = 8 << 10
 
 // groups are the multicast groups of route netlink.
@@ -48,8 +48,8 @@ const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFA
 // A Listener receives the notices of one namespace. Open creates it.
 type Listener struct{ route, ruleset *os.File }
 
-// Open subscribes to the notices of a namespace. Run reports all changes that happen after Open. A
-// kernel without nftables reports no changes of the ruleset.
+// Open subscribes to the notices of a namespace. Run reports every change after Open. A kernel without nftables reports no changes of the
+// ruleset.
 func Open(ns netns.NS) (l *Listener, err error) {
 	l = &Listener{}
 	err = ns.Do(func() error {
@@ -90,8 +90,7 @@ func (l *Listener) Close() {
 	}
 }
 
-// Run passes each notice to tell until ctx ends. Then it closes the listener. tell must be safe for concurrent use and
-// must not block.
+// Run passes each notice to tell until ctx ends. Then it closes the listener. tell must be safe for concurrent use and must not block.
 func (l *Listener) Run(ctx context.Context, tell func(Notice)) error {
 	defer l.Close()
 	g, ctx := errgroup.WithContext(ctx)

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// TestNotices makes changes of each kind and waits for their notices.
+// TestNotices makes changes of each kind and waits for the notices.
 func TestNotices(t *testing.T) {
 	ns, _ := netnstest.New(t)
 	l, err := Open(ns)
@@ -36,7 +36,7 @@ func TestNotices(t *testing.T) {
 		{func() error { return h.LinkSetUp(link) }, func(n Notice) bool { return n.Kind == Link && n.Index == link.Index && n.Up }},
 		{func() error { return h.AddrAdd(link, address) }, func(n Notice) bool { return n.Kind == Address && !n.Gone && n.Index == link.Index }},
 		{func() error { return h.AddrDel(link, address) }, func(n Notice) bool { return n.Kind == Route && n.Gone && n.Index == link.Index }},
-		// A namespace begins with what its maker had: forwarding may be on already.
+		// A namespace inherits settings of its creator, so forwarding may already be on.
 		{func() error {
 			return ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "0"}, netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"})
 		}, func(n Notice) bool { return n.Kind == Sysctl }},
@@ -50,11 +50,11 @@ func TestNotices(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("Run returned %v", err)
 	}
 }
 
-// FuzzParse parses messages that no kernel sends.
+// FuzzParse parses messages that the kernel does not send.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{20, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parseRoute parses one message of route netlink. ok is false for a message of another kind and for
-// a truncated one.
+// parseRoute parses one route netlink message. ok is false for other kinds of messages and for truncated ones.
 func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 	switch kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -37,7 +36,7 @@ func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 }
 
 func parseLink(gone bool, data []byte) (Notice, bool) {
-	if len(data) < unix.SizeofIfInfomsg || data[0] != unix.AF_UNSPEC { // a bridge also sends such messages about its ports
+	if len(data) < unix.SizeofIfInfomsg || data[0] != unix.AF_UNSPEC { // a bridge also sends messages of its own family about its ports
 		return Notice{}, false
 	}
 	flags := nl.NativeEndian().Uint32(data[8:])
@@ -56,8 +55,7 @@ func parseLink(gone bool, data []byte) (Notice, bool) {
 // sizeofNfgenmsg is the size of the header of an nfnetlink message.
 const sizeofNfgenmsg = 4
 
-// parseRuleset parses one message of the nftables monitor. Elements that are added to sets, and
-// objects without a table, are ignored.
+// parseRuleset parses one message of the nftables monitor. It ignores new elements of sets, and objects without a table.
 func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(data) < sizeofNfgenmsg {
 		return Notice{}, false
@@ -81,7 +79,7 @@ func parseRuleset(kind uint16, data []byte) (Notice, bool) {
 	return n, true
 }
 
-// attributes calls f for each attribute of a message, up to a truncated one.
+// attributes calls f for each attribute of a message. It stops at a truncated attribute.
 func attributes(b []byte, f func(kind uint16, value []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		size := int(nl.NativeEndian().Uint16(b))

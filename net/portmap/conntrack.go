@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ForgetFlows deletes the connection tracking entries of UDP flows to ports that were opened or closed. A UDP flow has
-// no end. While a peer continues to send, its packets would reach the old receiver. If the kernel does not support the
-// deletion, the flows time out.
+// ForgetFlows deletes the connection tracking entries of UDP flows to ports that were opened or closed. The end of a UDP flow is not
+// visible. While a peer continues to send, its packets would reach the old receiver. If the kernel does not support the deletion, the
+// flows time out.
 func ForgetFlows(ns netns.NS, ports []nft.Port) error {
 	udp := udpPorts{}
 	families := map[netlink.InetFamily]bool{}
@@ -50,7 +50,7 @@ func unsupported(err error) bool {
 		errors.Is(err, fs.ErrNotExist)
 }
 
-// udpPorts matches flows to any of these ports of the node.
+// udpPorts matches UDP flows to any of these ports of the node.
 type udpPorts map[uint16]bool
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.

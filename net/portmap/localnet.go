@@ -9,19 +9,17 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// NeedsLocalnet reports whether one of the ports is open at 127.0.0.1. Replies from the pod arrive
-// on its interface with 127.0.0.1 as their destination, and the kernel accepts them only with
-// route_localnet.
+// NeedsLocalnet reports whether one of the ports is open at 127.0.0.1. Replies of the pod to such a port have the destination 127.0.0.1
+// and arrive at the pod's interface. The kernel accepts them only if route_localnet is set.
 func NeedsLocalnet(ports []nft.Port) bool {
 	return slices.ContainsFunc(ports, func(p nft.Port) bool {
 		return p.To.Addr().Is4() && (!p.HostIP.IsValid() || p.HostIP.IsUnspecified() || p.HostIP.IsLoopback())
 	})
 }
 
-// SetLocalnet sets route_localnet of an interface. With it, the interface's peers can reach every
-// service at 127.0.0.1 of the node, unless the rule of the chain guard drops the packets. So the
-// caller must set route_localnet only after that rule is in the kernel, and clear it before the
-// rule is removed. It is not an error if the interface does not exist.
+// SetLocalnet sets or clears route_localnet of an interface. If it is set, the interface's peers can reach every service at the node's
+// 127.0.0.1, unless the rule of the chain guard drops the packets. The caller must therefore set route_localnet only after that rule is
+// in the kernel, and clear it before removing the rule. A missing interface is not an error.
 func SetLocalnet(ns netns.NS, through string, on bool) error {
 	err := ns.Set(localnet(through, on))
 	if errors.Is(err, fs.ErrNotExist) {

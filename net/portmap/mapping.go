@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapping maps a port of the node to a port of the pod. Its JSON form is the one of CNI's
-// capability portMappings.
+// Mapping maps a port of the node to a port of the pod. Its JSON form is that of CNI's capability portMappings.
 type Mapping struct {
 	HostPort      int    `json:"hostPort"`
 	ContainerPort int    `json:"containerPort"`
@@ -18,8 +17,8 @@ type Mapping struct {
 	HostIP        string `json:"hostIP,omitempty"`
 }
 
-// Ports returns the mappings for a pod's addresses. It skips a mapping without a host port. A
-// mapping with a HostIP applies only to that address's family.
+// Ports returns the ports for a pod's addresses. It skips a mapping without a host port. A mapping with a HostIP applies only to the IP
+// family of HostIP.
 func Ports(owner string, mappings []Mapping, pod []netip.Addr) ([]nft.Port, error) {
 	var ports []nft.Port
 	for _, m := range mappings {

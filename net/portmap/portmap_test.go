@@ -20,8 +20,8 @@ func TestPorts(t *testing.T) {
 		name string
 		m    Mapping
 		pod  []netip.Addr
-		want int    // ports
-		err  string // part of
+		want int    // number of ports
+		err  string // part of the error text
 	}{
 		{"both families", Mapping{HostPort: 80, ContainerPort: 8080}, dual, 2, ""},
 		{"no host port", Mapping{ContainerPort: 8080}, dual, 0, ""},
@@ -86,7 +86,7 @@ func TestTableSurvivesRestart(t *testing.T) {
 		t.Errorf("ports are %v, %v", is.Ports, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "goes.json")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file of what is gone: %v", err)
+		t.Errorf("the file of a removed owner: %v", err)
 	}
 	for range 2 {
 		if err := table.Remove("stays"); err != nil {

@@ -35,25 +35,24 @@ type Table struct {
 	networks []netip.Prefix
 	ports    map[string][]nft.Port
 	changed  uint64                // number of the last change
-	before   map[string][]nft.Port // the ports in the kernel, for each owner that changed since the last Sync
-	whole    bool                  // the next Sync writes the complete table
+	synced   map[string][]nft.Port // for each owner that changed since the last Sync: its ports in the kernel
+	rewrite  bool                  // the next Sync writes the complete table
 
 	flush   sync.Mutex
 	flushed uint64    // number of the last change that is in the kernel
 	print   nft.Print // the print after the last complete write
 }
 
-// New returns a table whose files are in dir. through is the interface to the pods. If the ports need route_localnet,
-// the table sets it for that interface. New reads and writes nothing.
+// New returns a table whose files are in dir. through is the interface to the pods. The table sets route_localnet of that interface if
+// the ports need it. New reads and writes nothing.
 func New(ns netns.NS, name, through, dir string) *Table {
 	return &Table{
 		ns: ns, name: name, through: through, dir: dir,
-		ports: map[string][]nft.Port{}, before: map[string][]nft.Port{}, whole: true,
+		ports: map[string][]nft.Port{}, synced: map[string][]nft.Port{}, rewrite: true,
 	}
 }
 
-// Load reads the files of live owners and removes the other files. The caller calls Sync
-// afterwards.
+// Load reads the files of live owners and removes all other files. The caller must call Sync afterwards.
 func (t *Table) Load(live func(owner string) bool) error {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +67,7 @@ func (t *Table) Load(live func(owner string) bool) error {
 			continue
 		}
 		is, err := t.read(owner)
-		if err != nil { // the file is incomplete after a power loss, so its pod is gone
+		if err != nil { // the file is incomplete after a power loss, which has also ended the pod
 			errs = append(errs, fmt.Errorf("host ports of %s: %w", owner, err))
 			continue
 		}
@@ -95,7 +94,7 @@ func (t *Table) read(owner string) ([]nft.Port, error) {
 
 func (t *Table) file(owner string) string { return filepath.Join(t.dir, owner+".json") }
 
-// SetNetworks sets the pod networks of the node. The caller calls Sync afterwards.
+// SetNetworks sets the pod networks of the node. The caller must call Sync afterwards.
 func (t *Table) SetNetworks(networks []netip.Prefix) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,14 +106,14 @@ func (t *Table) SetNetworks(networks []netip.Prefix) {
 
 // markForRewrite makes the next Sync write the complete table. The caller holds mu.
 func (t *Table) markForRewrite() {
-	t.whole = true
+	t.rewrite = true
 	t.changed++
 }
 
 // setPorts changes the ports of one owner. The caller holds mu.
 func (t *Table) setPorts(owner string, ports []nft.Port) {
-	if _, noted := t.before[owner]; !noted {
-		t.before[owner] = t.ports[owner]
+	if _, noted := t.synced[owner]; !noted {
+		t.synced[owner] = t.ports[owner]
 	}
 	t.ports[owner] = ports
 	if len(ports) == 0 {
@@ -123,8 +122,7 @@ func (t *Table) setPorts(owner string, ports []nft.Port) {
 	t.changed++
 }
 
-// Add opens a pod's ports and closes the owner's previous ones. It is an error if another owner has
-// one of the ports.
+// Add opens a pod's ports and closes the previous ports of the owner. It returns an error if another owner has one of the ports.
 func (t *Table) Add(owner string, mappings []Mapping, pod []netip.Addr) error {
 	ports, err := Ports(owner, mappings, pod)
 	if err != nil || len(ports) == 0 {
@@ -165,7 +163,7 @@ func (t *Table) conflict(owner string, ports []nft.Port) error {
 	return nil
 }
 
-// Remove closes the ports of an owner. It succeeds if there are none.
+// Remove closes the ports of an owner. An owner without ports is not an error.
 func (t *Table) Remove(owner string) error {
 	if err := os.Remove(t.file(owner)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove host ports of %s: %w", owner, err)
@@ -199,8 +197,8 @@ func (t *Table) write(owner string, r record) error {
 	return nil
 }
 
-// Sync writes all changes to the kernel. Concurrent callers share one write. The cost of a write
-// depends on the number of changes, not on the number of ports.
+// Sync writes all changes to the kernel. Concurrent callers share one write. The cost depends on the number of changes, not on the number
+// of ports.
 func (t *Table) Sync() error {
 	t.mu.Lock()
 	want := t.changed
@@ -223,8 +221,8 @@ func (t *Table) sync() error {
 			return err
 		}
 	}
-	number, gone, fresh, known := t.difference()
-	if !known || nft.SwapPorts(t.ns, t.name, gone, fresh) != nil {
+	number, removed, added, partial := t.difference()
+	if !partial || nft.SwapPorts(t.ns, t.name, removed, added) != nil {
 		var content nft.Table
 		content, number = t.takeContent()
 		err := nft.Replace(t.ns, content)
@@ -233,7 +231,7 @@ func (t *Table) sync() error {
 		}
 		if err != nil {
 			t.mu.Lock()
-			t.whole = true
+			t.rewrite = true
 			t.mu.Unlock()
 			return err
 		}
@@ -242,30 +240,29 @@ func (t *Table) sync() error {
 	t.mu.Lock()
 	local = t.needsLocalnet() && t.changed == number
 	t.mu.Unlock()
-	if local { // after a newer change, the Sync for that change sets route_localnet
+	if local { // after a newer change, the Sync of that change sets route_localnet
 		return SetLocalnet(t.ns, t.through, true)
 	}
 	return nil
 }
 
-// difference returns the changes since the last Sync: the ports to remove from the kernel (gone)
-// and the ports to add (fresh). known is false if the complete table has to be written.
-func (t *Table) difference() (number uint64, gone, fresh []nft.Port, known bool) {
+// difference returns the changes since the last Sync: the ports to remove from the kernel and the ports to add. partial is false if the
+// complete table has to be written.
+func (t *Table) difference() (number uint64, removed, added []nft.Port, partial bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	known = !t.whole
-	for owner, before := range t.before {
-		gone, fresh = append(gone, before...), append(fresh, t.ports[owner]...)
+	partial = !t.rewrite
+	for owner, synced := range t.synced {
+		removed, added = append(removed, synced...), append(added, t.ports[owner]...)
 		if len(t.ports[owner]) > 0 && !t.hasNetworks(t.ports[owner]) {
-			known = false
+			partial = false
 		}
 	}
-	clear(t.before)
-	return t.changed, gone, fresh, known
+	clear(t.synced)
+	return t.changed, removed, added, partial
 }
 
-// hasNetworks reports whether there are pod networks of the ports' families. A family without a
-// network has no table.
+// hasNetworks reports whether a pod network exists for each family of the ports. A family without a pod network has no table.
 func (t *Table) hasNetworks(ports []nft.Port) bool {
 	return !slices.ContainsFunc(ports, func(p nft.Port) bool {
 		return !slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Addr().Is4() == p.To.Addr().Is4() })
@@ -276,8 +273,8 @@ func (t *Table) hasNetworks(ports []nft.Port) bool {
 func (t *Table) takeContent() (nft.Table, uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.whole = false
-	clear(t.before)
+	t.rewrite = false
+	clear(t.synced)
 	return t.content(), t.changed
 }
 
@@ -293,8 +290,8 @@ func (t *Table) content() nft.Table {
 	return content
 }
 
-// Damage reports whether another program has changed the table (a chain, a rule or the elements of
-// a set) or localnet (route_localnet of the interface). It changes nothing.
+// Damage reports whether another program has changed the table (a chain, a rule or the elements of a set) or route_localnet of the
+// interface. It changes nothing.
 func (t *Table) Damage() (table, localnet bool, err error) {
 	t.flush.Lock()
 	defer t.flush.Unlock()
@@ -306,29 +303,29 @@ func (t *Table) damage() (table, local bool, err error) {
 	content, changing := t.content(), t.changed != t.flushed
 	want := localnet(t.through, t.needsLocalnet())
 	t.mu.Unlock()
-	if changing { // a pending Sync writes the missing parts or is followed by another check
+	if changing { // a pending Sync writes the missing parts, or is followed by another check
 		return false, false, nil
 	}
-	is, err := nft.PrintOf(t.ns, t.name)
+	current, err := nft.PrintOf(t.ns, t.name)
 	if err != nil {
 		return false, false, err
 	}
-	if is != t.print {
+	if current != t.print {
 		return true, false, nil
 	}
-	has, err := nft.Load(t.ns, t.name)
+	stored, err := nft.Load(t.ns, t.name)
 	if err != nil {
 		return false, false, err
 	}
-	if !nft.Same(has, content) {
+	if !nft.Same(stored, content) {
 		return true, false, nil
 	}
 	differing, err := t.ns.Differing(want)
 	return false, len(differing) > 0, err
 }
 
-// Repair restores the parts that Damage reports. It deletes UDP flows that began while the ports
-// were missing, because they do not lead to a pod.
+// Repair restores the parts that Damage reports. It deletes the UDP flows that began while the ports were missing, because their packets
+// do not reach the pod.
 func (t *Table) Repair() error {
 	if err := t.Sync(); err != nil {
 		return err
@@ -344,7 +341,7 @@ func (t *Table) Repair() error {
 	if table {
 		t.markForRewrite()
 	} else {
-		t.changed++ // only route_localnet
+		t.changed++ // only route_localnet has changed
 	}
 	for _, p := range t.ports {
 		ports = append(ports, p...)
@@ -356,19 +353,18 @@ func (t *Table) Repair() error {
 	return ForgetFlows(t.ns, ports)
 }
 
-// DisableLocalnet clears route_localnet of the interface while the table stays damaged, because the rule that protects
-// it may be missing. The next Sync writes the complete table and sets route_localnet again.
+// DisableLocalnet clears route_localnet of the interface while the table is damaged, because the rule that protects it may be missing.
+// The next Sync writes the complete table and sets route_localnet again.
 func (t *Table) DisableLocalnet() error {
 	t.flush.Lock()
 	defer t.flush.Unlock()
 	t.mu.Lock()
-	t.whole = true
+	t.rewrite = true
 	t.mu.Unlock()
 	return SetLocalnet(t.ns, t.through, false)
 }
 
-// Clean removes the tables and all host ports. It is for a node that is decommissioned or uses
-// another network.
+// Clean removes the tables and all host ports. It is called when the node is decommissioned or uses another pod network.
 func (t *Table) Clean() error {
 	err := t.Load(func(string) bool { return false })
 	t.SetNetworks(nil)

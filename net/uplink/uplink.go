@@ -19,7 +19,7 @@ import (
 // bufferSize is the size of the read buffer. The kernel sends one message at a time.
 const bufferSize = 16 << 10
 
-// firstPause and longestPause bound the pause between an error and the next attempt to listen.
+// firstPause and longestPause are the minimum and maximum pause between an error and the next attempt to listen.
 const (
 	firstPause   = time.Second
 	longestPause = time.Minute
@@ -41,7 +41,7 @@ type Uplink struct {
 
 type link struct{ pods, running bool }
 
-// New returns an Uplink. It starts nothing; Run does.
+// New returns an Uplink. Run starts it.
 func New(cfg Config) *Uplink {
 	return &Uplink{cfg: cfg, changed: make(chan struct{}, 1), links: map[int]link{}}
 }
@@ -49,8 +49,8 @@ func New(cfg Config) *Uplink {
 // Changed receives a value when the connection may have changed.
 func (u *Uplink) Changed() <-chan struct{} { return u.changed }
 
-// Run listens to the kernel until ctx ends. It logs an error and tries again. Changes may be missed in between, but
-// the callers that wait for Changed also poll.
+// Run listens to the kernel until ctx ends. After an error, it logs the error and listens again. It may miss changes in between. The
+// receivers of Changed therefore also poll.
 func (u *Uplink) Run(ctx context.Context) error {
 	pause, logged := firstPause, ""
 	for {
@@ -59,7 +59,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(began) > longestPause { // Run was able to listen for a while
+		if time.Since(began) > longestPause { // Run listened for some time before the error
 			pause, logged = firstPause, ""
 		}
 		if err.Error() != logged {
@@ -72,7 +72,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, longestPause)
-		u.signal() // Run misses changes during the pause
+		u.signal() // changes during the pause may have been missed
 	}
 }
 
@@ -138,7 +138,7 @@ func (u *Uplink) subscribe() (messages *os.File, err error) {
 	return messages, nil
 }
 
-// loadLinks lists the links. It is called after subscribe, so that none is missed.
+// loadLinks lists the links. It is called after subscribe, so that no link is missed.
 func (u *Uplink) loadLinks() error {
 	h, err := u.cfg.Host.Netlink()
 	if err != nil {
@@ -176,7 +176,7 @@ func (u *Uplink) isRelevant(m syscall.NetlinkMessage) bool {
 
 // linkChanged reports whether a link has become usable or unusable.
 func (u *Uplink) linkChanged(m syscall.NetlinkMessage) bool {
-	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC { // a bridge also sends such messages about its ports
+	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC { // a bridge also sends messages of its own family about its ports
 		return false
 	}
 	l, err := netlink.LinkDeserialize((*unix.NlMsghdr)(&m.Header), m.Data)
@@ -193,7 +193,7 @@ func (u *Uplink) linkChanged(m syscall.NetlinkMessage) bool {
 	return !now.pods && now.running != before.running
 }
 
-// routeChanged reports whether a message is about a route that is not a route to a pod.
+// routeChanged reports whether a message is about a route that does not lead to a pod.
 func (u *Uplink) routeChanged(m syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofRtMsg {
 		return false

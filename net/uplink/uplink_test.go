@@ -25,7 +25,7 @@ type world struct {
 	host     netns.NS
 	u        *Uplink
 	messages *os.File
-	names    map[string]int // indices of interfaces, also when they are gone
+	names    map[string]int // indices of interfaces, including removed ones
 }
 
 func newWorld(t *testing.T) *world {
@@ -37,21 +37,21 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(h.Close)
 	w := &world{T: t, Handle: h, host: host, names: map[string]int{}}
-	w.must(host.Set(netns.Sysctl{Name: "ipv6/conf/default/disable_ipv6", Value: "1", Optional: true})) // its addresses come when they like
+	w.must(host.Set(netns.Sysctl{Name: "ipv6/conf/default/disable_ipv6", Value: "1", Optional: true})) // the kernel adds its addresses at any time
 	w.u = New(Config{Host: host, Bridge: "pods0", Log: slog.New(slog.DiscardHandler)})
 	w.wire("eth0")
 	w.add(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "pods0"}})
 	return w
 }
 
-// wire creates an interface with a cable, whose other end is named after it.
+// wire creates an interface with a cable, and names the other end after it.
 func (w *world) wire(name string) {
 	w.Helper()
 	w.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "far" + name})
 	w.up("far" + name)
 	w.up(name)
 	for _, end := range []string{name, "far" + name} {
-		for w.link(end).Attrs().RawFlags&unix.IFF_RUNNING == 0 { // the kernel does that by and by
+		for w.link(end).Attrs().RawFlags&unix.IFF_RUNNING == 0 { // the kernel sets the flag asynchronously
 		}
 	}
 }
@@ -150,7 +150,7 @@ func TestWayOut(t *testing.T) {
 		if x.do(); w.names[x.about] == 0 {
 			w.names[x.about] = w.index(x.about)
 		}
-		for got := 0; got != w.names[x.about]; { // both ends of a cable tell of it
+		for got := 0; got != w.names[x.about]; { // the kernel reports both ends of a cable
 			var err error
 			got, err = w.news()
 			w.must(err)
@@ -195,7 +195,7 @@ func TestPods(t *testing.T) {
 	got := <-told
 	w.must(got.err)
 	if got.about != w.index("wwan0") && got.about != w.index("farwwan0") {
-		t.Errorf("told of interface %d", got.about)
+		t.Errorf("reported interface %d", got.about)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.u.Run(ctx) }()
-	for told := false; !told; { // it may not listen yet
+	for told := false; !told; { // Run may not listen yet
 		w.down("fareth0")
 		w.up("fareth0")
 		select {
@@ -219,7 +219,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunAgain: after an error, listening is tried again.
+// TestRunAgain: Run listens again after an error.
 func TestRunAgain(t *testing.T) {
 	w := newWorld(t)
 	path, warned := filepath.Join(t.TempDir(), "net"), make(chan struct{}, 100)
@@ -234,7 +234,7 @@ func TestRunAgain(t *testing.T) {
 	select {
 	case <-warned:
 	case err := <-ended:
-		t.Fatal("it has ended", err)
+		t.Fatal("Run has ended", err)
 	}
 	w.must(os.Symlink(w.host.Path(), path))
 	late := time.After(time.Minute)
@@ -248,9 +248,9 @@ func TestRunAgain(t *testing.T) {
 		case <-w.u.Changed():
 			listens = true
 		case err := <-ended:
-			t.Fatal("it has ended", err)
+			t.Fatal("Run has ended", err)
 		case <-late:
-			t.Fatal("it does not listen again")
+			t.Fatal("Run does not listen again")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -56,14 +56,13 @@ func TestPlantedAdvisory(t *testing.T) {
 		t.Fatalf("not found: %v", err)
 	}
 	edit(t, filepath.Join(c.dir, reviewedFile), func(s string) string { return s + "GO-2026-0001 a test planted it\n" })
-	// What concerns the toolchain of this machine is not this test's.
+	// Advisories for the toolchain of this machine do not matter for this test.
 	if err := c.check(t.Context(), 0, []string{program}); err != nil && strings.Contains(err.Error(), "GO-2026-0001") || err == nil && !strings.Contains(out.String(), "only the 1 reviewed") {
 		t.Errorf("reviewed: %v, %s", err, out)
 	}
 }
 
-// TestCheckRefuses lists the reasons for which the check fails without an advisory for a linked
-// package.
+// TestCheckRefuses lists the reasons for which the check fails without an advisory for a linked package.
 func TestCheckRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file   string
@@ -92,7 +91,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestSnapshot: a snapshot has the advisories for the build's modules, without withdrawn ones.
+// TestSnapshot: a snapshot has the advisories for the build's modules, except withdrawn ones.
 func TestSnapshot(t *testing.T) {
 	c, out := copyOf(t)
 	dir := t.TempDir()
@@ -113,7 +112,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	for _, version := range []string{"latest", "v1.0.0"} {
 		if err := c.takeSnapshot(t.Context(), version, dir); err == nil {
-			t.Errorf("a snapshot of version %q was taken", version)
+			t.Errorf("a snapshot of version %q was accepted", version)
 		}
 	}
 	if err := c.takeSnapshot(t.Context(), "v0.0.0-20261105234957-e22db6528018", t.TempDir()); err == nil {

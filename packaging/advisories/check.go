@@ -36,7 +36,7 @@ func (f finding) String() string {
 		f.advisory, f.program, f.pkg, f.module, f.version, fixed, f.advisory)
 }
 
-// check fails if a program links a package that has an advisory in the snapshot, if a part of the OCI runtime was not
+// check returns an error if a program links a package that has an advisory in the snapshot, if a part of the OCI runtime was not
 // reviewed, or if the snapshot is older than maxAge. A maxAge of 0 allows any age.
 func (c checker) check(ctx context.Context, maxAge time.Duration, programs []string) error {
 	dir, err := os.MkdirTemp("", "advisories")
@@ -106,7 +106,7 @@ func readReviewed(file string) (map[string]string, error) {
 	return reasons, err
 }
 
-// eachLine passes the lines of a file to do, without empty lines and comments.
+// eachLine passes the lines of a file to do, except empty lines and comments.
 func eachLine(file string, do func(line string) error) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -126,8 +126,7 @@ func eachLine(file string, do func(line string) error) error {
 	return lines.Err()
 }
 
-// A message has the fields of govulncheck's JSON output that are used here,
-// https://pkg.go.dev/golang.org/x/vuln/cmd/govulncheck.
+// A message has the used fields of govulncheck's JSON output, https://pkg.go.dev/golang.org/x/vuln/cmd/govulncheck.
 type message struct {
 	SBOM *struct {
 		Modules []struct {
@@ -145,8 +144,8 @@ type message struct {
 	} `json:"finding"`
 }
 
-// scan returns the advisories in dir for the packages that program links. It fails if the program
-// links a module that is not in the snapshot.
+// scan returns the advisories in dir for the packages that program links. It returns an error if the program links a module that is not
+// in the snapshot.
 func scan(ctx context.Context, dir, program string, modules []string) ([]finding, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", scanner, "-db", "file://"+dir, "-scan", "package", "-format", "json", program)
 	var problems bytes.Buffer

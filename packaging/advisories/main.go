@@ -6,11 +6,11 @@
 //	reviewed.txt: advisories that are harmless --+
 //	oci.txt: the parts of the OCI runtime, reviewed by hand --> check
 //
-// The snapshot contains the advisories for the modules that were in the build when it was taken. The check fails if a
-// linked module is not in the snapshot's list, or if a linked package has an advisory that is not in reviewed.txt.
+// The snapshot contains the advisories for the modules of the build at the time of the snapshot. The check fails if a linked module is
+// not in the snapshot's list, or if a linked package has an advisory that is not in reviewed.txt.
 //
-//	advisories snapshot VERSION DIR     take a snapshot of the OSV files in DIR, those of golang.org/x/vulndb at VERSION
-//	advisories check [-max-age DAYS] PACKAGE...   check the programs that these packages make
+//	advisories snapshot VERSION DIR     take a snapshot of the OSV files in DIR, which are those of golang.org/x/vulndb at VERSION
+//	advisories check [-max-age DAYS] PACKAGE...   check the programs of these packages
 package main
 
 import (
@@ -26,9 +26,9 @@ import (
 
 // A checker contains the paths of its input files.
 type checker struct {
-	dir     string // the folder of go.jsonl, reviewed.txt and oci.txt
-	sources string // the list of the OCI runtime's source packages
-	patches string // the folder of its patches
+	dir     string // folder of go.jsonl, reviewed.txt and oci.txt
+	sources string // list of the OCI runtime's source packages
+	patches string // folder of the OCI runtime's patches
 	now     time.Time
 	out     io.Writer
 }

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// partsFile lists the advisories for the parts of the OCI runtime. There is no offline database of them, so they are
-// reviewed by hand, for one version of each part.
+// partsFile lists the advisories for the parts of the OCI runtime. There is no offline database for them, so they are reviewed manually,
+// for one version of each part.
 const partsFile = "oci.txt"
 
-// checkParts returns the number of reviewed advisories. It fails if a source package has a version that was not
-// reviewed, or if a patch is missing.
+// checkParts returns the number of reviewed advisories. It returns an error if a source package has a version that was not reviewed, or
+// if a patch is missing.
 //
 //	version NAME VERSION DATE            this version of NAME was reviewed on this day
-//	ID NAME patched FILE                 a patch of ours fixes it
-//	ID NAME fixed VERSION                this version of NAME has the fix, and ours is not older
+//	ID NAME patched FILE                 a patch of islet fixes it
+//	ID NAME fixed VERSION                this version of NAME has the fix, and the shipped version is not older
 //	ID NAME unreachable REASON           the code is not linked, or not called
 func (c checker) checkParts() (int, error) {
 	reviewed, n := map[string]string{}, 0

@@ -21,14 +21,13 @@ import (
 
 // A header is the first line of a snapshot.
 type header struct {
-	Source  string   `json:"source"` // the module and version of the advisories
-	Taken   string   `json:"taken"`  // the day of that version, YYYY-MM-DD
+	Source  string   `json:"source"` // module and version of the advisories
+	Taken   string   `json:"taken"`  // day of that version, YYYY-MM-DD
 	License string   `json:"license"`
 	Modules []string `json:"modules"` // the modules that the advisories cover; "stdlib" is the standard library
 }
 
-// An advisory has the fields of an OSV entry that a check needs,
-// https://ossf.github.io/osv-schema/.
+// An advisory has the fields of an OSV entry that a check needs, https://ossf.github.io/osv-schema/.
 type advisory struct {
 	ID        string          `json:"id"`
 	Modified  string          `json:"modified"`
@@ -40,7 +39,7 @@ type advisory struct {
 
 const (
 	goFile   = "go.jsonl"
-	standard = "stdlib" // the database's name of the standard library
+	standard = "stdlib" // the name of the standard library in the database
 )
 
 // takeSnapshot writes go.jsonl. dir contains the OSV files of the module golang.org/x/vulndb in the given version.
@@ -103,8 +102,7 @@ func dayOf(version string) (string, error) {
 	return day.Format(time.DateOnly), nil
 }
 
-// moduleGraph returns the sorted paths of all modules in the build's module graph, and the name of
-// the standard library.
+// moduleGraph returns the sorted paths of all modules in the build's module graph, and the name of the standard library.
 func moduleGraph(ctx context.Context) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "all").Output()
 	if err != nil {
@@ -120,8 +118,7 @@ func moduleGraph(ctx context.Context) ([]string, error) {
 	return slices.Compact(modules), nil
 }
 
-// readAdvisory returns the advisory in a file, or nil if it is for none of the modules or was
-// withdrawn.
+// readAdvisory returns the advisory in a file, or nil if it was withdrawn or concerns none of the modules.
 func readAdvisory(file string, modules []string) (*advisory, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestInspect(t *testing.T) {
 		ids := map[string]bool{}
 		for _, p := range d.Packages {
 			if ids[p.ID] {
-				t.Errorf("%s stands twice", p.ID)
+				t.Errorf("%s occurs twice", p.ID)
 			}
 			ids[p.ID] = true
 			if !regexp.MustCompile(`^SPDXRef-[A-Za-z0-9.-]+$`).MatchString(p.ID) {
@@ -88,7 +88,7 @@ func TestInspect(t *testing.T) {
 		if want := []relationship{{"SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-oci-crun"}, {"SPDXRef-oci-crun", "STATIC_LINK", "SPDXRef-oci-glibc"}}; !slices.Equal(d.Relationships[len(d.Relationships)-2:], want) {
 			t.Errorf("%+v", d.Relationships)
 		}
-		// release.sh reads it by line.
+		// release.sh reads the output line by line.
 		if !strings.Contains(out.String(), "\"name\": \"glibc\",\n      \"versionInfo\": \"2.36-9+deb12u14\",\n") {
 			t.Errorf("the version is not below the name in\n%s", &out)
 		}
@@ -115,14 +115,14 @@ func TestInspect(t *testing.T) {
 			}
 		}
 		if n := strings.Count(first.String(), "TERMS AND CONDITIONS FOR USE"); n > 6 {
-			t.Errorf("one licence stands there %d times", n)
+			t.Errorf("one licence occurs %d times", n)
 		}
 		bare := t.TempDir()
 		if err := os.WriteFile(filepath.Join(bare, "licence.go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := collect(map[string]*text{}, "example.com/bare v1.0.0", bare); err == nil {
-			t.Error("a module without a licence was passed over")
+			t.Error("a module without a licence was skipped")
 		}
 	})
 	t.Run("size", func(t *testing.T) {

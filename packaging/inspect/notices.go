@@ -20,19 +20,17 @@ import (
 // legalName matches the names of files with licences and copyright notices.
 var legalName = regexp.MustCompile(`^(?i)(licen[cs]e|copying|copyright|notice|patents)([-._].*)?$`)
 
-// codeExtensions are the extensions of source files. The name of a source file may match legalName,
-// but it is not a licence.
+// codeExtensions contains the extensions of source files. A source file is not a licence, even if its name matches legalName.
 var codeExtensions = []string{".go", ".s", ".c", ".h", ".py", ".sh", ".json", ".yaml", ".yml", ".tmpl"}
 
 // A text is the content of one or more identical files.
 type text struct {
 	content string
-	of      []string // names of the files, as module and file
+	files   []string // names of the files, as module and file
 }
 
-// writeNotices writes the licences of the programs' modules and of Go's library. It writes each text once, with the
-// names of the files that contain it. It reads the linked versions of the modules, and returns an error if a module
-// has no licence.
+// writeNotices writes the licences of the programs' modules and of Go's library. It writes each text once, with the names of the files
+// that contain it. It reads the linked versions of the modules. It returns an error if a module has no licence.
 func writeNotices(out io.Writer, programs []string) error {
 	modules := map[string]*debug.Module{}
 	for _, program := range programs {
@@ -57,17 +55,17 @@ func writeNotices(out io.Writer, programs []string) error {
 			return err
 		}
 	}
-	byFile := func(a, b *text) int { return cmp.Compare(a.of[0], b.of[0]) }
+	byFile := func(a, b *text) int { return cmp.Compare(a.files[0], b.files[0]) }
 	list := slices.SortedFunc(maps.Values(texts), byFile)
 	fmt.Fprintf(out, "The components of the programs of islet besides islet itself, and their licences.\n")
 	for _, t := range list {
-		fmt.Fprintf(out, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(t.of, "\n"), strings.TrimSpace(t.content))
+		fmt.Fprintf(out, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(t.files, "\n"), strings.TrimSpace(t.content))
 	}
 	return nil
 }
 
-// directories returns the directories of the modules and of Go, by name and version. It downloads missing modules, and
-// compares their checksums with those of the build.
+// directories returns the directories of the modules and of Go, by name and version. It downloads missing modules, and compares their
+// checksums with those of the build.
 func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	root, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
@@ -103,9 +101,8 @@ func directories(modules map[string]*debug.Module) (map[string]string, error) {
 	return dirs, nil
 }
 
-// collect adds the licence texts of a module. Its top directory must contain one. Licence files
-// further below are for third-party code in the module. In Go's own tree, only the top directory is
-// searched.
+// collect adds the licence texts of a module. Its top directory must contain one. Licence files in subdirectories are for third-party
+// code in the module. In Go's own tree, only the top directory is searched.
 func collect(texts map[string]*text, name, dir string) error {
 	found := false
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -128,7 +125,7 @@ func collect(texts map[string]*text, name, dir string) error {
 			t = &text{content: string(content)}
 			texts[string(content)] = t
 		}
-		t.of = append(t.of, name+": "+strings.TrimPrefix(path, dir+"/"))
+		t.files = append(t.files, name+": "+strings.TrimPrefix(path, dir+"/"))
 		return nil
 	})
 	if err == nil && !found {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A document has the fields of SPDX 2.3 that are used here, https://spdx.github.io/spdx-spec/v2.3/.
+// A document has the used fields of SPDX 2.3, https://spdx.github.io/spdx-spec/v2.3/.
 type document struct {
 	Version       string         `json:"spdxVersion"`
 	DataLicense   string         `json:"dataLicense"`
@@ -61,10 +61,9 @@ type relationship struct {
 
 const noAssertion = "NOASSERTION"
 
-// writeSBOM lists the main module in the given version, the linked modules, Go itself, and the
-// parts of the OCI runtime that is shipped with the program. The first part is the runtime; the
-// other parts are linked into it. The output is reproducible, because its time is
-// SOURCE_DATE_EPOCH, see https://reproducible-builds.org/docs/source-date-epoch/.
+// writeSBOM lists the main module in the given version, the linked modules, Go itself, and the parts of the OCI runtime that is shipped
+// with the program. The first part is the runtime. The other parts are linked into the runtime. The output is reproducible, because its
+// time is SOURCE_DATE_EPOCH, see https://reproducible-builds.org/docs/source-date-epoch/.
 func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []spdxPackage) error {
 	created := time.Unix(0, 0)
 	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {
@@ -107,8 +106,8 @@ func writeSBOM(out io.Writer, info *debug.BuildInfo, version string, runtime []s
 	return enc.Encode(d)
 }
 
-// describe returns the package of a module. Go's h1 sum is a SHA-256 of the checksums of the
-// module's files, https://go.dev/ref/mod#go-sum-files.
+// describe returns the package of a module. Go's h1 sum is a SHA-256 of the checksums of the module's files,
+// https://go.dev/ref/mod#go-sum-files.
 func describe(m *debug.Module) spdxPackage {
 	p := spdxPackage{
 		ID: "SPDXRef-" + identifier(m.Path), Name: m.Path, Version: m.Version, Download: noAssertion,

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// writeSizes writes the bytes of functions and data by module, the largest first. Tables that the
-// linker creates for all modules (functions, types, strings) are in the last line.
+// writeSizes writes the size of functions and data in bytes by module, the largest first. The last line contains the tables that the
+// linker creates for all modules (functions, types, strings).
 func writeSizes(out io.Writer, path string, info *debug.BuildInfo) error {
 	f, err := elf.Open(path)
 	if err != nil {

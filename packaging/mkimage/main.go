@@ -1,5 +1,5 @@
-// Command mkimage packs static programs into a container image archive in the docker-archive
-// format, so that demo and tests need no registry. The output is reproducible.
+// Command mkimage packs static programs into a container image archive in the docker-archive format, so that the demo and the tests need
+// no registry. The output is reproducible.
 //
 //	mkimage -ref localhost/islet-demo:dev -entrypoint /demo -o demo.tar .cache/demo/demo
 package main
@@ -66,15 +66,14 @@ func run(ref, out, entrypoint, arch string, files []string) error {
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err
 	}
-	partial := out + ".partial" // Rename the complete archive, so that an importer that watches the folder never reads an incomplete one.
+	partial := out + ".partial" // rename the complete archive, so that an importer that watches the folder never reads an incomplete one
 	if err := tarball.WriteToFile(partial, tag, img); err != nil {
 		return err
 	}
 	return os.Rename(partial, out)
 }
 
-// pack returns a layer with every file as an executable in the root directory, and the directories
-// that programs expect.
+// pack returns a layer with every file as an executable in the root directory, and the directories that programs expect.
 func pack(files []string) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

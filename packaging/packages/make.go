@@ -27,17 +27,17 @@ type build struct {
 // A pack describes one package of either kind (deb or rpm).
 type pack struct {
 	name, summary, text string
-	depends             []string // the required packages of the same version
+	depends             []string // the required packages, of the same version
 	takes               string   // the package that it replaces, with its version
-	licenses            string   // the licence of its content, as an SPDX expression; empty for islet's own licence
+	licenses            string   // the licence of its content as an SPDX expression; empty for islet's own licence
 }
 
 const (
 	release    = "1"
 	homepage   = "https://github.com/islet-edge/islet"
 	maintainer = "islet maintainers <maintainers@islet.dev>"
-	kubernetes = "1.37.2" // the version of the kubelet that islet-kubelet replaces
-	cniPlugins = "1.9.1"  // the version of the plugins that islet-cni replaces
+	kubernetes = "1.37.2" // version of the kubelet that islet-kubelet replaces
+	cniPlugins = "1.9.1"  // version of the plugins that islet-cni replaces
 )
 
 func packs() []pack {
@@ -148,8 +148,8 @@ func (b build) archOf(kind string) string {
 	return names[b.arch][0]
 }
 
-// linkTarget returns the target of a symbolic link. Debian requires absolute links between top-level
-// directories, and rpmlint relative ones.
+// linkTarget returns the target of a symbolic link. Between top-level directories, Debian requires absolute links and rpmlint relative
+// ones.
 func linkTarget(kind string, e Entry) (string, error) {
 	if path.Dir(e.Source) != path.Dir(e.Path) && kind != "rpm" {
 		return e.Source, nil
@@ -157,7 +157,7 @@ func linkTarget(kind string, e Entry) (string, error) {
 	return filepath.Rel(path.Dir(e.Path), e.Source)
 }
 
-// contents returns the files of a package. Generated files are written below stage.
+// contents returns the files of a package. It writes generated files below stage.
 func (b build) contents(kind string, p pack, table []Entry, stage string) (files.Contents, error) {
 	var out files.Contents
 	add := func(typ, source, dest string, mode fs.FileMode) {
@@ -237,8 +237,8 @@ func docType(kind string) string {
 	return files.TypeFile
 }
 
-// namesProgram reports whether a file contains the path of the program. Packages install it at another path, which has
-// to be written to the file.
+// namesProgram reports whether a file contains the path of the program. A package installs the program at another path, so that path must
+// be replaced in the file.
 func namesProgram(e Entry) bool {
 	return e.Type == "init" || strings.HasSuffix(e.Path, ".service") || strings.HasSuffix(e.Path, ".conf")
 }

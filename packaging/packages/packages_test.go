@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// archive is the smallest archive with all files that make dist-one creates. The table is the real
-// one.
+// archive is a minimal archive with all files that make dist-one creates, and with the real table.
 func archive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +36,7 @@ func archive(t *testing.T) string {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil { // the table has the modes, not the archive
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil { // the modes are in the table, not in the archive
 			t.Fatal(err)
 		}
 	}
@@ -64,8 +63,7 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestSameBytes: packages that are built twice are identical, for each architecture, and are named
-// as apt and dnf expect.
+// TestSameBytes: packages that are built twice are identical, for each architecture. Their names are those that apt and dnf expect.
 func TestSameBytes(t *testing.T) {
 	from := archive(t)
 	for arch, names := range map[string][2]string{"amd64": {"amd64", "x86_64"}, "arm64": {"arm64", "aarch64"}, "arm": {"armhf", "armv7hl"}, "riscv64": {"riscv64", "riscv64"}} {
@@ -88,9 +86,8 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestContents unpacks each deb: it has the files of the table and documentation, nothing else,
-// writable by root only. No settings are conffiles: dpkg would ask about existing ones, and fail if
-// nobody answers. The scripts install them.
+// TestContents unpacks each deb: it has exactly the files of the table and the documentation, and only root can write them. Settings are
+// not conffiles, because dpkg would prompt for existing ones and fail if nobody answers. The scripts install the settings.
 func TestContents(t *testing.T) {
 	from := archive(t)
 	to := made(t, from, "amd64")
@@ -106,7 +103,7 @@ func TestContents(t *testing.T) {
 		if conffiles, err := os.ReadFile(filepath.Join(control, "conffiles")); err == nil {
 			t.Errorf("%s has conffiles: %s", p.name, conffiles)
 		}
-		after, _ := os.ReadFile(filepath.Join(control, "postinst")) // none: nothing to do
+		after, _ := os.ReadFile(filepath.Join(control, "postinst")) // a missing script is empty
 		want := map[string]Entry{}
 		for _, e := range table {
 			if e.Part == p.name {
@@ -115,7 +112,7 @@ func TestContents(t *testing.T) {
 				}
 				if e.Type == "config" {
 					if !bytes.Contains(after, []byte("\n"+e.Path+" ")) {
-						t.Errorf("%s: no script puts %s in place", p.name, e.Path)
+						t.Errorf("%s: no script installs %s", p.name, e.Path)
 					}
 					e.Path = placed + e.Path
 				}
@@ -139,7 +136,7 @@ func TestContents(t *testing.T) {
 			case ok && e.Type != "link" && info.Mode().Perm() != e.Mode:
 				t.Errorf("%s: %s has mode %o, want %o", p.name, name, info.Mode().Perm(), e.Mode)
 			case info.Mode()&fs.ModeSymlink == 0 && info.Mode().Perm()&0o022 != 0:
-				t.Errorf("%s: others write %s", p.name, name)
+				t.Errorf("%s: other users can write %s", p.name, name)
 			case ok && e.Type == "link":
 				if target, err := os.Readlink(path); err != nil || filepath.Base(target) != "islet" {
 					t.Errorf("%s points to %s, %v", name, target, err)
@@ -188,8 +185,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestRelations: packages of a cluster's tools that depend on the kubelet or the plugins are
-// satisfied.
+// TestRelations: packages of a cluster's tools that depend on the kubelet or the plugins are satisfied.
 func TestRelations(t *testing.T) {
 	to := made(t, archive(t), "amd64")
 	for name, want := range map[string]string{"islet-kubelet": "kubelet (= 1.37.2)|kubelet|kubelet|islet (= 0.1.0-1)", "islet-cni": "kubernetes-cni (= 1.9.1)|kubernetes-cni|kubernetes-cni|islet (= 0.1.0-1)"} {
@@ -216,7 +212,7 @@ func TestTableRefuses(t *testing.T) {
 	}
 }
 
-// TestScripts: each script is valid for sh, in both kinds.
+// TestScripts: each script is valid for sh, in debs and rpms.
 func TestScripts(t *testing.T) {
 	to := made(t, archive(t), "amd64")
 	for _, name := range []string{"islet", "islet-kubelet"} {
@@ -224,13 +220,13 @@ func TestScripts(t *testing.T) {
 		command(t, "dpkg-deb", "-e", filepath.Join(to, name+"_0.1.0-1_amd64.deb"), dir)
 		for _, script := range []string{"postinst", "prerm", "postrm"} {
 			command(t, "sh", "-n", filepath.Join(dir, script))
-			// What dpkg calls when something failed, or for another purpose, does nothing.
+			// With the arguments that dpkg uses after a failure or for another purpose, the scripts do nothing.
 			command(t, "sh", filepath.Join(dir, script), "abort-upgrade", "0.0.9")
 		}
 	}
 }
 
-// dist is a real archive. make test has built it before, and then no check is skipped.
+// dist is a real archive. make test builds it first, so that no check is skipped.
 func dist(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_DIST_DIR")
@@ -275,8 +271,7 @@ func TestInstalledSize(t *testing.T) {
 	}
 }
 
-// TestLicences: for each part in the SBOM of a real archive there is a licence beside it, and in
-// the documentation of each package.
+// TestLicences: each part in the SBOM of a real archive has a licence file beside it, and in the documentation of each package.
 func TestLicences(t *testing.T) {
 	dir := dist(t)
 	read := func(name string) []byte {
@@ -300,7 +295,7 @@ func TestLicences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	others := map[string]string{"libsystemd": "LGPL-2.1", "blake3": "islet"} // whose licence is another's as well
+	others := map[string]string{"libsystemd": "LGPL-2.1", "blake3": "islet"} // parts whose licence is that of another part
 	found := map[string]bool{}
 	for _, p := range spdx.Packages[1:] {
 		found[p.Name] = true
@@ -328,8 +323,8 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// unpackedHere has rpmlint unpack packages where it means to. It does so by cpio, which puts files
-// with absolute names, as nfpm writes them, into this machine's own directories.
+// unpackedHere makes rpmlint unpack packages in its own directory. rpmlint uses cpio, which would put the files with absolute names that
+// nfpm writes into this machine's directories.
 func unpackedHere(t *testing.T) {
 	t.Helper()
 	cpio, err := exec.LookPath("cpio")
@@ -344,9 +339,8 @@ func unpackedHere(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// TestLint: packages are as lintian and rpmlint want them, or the package says why not (lintian/),
-// and rpmlint.toml does; their scripts as shellcheck does. Those of other architectures are looked at where their archives are
-// beside the one that ISLET_DIST_DIR names.
+// TestLint checks packages with lintian and rpmlint, except for the exceptions with reasons in lintian/ and rpmlint.toml. It checks their
+// scripts with shellcheck. It also checks packages of other architectures if their archives are beside the one that ISLET_DIST_DIR names.
 func TestLint(t *testing.T) {
 	unpackedHere(t)
 	name, _ := strings.CutSuffix(dist(t), runtime.GOARCH)

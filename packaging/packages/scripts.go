@@ -15,8 +15,8 @@ import (
 //go:embed scripts lintian
 var scriptFiles embed.FS
 
-// moments contains, for each kind of package, the shell conditions with which a maintainer script recognizes an
-// installation, an upgrade or a removal. Each kind has its own arguments:
+// moments contains, for each kind of package, the shell conditions by which a maintainer script recognizes an installation, an upgrade or
+// a removal. The two kinds have different arguments:
 // https://www.debian.org/doc/debian-policy/ch-maintainerscripts.html
 // https://docs.fedoraproject.org/en-US/packaging-guidelines/Scriptlets/
 var moments = map[string]map[string]string{
@@ -34,13 +34,12 @@ var moments = map[string]map[string]string{
 	},
 }
 
-// placed is the directory in a deb that contains the settings. A script copies them to /etc. The settings are not
-// conffiles, because dpkg prompts for a conffile that already exists with another content, and fails if nobody
-// answers.
+// placed is the directory in a deb that contains the settings. A script copies them to /etc. The settings are not conffiles, because dpkg
+// prompts for a conffile that already exists with another content, and fails if nobody answers.
 const placed = "/usr/share/islet"
 
-// settings returns a shell variable with the package's settings and the SHA-256 of the shipped
-// content. It is empty for an rpm, because rpm keeps existing settings without a prompt.
+// settings returns a shell variable with the package's settings and the SHA-256 of the shipped content. It returns "" for an rpm, because
+// rpm keeps existing settings without a prompt.
 func (b build) settings(name, kind string, table []Entry) (string, error) {
 	text := "settings='"
 	for _, e := range table {
@@ -56,8 +55,7 @@ func (b build) settings(name, kind string, table []Entry) (string, error) {
 	return text + "'\n", nil
 }
 
-// scripts adds the maintainer scripts to a package. The scripts for deb and rpm differ only in these conditions and in
-// the settings.
+// scripts adds the maintainer scripts to a package. Between deb and rpm, only these conditions and the settings differ.
 func (b build) scripts(name, kind, dir string, table []Entry, info *nfpm.Info) error {
 	settings, err := b.settings(name, kind, table)
 	if err != nil {

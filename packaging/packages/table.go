@@ -10,18 +10,17 @@ import (
 	"strings"
 )
 
-// An Entry is one line of packaging/files, with its placeholders replaced. A line whose source is a
-// pattern results in an Entry for each file.
+// An Entry is one line of packaging/files with replaced placeholders. A line whose source is a pattern results in an Entry for each
+// matching file.
 type Entry struct {
 	Part   string
 	Type   string // file, man, doc, dir, link, config or init
 	Mode   fs.FileMode
-	Source string // a path in the archive, or the target of a link
-	Path   string // the installation path
+	Source string // path in the archive, or target of a link
+	Path   string // installation path
 }
 
-// places returns the values of placeholders for a kind of package. The directory of zsh depends on
-// the distribution.
+// places returns the values of the placeholders for a kind of package. The directory for zsh depends on the distribution.
 func places(kind string) map[string]string {
 	zsh := "/usr/share/zsh/vendor-completions"
 	if kind == "rpm" {

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// TestSign: what is signed here is what a node accepts.
+// TestSign: a node accepts archives that this program has signed.
 func TestSign(t *testing.T) {
 	dir := t.TempDir()
 	var keys []release.Key
@@ -51,7 +51,7 @@ func TestSign(t *testing.T) {
 	}
 	for _, args := range [][]string{{}, {"release", "0.2.0", "arm64", archive}, {"release", "v1", "arm64", archive, files[0]}, {"release", "0.2.0", "arm64", archive, archive}, {"release", "0.2.0", "arm64", dir + "/none", files[0]}} {
 		if err := run(args); err == nil {
-			t.Errorf("%q is done", args)
+			t.Errorf("%q is accepted", args)
 		}
 	}
 }

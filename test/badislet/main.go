@@ -1,23 +1,23 @@
-// Command badislet is a faulty version of islet. A test appends a last line to the program: the
-// version, and one of the following faults with its argument. Faults that begin with "test" happen
-// in the self-test. The others pass the self-test and happen in the agent.
+// Command badislet is a faulty version of islet. A test appends a last line to the program, which contains the version and one of the
+// following faults with its argument. Faults that begin with "test" happen in the self-test. The other faults pass the self-test and
+// happen in the agent.
 //
-//	crash          panics at once
-//	exit CODE      ends at once
+//	crash          panics immediately
+//	exit CODE      exits immediately
 //	signal NUMBER  kills itself
-//	stop           stops itself, as a process does that is debugged
-//	later MS       ends after so many milliseconds
+//	stop           stops itself, like a process in a debugger
+//	later MS       ends after this number of milliseconds
 //	hang           does nothing
-//	deaf           does nothing, nor does it end when it is asked to
-//	closes         closes what it would report by, as daemons do, and then does nothing
-//	eat MIB        takes that much memory, little by little, and then does nothing
-//	spin           keeps every processor busy
-//	flood MIB      writes that much to its log, and then does nothing
-//	children N     starts so many processes that outlive it, and ends
-//	network FILE   works as that program, in a network of its own that leads nowhere
-//	blind FILE     works as that program, but finds no manifests
+//	deaf           does nothing, and ignores SIGTERM
+//	closes         closes the descriptors for reports, as daemons do, and then does nothing
+//	eat MIB        gradually allocates this amount of memory, and then does nothing
+//	spin           uses all processors
+//	flood MIB      writes this amount of data to its log, and then does nothing
+//	children N     starts this number of processes that outlive it, and ends
+//	network FILE   runs that program in a separate network namespace without links
+//	blind FILE     runs that program without manifests
 //	testcrash, testexit CODE, testhang, testeat, testflood
-//	testother      says that another version passed
+//	testother      prints that another version passed
 package main
 
 import (
@@ -33,7 +33,7 @@ import (
 	"time"
 )
 
-// child is the argument of a process that outlives this one.
+// child is the argument of a process that outlives this process.
 const child = "child"
 
 func main() {
@@ -71,7 +71,7 @@ func fail(how, what string) {
 	case "stop":
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "later":
-		time.Sleep(time.Duration(n) * time.Millisecond) // this is the fault; the test chooses a random time
+		time.Sleep(time.Duration(n) * time.Millisecond) // the delay is the fault; the test chooses a random time
 		os.Exit(3)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
@@ -102,7 +102,7 @@ func fail(how, what string) {
 	case "blind":
 		panic(syscall.Exec(what, append(os.Args, "--pod-manifest-path="), os.Environ()))
 	}
-	time.Sleep(time.Hour) // the fault is that the process hangs; if it waited for a channel, Go would end it because of the deadlock
+	time.Sleep(time.Hour) // the fault is a hanging process; a blocked channel would make Go report a deadlock
 }
 
 // eat allocates the given number of MiB, or all memory if the number is 0.
@@ -110,9 +110,9 @@ func eat(mib int) {
 	var kept [][]byte
 	for i := 0; mib == 0 || i < mib; i++ {
 		kept = append(kept, bytes.Repeat([]byte{1}, 1<<20))
-		time.Sleep(time.Millisecond) // gradually, like a leak: at most 1 GiB per second
+		time.Sleep(time.Millisecond) // gradually, like a leak, at most 1 GiB per second
 	}
-	time.Sleep(time.Hour) // keep the memory
+	time.Sleep(time.Hour) // keeps the memory
 	runtime.KeepAlive(kept)
 }
 

@@ -1,5 +1,5 @@
-// Package cis contains the worker section of the CIS Kubernetes Benchmark as a table of checks.
-// Each check inspects an installed node: its files, the configuration in force, or its behaviour.
+// Package cis contains the worker section of the CIS Kubernetes Benchmark as a table of checks. Each check inspects an installed node:
+// its files, its active configuration, or its behaviour.
 //
 // The numbers and values are from version 1.12 of the benchmark
 // (https://www.cisecurity.org/benchmark/kubernetes), which is for Kubernetes 1.34 and newer.
@@ -19,21 +19,21 @@ import (
 
 // A Node describes the node that the checks inspect.
 type Node struct {
-	Root       string // the root of its file system, as a path of this process
+	Root       string // root of its file system, as a path of this process
 	Units      []string
 	Kubeconfig string // empty if the node is in no cluster
-	ConfigFile string // empty if there is none
+	ConfigFile string // empty without a configuration file
 	Args       []string
 	Kubelet    Kubelet
 	// Ask sends a request without credentials to a path of the kubelet API. It is nil if the API has no port.
 	Ask func(path string) (status int, err error)
-	// Ciphers are the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
+	// Ciphers contains the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
 	Ciphers []string
-	// PodPids is the limit of processes of a pod that does not set one. 0 means no limit.
+	// PodPids is the process limit of a pod that sets none. 0 means no limit.
 	PodPids int64
 }
 
-// Kubelet has the fields of the KubeletConfiguration in force that the checks need.
+// Kubelet has the fields of the active KubeletConfiguration that the checks need.
 type Kubelet struct {
 	Authentication struct {
 		X509      struct{ ClientCAFile string }
@@ -65,23 +65,23 @@ var strong = []string{
 	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
 }
 
-// Table returns the checks of the section. The benchmark leaves some recommendations to a person's judgement. Their
-// checks inspect the configuration or, if it does not suffice, the node's behaviour.
+// Table returns the checks of the section. The benchmark leaves some recommendations to manual review. Their checks inspect the
+// configuration, or the node's behaviour if the configuration is not sufficient.
 func Table() []Check {
 	return []Check{
 		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.files(0o600, n.Units...) }},
-		{"4.1.2", "the service's files are root's", func(n *Node) error { return n.owned(n.Units...) }},
+		{"4.1.2", "the service's files belong to root", func(n *Node) error { return n.owned(n.Units...) }},
 		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.existing(proxy)...) }},
-		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.owned(n.existing(proxy)...) }},
+		{"4.1.4", "the proxy's kubeconfig belongs to root", func(n *Node) error { return n.owned(n.existing(proxy)...) }},
 		{"4.1.5", "the kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.Kubeconfig) }},
-		{"4.1.6", "the kubeconfig is root's", func(n *Node) error { return n.owned(n.Kubeconfig) }},
-		{"4.1.7", "the file of authorities has mode 644 or less",
+		{"4.1.6", "the kubeconfig belongs to root", func(n *Node) error { return n.owned(n.Kubeconfig) }},
+		{"4.1.7", "the CA file has mode 644 or less",
 			func(n *Node) error { return n.files(0o644, n.Kubelet.Authentication.X509.ClientCAFile) }},
-		{"4.1.8", "the file of authorities is root's", func(n *Node) error { return n.owned(n.Kubelet.Authentication.X509.ClientCAFile) }},
+		{"4.1.8", "the CA file belongs to root", func(n *Node) error { return n.owned(n.Kubelet.Authentication.X509.ClientCAFile) }},
 		{"4.1.9", "the configuration has mode 600 or less", func(n *Node) error { return n.files(0o600, n.ConfigFile) }},
-		{"4.1.10", "the configuration is root's", func(n *Node) error { return n.owned(n.ConfigFile) }},
-		{"4.2.1", "nobody is let in without credentials", (*Node).anonymous},
-		{"4.2.2", "not everything is allowed", func(n *Node) error {
+		{"4.1.10", "the configuration belongs to root", func(n *Node) error { return n.owned(n.ConfigFile) }},
+		{"4.2.1", "anonymous clients are rejected", (*Node).anonymous},
+		{"4.2.2", "not every request is allowed", func(n *Node) error {
 			return want("authorization.mode", n.Kubelet.Authorization.Mode,
 				"Webhook")
 		}},
@@ -109,7 +109,7 @@ func Table() []Check {
 			}
 			return nil
 		}},
-		{"4.2.9", "the kubelet API is served by TLS alone", (*Node).tls},
+		{"4.2.9", "the kubelet API uses only TLS", (*Node).tls},
 		{"4.2.10", "the client's certificate is renewed", func(n *Node) error {
 			if n.Kubeconfig == "" {
 				return nil // it has no such file
@@ -122,27 +122,27 @@ func Table() []Check {
 			}
 			return nil
 		}},
-		{"4.2.12", "cipher suites are strong ones", func(n *Node) error {
+		{"4.2.12", "only strong cipher suites are accepted", func(n *Node) error {
 			if n.Ask != nil && len(n.Ciphers) == 0 {
-				return errors.New("it takes none")
+				return errors.New("it accepts none")
 			}
 			for _, c := range n.Ciphers {
 				if !slices.Contains(strong, c) {
-					return fmt.Errorf("it takes %s", c)
+					return fmt.Errorf("it accepts %s", c)
 				}
 			}
 			return nil
 		}},
 		{"4.2.13", "pods have a limit of processes", func(n *Node) error {
 			if n.PodPids <= 0 {
-				return errors.New("a pod has none")
+				return errors.New("a pod has no limit")
 			}
 			return nil
 		}},
 		{"4.2.14", "seccompDefault is on", func(n *Node) error { return want("seccompDefault", *n.Kubelet.SeccompDefault, true) }},
-		{"4.3.1", "no kube-proxy of the host's listens", func(n *Node) error {
+		{"4.3.1", "no kube-proxy of the host listens", func(n *Node) error {
 			if len(n.existing(proxy)) > 0 {
-				return errors.New("there is one")
+				return errors.New("there is a kube-proxy")
 			}
 			return nil
 		}},
@@ -156,7 +156,7 @@ func want[T comparable](what string, have, want T) error {
 	return nil
 }
 
-// existing returns those of the files that exist.
+// existing returns the existing ones of the files.
 func (n *Node) existing(files ...string) (out []string) {
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(n.Root, f)); err == nil {
@@ -166,8 +166,7 @@ func (n *Node) existing(files ...string) (out []string) {
 	return out
 }
 
-// each passes the files, which must exist, to look. It skips an empty name, which means that this node does not need
-// the file.
+// each passes the files, which must exist, to look. It skips an empty name, which means that this node does not need the file.
 func (n *Node) each(look func(fs.FileInfo) error, files []string) error {
 	var errs []error
 	for _, f := range files {
@@ -218,8 +217,7 @@ func (n *Node) anonymous() error {
 	return nil
 }
 
-// clients checks the authority for client certificates. A node without a cluster has no authority and accepts no
-// client.
+// clients checks the authority for client certificates. A node without a cluster has no authority and accepts no client.
 func (n *Node) clients() error {
 	if n.Kubeconfig == "" {
 		return n.anonymous()
@@ -230,8 +228,7 @@ func (n *Node) clients() error {
 	return nil
 }
 
-// tls checks the serving certificate. A node without a configured certificate creates one, or
-// requests one from the cluster.
+// tls checks the serving certificate. A node without a configured certificate creates one, or requests one from the cluster.
 func (n *Node) tls() error {
 	if (n.Kubelet.TLSCertFile == "") != (n.Kubelet.TLSPrivateKeyFile == "") {
 		return errors.New("one of tlsCertFile and tlsPrivateKeyFile is set")

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Look sets the fields that describe a running node. It reads the settings from the node's socket, and uses a dialer
-// in the node's network for the kubelet API.
+// Look sets the fields that describe a running node. It reads the settings from the node's socket, and uses a dialer in the node's
+// network for the kubelet API.
 func (n *Node) Look(t testing.TB, socket string, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	t.Helper()
 	local := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

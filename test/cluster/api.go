@@ -43,8 +43,7 @@ func (c *Cluster) makeClient() error {
 // Admin returns a client with an administrator's credentials.
 func (c *Cluster) Admin() kubernetes.Interface { return c.admin }
 
-// Config returns a copy of the administrator's client configuration. A test may replace its
-// credentials.
+// Config returns a copy of the administrator's client configuration. A test may replace its credentials.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.conf) }
 
 // Token returns a bootstrap token.
@@ -64,15 +63,14 @@ func Name(t testing.TB) string {
 	return strings.Trim(name[:min(len(name), 50)], "-")
 }
 
-// Namespace creates a namespace for the test, and removes it when the test ends. The namespace's pods run only on the
-// test's node.
+// Namespace creates a namespace for the test, and removes it when the test ends. The namespace's pods run only on the test's node.
 func (c *Cluster) Namespace(t testing.TB) string {
 	t.Helper()
 	ctx, name := t.Context(), Name(t)
 	own := map[string]string{"scheduler.alpha.kubernetes.io/node-selector": corev1.LabelHostname + "=" + name}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: own}}
 	_, err := c.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) { // the test has run before in this process
+	if apierrors.IsAlreadyExists(err) { // the test has already run in this process
 		c.Kubectl(t, "wait", "--for=delete", "namespace/"+name, "--timeout=90s")
 		_, err = c.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
 	}
@@ -85,8 +83,7 @@ func (c *Cluster) Namespace(t testing.TB) string {
 	return name
 }
 
-// removeNamespace deletes a namespace and its pods. It does not wait for the nodes, because they
-// are already off.
+// removeNamespace deletes a namespace and its pods. It does not wait for the nodes, because they are already off.
 func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
 	defer cancel()
@@ -100,9 +97,8 @@ func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	}
 }
 
-// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for it,
-// and returns the object. It continues after restarts of the API server. kind is an empty object of
-// the type.
+// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for it, and returns the object. It continues
+// after restarts of the API server. kind is an empty object of the type.
 func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string,
 	ok func(runtime.Object) bool) runtime.Object {
 	t.Helper()
@@ -120,7 +116,7 @@ func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind 
 		return e.Type != watch.Deleted && ok(e.Object), nil
 	})
 	if err != nil {
-		t.Fatalf("waited in vain for %s %s/%s %s: %v\n%s", resource, namespace, name, what, err,
+		t.Fatalf("timed out waiting for %s %s/%s %s: %v\n%s", resource, namespace, name, what, err,
 			c.Describe("-n", namespace, resource, name))
 	}
 	return last
@@ -163,7 +159,7 @@ func (c *Cluster) AwaitGone(t testing.TB, pod *corev1.Pod) {
 		return (e.Type == watch.Deleted) == same(e.Object), nil
 	})
 	if err != nil {
-		t.Fatalf("waited in vain for pod %s/%s (%s) to be gone: %v", pod.Namespace, pod.Name, pod.UID, err)
+		t.Fatalf("timed out waiting for pod %s/%s (%s) to be gone: %v", pod.Namespace, pod.Name, pod.UID, err)
 	}
 }
 
@@ -181,8 +177,7 @@ func NodeReady(n *corev1.Node) bool {
 	})
 }
 
-// ApproveServing waits for a node's request for a serving certificate and approves it. No
-// controller approves such requests.
+// ApproveServing waits for a node's signing request for a serving certificate and approves it. No controller approves such requests.
 func (c *Cluster) ApproveServing(t testing.TB, node string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
@@ -207,14 +202,14 @@ func (c *Cluster) ApproveServing(t testing.TB, node string) {
 	}
 }
 
-// BootstrapKubeconfig returns the kubeconfig with which a new node requests its credentials. server is the address of
-// the API server or of a proxy.
+// BootstrapKubeconfig returns the kubeconfig with which a new node requests its credentials. server is the address of the API server or
+// of a proxy.
 func (c *Cluster) BootstrapKubeconfig(server string) string {
 	return c.kubeconfig(server, "token: "+c.token)
 }
 
-// NodeKubeconfig returns the kubeconfig that an administrator writes for a node whose credentials have become invalid.
-// It contains the present CA and a client certificate from Certificate.
+// NodeKubeconfig returns the kubeconfig that an administrator writes for a node whose credentials have become invalid. It contains the
+// current CA and a client certificate from Certificate.
 func (c *Cluster) NodeKubeconfig(certificate string) string {
 	pair := base64.StdEncoding.EncodeToString([]byte(certificate))
 	return c.kubeconfig(gateway+":6443", fmt.Sprintf("client-certificate-data: %[1]s, client-key-data: %[1]s", pair))

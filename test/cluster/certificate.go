@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Certificate returns a node's client certificate and its key. The cluster's CA has signed it, and
-// it is valid in the given period.
+// Certificate returns a node's client certificate, signed by the cluster's CA, and its key. The certificate is valid in the given period.
 func (c *Cluster) Certificate(t testing.TB, node string, begin, end time.Time) string {
 	t.Helper()
 	ca, err := tls.LoadX509KeyPair(c.path("pki/ca.crt"), c.path("pki/ca.key"))

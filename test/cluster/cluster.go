@@ -22,8 +22,7 @@ import (
 // dir is the directory of the control plane's files, on its host's tmpfs.
 const dir = "/run/control"
 
-// A Cluster is a running control plane. Its methods are safe for concurrent use, except those that
-// stop or start parts of it.
+// A Cluster is a running control plane. Its methods are safe for concurrent use, except the methods that stop or start parts of it.
 type Cluster struct {
 	host  *machine.Host
 	bin   string // folder of the binaries
@@ -34,13 +33,12 @@ type Cluster struct {
 	procs map[string]*machine.Process
 
 	mu    sync.Mutex // guards the following fields
-	cable int        // number of cables so far; it makes the names of interfaces unique
+	cable int        // number of cables so far, which makes the names of interfaces unique
 	hosts int        // number of addresses of machines so far
 	ports int        // number of ports of proxies so far
 }
 
-// shared is the control plane of all tests of this program, because it takes seconds to start. Each
-// test has its own nodes and namespaces.
+// shared is the control plane of all tests of this program, because its start takes seconds. Each test has its own nodes and namespaces.
 var shared struct {
 	sync.Once
 	*Cluster
@@ -119,7 +117,7 @@ func build() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// kubeadmConfig is kubeadm's configuration. With it, kubeadm's phases need no access to the internet.
+// kubeadmConfig is kubeadm's configuration. With it, kubeadm's phases need no internet access.
 const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}
@@ -194,7 +192,7 @@ func (c *Cluster) run(stdin, name string, args ...string) error {
 	return nil
 }
 
-// path returns the path of a control plane's file for this process.
+// path returns the path of a control plane's file in this process.
 func (c *Cluster) path(name string) string {
 	return filepath.Join("/proc", fmt.Sprint(c.host.Pid()), "root", dir, name)
 }

@@ -10,8 +10,8 @@ import (
 // A Backup is a snapshot of etcd's data.
 type Backup struct{ dir string }
 
-// Backup stops etcd, copies its data and starts it again. Most nodes do not notice this, because it takes little time.
-// The copy is removed when the test ends.
+// Backup stops etcd, copies its data and starts it again. Most nodes do not notice this short interruption. The copy is removed when the
+// test ends.
 func (c *Cluster) Backup(t testing.TB) Backup {
 	t.Helper()
 	b := Backup{dir: dir + "/backup-" + Name(t)}
@@ -29,8 +29,7 @@ func (c *Cluster) Backup(t testing.TB) Backup {
 	return b
 }
 
-// copyData replaces a folder by a copy of another folder. It preserves holes, because etcd's files
-// are sparse.
+// copyData replaces a folder by a copy of another folder. It preserves holes, because etcd's files are sparse.
 func (c *Cluster) copyData(from, to string) error {
 	if err := c.run("", "rm", "-rf", to); err != nil {
 		return err
@@ -38,8 +37,8 @@ func (c *Cluster) copyData(from, to string) error {
 	return c.run("", "cp", "-a", "--sparse=always", from, to)
 }
 
-// Restore returns the control plane to a backup. It restarts all parts, because a running part
-// would get no watch events: its resource version is later than the backup's.
+// Restore resets the control plane to a backup. It restarts all parts, because a running part would get no watch events: its resource
+// version is later than that of the backup.
 func (c *Cluster) Restore(t testing.TB, b Backup) {
 	t.Helper()
 	err := c.renew(func() error { return c.copyData(b.dir, dir+"/etcd") })
@@ -56,12 +55,12 @@ func (c *Cluster) Wipe(t testing.TB) {
 		err = c.allowJoin()
 	}
 	if err != nil {
-		t.Fatalf("make the cluster anew: %v", err)
+		t.Fatalf("replace the cluster: %v", err)
 	}
 }
 
-// ReplaceAuthority replaces the cluster's CA, and all certificates and credentials that the former
-// CA has signed. The cluster's data stays. The credentials of the nodes become invalid.
+// ReplaceAuthority replaces the cluster's CA, and all certificates and credentials that the former CA has signed. The cluster's data is
+// kept. The credentials of the nodes become invalid.
 func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	t.Helper()
 	err := c.renew(func() error {
@@ -81,7 +80,7 @@ func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	if err != nil {
 		t.Fatalf("replace the CA: %v", err)
 	}
-	// The file contains the former CA, and is created only if it does not exist.
+	// The ConfigMap contains the former CA, and kubeadm creates it only if it does not exist.
 	c.Kubectl(t, "-n", "kube-public", "delete", "configmap", "cluster-info")
 	if err := c.allowJoin(); err != nil {
 		t.Fatalf("replace the CA: %v", err)

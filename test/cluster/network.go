@@ -16,12 +16,11 @@ import (
 // gateway is the control plane's address in the network of the machines, and their default gateway.
 const gateway = "10.97.0.1"
 
-// bridge creates the network of the machines, and the filter for Silence. No packet is broadcast to
-// all machines, so that each machine receives (see Bytes) only its own packets.
+// bridge creates the network of the machines, and the filter for Silence. No packet is broadcast to all machines, so each machine
+// receives (see Bytes) only its own packets.
 func (c *Cluster) bridge() error {
-	// The bridge gets a fixed hardware address. Otherwise it would use the address of a cable, and
-	// every connection to the control plane would be interrupted for half a minute when that cable
-	// is removed.
+	// The bridge gets a fixed hardware address. Otherwise it would use the address of a cable, and the removal of that cable would
+	// interrupt every connection to the control plane for half a minute.
 	err := c.ip(0, "link add lan0 address 0a:58:0a:61:00:01 type bridge ageing_time 100000000", "link set lan0 addrgenmode none",
 		"addr add "+gateway+"/24 dev lan0", "link set lan0 up")
 	if err != nil {
@@ -34,14 +33,12 @@ func (c *Cluster) bridge() error {
 }`, "nft", "-f", "-")
 }
 
-// ip runs commands of ip, one per line, on the control plane's host, or in the network namespace of
-// another process.
+// ip runs commands of ip, one per line, on the control plane's host, or in the network namespace of another process.
 func (c *Cluster) ip(pid int, lines ...string) error {
 	if pid == 0 {
 		pid = c.host.Pid()
 	}
-	// It does not enter the host's PID namespace, because the PIDs in the commands are those of this process's
-	// namespace.
+	// nsenter does not enter the host's PID namespace, because the PIDs in the commands are those of this process's namespace.
 	cmd := exec.Command("nsenter", "-t", strconv.Itoa(pid), "-n", "ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n"))
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -50,20 +47,19 @@ func (c *Cluster) ip(pid int, lines ...string) error {
 	return nil
 }
 
-// A Link is the cable between a machine and the control plane. It keeps its state when the machine
-// reboots. It is not safe for concurrent use.
+// A Link is the cable between a machine and the control plane. It keeps its state when the machine reboots. It is not safe for concurrent
+// use.
 type Link struct {
-	Addr string // of the machine
+	Addr string // address of the machine
 
 	c      *Cluster
 	mac    string
-	port   string // the control plane's interface of the cable while the machine is on
+	port   string // interface on the control plane's side while the machine is on
 	cut    bool
 	silent bool
 }
 
-// Plug connects a machine to the control plane by a cable. The machine must be off. The cable is
-// present whenever the machine is on.
+// Plug connects a machine to the control plane by a cable. The machine must be off. The cable exists whenever the machine is on.
 func (c *Cluster) Plug(m *machine.Machine) *Link {
 	c.mu.Lock()
 	c.hosts++
@@ -73,9 +69,8 @@ func (c *Cluster) Plug(m *machine.Machine) *Link {
 	return l
 }
 
-// Wire connects two running machines by a cable and returns their addresses at its ends. Without it, the machines
-// cannot communicate, because the control plane's network forwards nothing between them. The first machine gets a new
-// cable when it boots again.
+// Wire connects two running machines by a cable and returns their addresses at its ends. Without it, the machines cannot communicate,
+// because the control plane's network does not forward packets between them. When the first machine boots again, it gets a new cable.
 func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 	t.Helper()
 	addrA, addrB = "10.98.0.1", "10.98.0.2"
@@ -88,15 +83,14 @@ func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 		c.cable++
 		last = fmt.Sprint("wire", c.cable)
 		c.mu.Unlock()
-		return errors.Join( // always with the same hardware address, because the other machine remembers it
+		return errors.Join( // always the same hardware address, because the other machine has a neighbour entry for it
 			c.ip(pid, fmt.Sprintf("link add %[1]s address 02:00:0a:62:00:01 type veth peer name %[1]s netns %[2]d", last, b.Pid()),
 				"link set "+last+" up", "addr add "+addrA+"/24 dev "+last),
 			c.ip(b.Pid(), "link set "+last+" master wires up"))
 	}
 	plug := a.OnBoot
 	a.OnBoot = func(pid int) error { return errors.Join(plug(pid), lay(pid)) }
-	// The second machine's end is a port of a bridge, which keeps its address and routes without a
-	// cable.
+	// The second machine's end is a port of a bridge, which keeps its address and routes without a cable.
 	err := errors.Join(c.ip(b.Pid(), "link add wires type bridge", "addr add "+addrB+"/24 dev wires", "link set wires up"), lay(a.Pid()))
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +116,7 @@ func (l *Link) plug(pid int) error {
 	return l.c.ip(0, "link set "+l.port+" up")
 }
 
-// Cut disconnects the cable, so the machine's interface has no carrier.
+// Cut disconnects the cable. The machine's interface then has no carrier.
 func (l *Link) Cut(t testing.TB) {
 	t.Helper()
 	l.cut = true
@@ -148,7 +142,7 @@ func (l *Link) Restore(t testing.TB) {
 	l.cut, l.silent = false, false
 }
 
-// Flap cuts and restores the link several times, and returns when it is up at the end.
+// Flap cuts and restores the link several times. At the end the link is up.
 func (l *Link) Flap(t testing.TB, times int, down, up time.Duration) {
 	t.Helper()
 	for range times {
@@ -176,8 +170,7 @@ func (l *Link) filter(t testing.TB, verb string) {
 	}
 }
 
-// Bytes returns the bytes of IP packets that the machine has received and sent through its cable
-// since it was turned on.
+// Bytes returns the size in bytes of the IP packets that the machine has received and sent through its cable since it was turned on.
 func (l *Link) Bytes(t testing.TB) (received, sent int64) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", l.c.host.Pid()))
@@ -191,7 +184,7 @@ func (l *Link) Bytes(t testing.TB) (received, sent int64) {
 		}
 		f := strings.Fields(figures)
 		at := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
-		const ethernet = 14 // bytes of the Ethernet header of each packet
+		const ethernet = 14 // size of the Ethernet header of each packet, in bytes
 		return at(8) - ethernet*at(9), at(0) - ethernet*at(1)
 	}
 	t.Fatalf("interface %s is gone", l.port)

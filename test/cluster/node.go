@@ -20,9 +20,9 @@ type Node struct {
 	t testing.TB
 }
 
-// Node boots a machine with a cable and the test image, named after the test. The machine has a bootstrap kubeconfig,
-// so islet registers the node when it starts. server is the address of the API server or of a Proxy. If server is
-// empty, the node uses the API server's own address.
+// Node boots a machine with a cable and the test image. Its name is that of the test. The machine has a bootstrap kubeconfig, so islet
+// registers the node when it starts. server is the address of the API server or of a Proxy. If server is empty, the node uses the API
+// server's own address.
 func (c *Cluster) Node(t testing.TB, server string) *Node {
 	t.Helper()
 	if server == "" {
@@ -59,8 +59,8 @@ rotateCertificates: true
 	return n
 }
 
-// Guest is for a test that creates its machine itself, such as a virtual machine. It returns the PID of a process in
-// the network of the API server. When the test ends, the Node with the test's name is removed.
+// Guest is for a test that creates its own machine, such as a virtual machine. It returns the PID of a process in the network of the API
+// server. When the test ends, the Node with the test's name is removed.
 func (c *Cluster) Guest(t testing.TB) (pid int) {
 	t.Helper()
 	t.Cleanup(func() { c.forget(t, Name(t)) })

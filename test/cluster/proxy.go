@@ -19,17 +19,16 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A Proxy forwards requests of nodes to the API server. It authenticates nodes by their client certificates and sends
-// their names to the API server as an aggregating front proxy does. So for a node, the proxy behaves like the API
-// server until a test makes it fail.
+// A Proxy forwards requests of nodes to the API server. It authenticates nodes by their client certificates and sends their names to the
+// API server, like an aggregating front proxy. For a node, the proxy therefore behaves like the API server until a test injects a fault.
 type Proxy struct {
-	Addr string // the address that nodes use instead of the API server's
+	Addr string // address that nodes use instead of the API server's
 
 	mu       sync.Mutex
-	status   int // the status of every response; 0 for the API server's own
+	status   int // status of every response; 0 for the API server's own
 	retry    time.Duration
 	delay    time.Duration
-	ahead    time.Duration // the offset of the time in responses
+	ahead    time.Duration // offset of the time in responses
 	requests map[string]int
 }
 
@@ -91,8 +90,8 @@ func (c *Cluster) Proxy(t testing.TB) *Proxy {
 	return p
 }
 
-// speakFor adds the node's name, which is in its certificate, to the request. It does not change a request with a
-// token, because the API server authenticates the token.
+// speakFor adds the node's name, which is in its certificate, to the request. It does not change a request with a token, because the API
+// server authenticates the token.
 func speakFor(r *httputil.ProxyRequest) {
 	for name := range r.Out.Header {
 		if strings.HasPrefix(name, "X-Remote-") {
@@ -133,8 +132,7 @@ func (p *Proxy) fault(next http.Handler) http.Handler {
 	})
 }
 
-// kindOf returns the method and path of a request, and the object's name if the request selects one
-// object of a list.
+// kindOf returns the method and path of a request, and the object's name if the request selects one object of a list.
 func kindOf(r *http.Request) string {
 	method, q := r.Method, r.URL.Query()
 	if q.Get("watch") == "true" {
@@ -146,7 +144,7 @@ func kindOf(r *http.Request) string {
 	return method + " " + r.URL.Path
 }
 
-// Fail answers every new request with a status, and with Retry-After unless that is zero.
+// Fail answers every new request with a status. The answers have a Retry-After unless retry is zero.
 func (p *Proxy) Fail(status int, retry time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +182,7 @@ func (p *Proxy) Heal() {
 	p.status, p.retry, p.delay, p.ahead = 0, 0, 0, 0
 }
 
-// Requests returns the numbers of requests since the last call, by method, path and selected object, and their sum.
+// Requests returns the numbers of requests since its last call, by method, path and selected object, and their sum.
 func (p *Proxy) Requests() (by map[string]int, sum int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

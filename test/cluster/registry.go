@@ -16,16 +16,15 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A Registry serves one image, the test image, to clients with the password.
+// A Registry serves only the test image, to clients with the password.
 type Registry struct {
 	Addr     string // host and port; the cluster's CA has signed its certificate
-	Image    string // the reference of the image
+	Image    string // reference of the image
 	User     string
 	Password string
 }
 
-// Registry starts a registry that runs until the test ends.
-// https://distribution.github.io/distribution/spec/api/
+// Registry starts a registry that runs until the test ends. See https://distribution.github.io/distribution/spec/api/.
 func (c *Cluster) Registry(t testing.TB) *Registry {
 	t.Helper()
 	l := c.Listen(t)
@@ -82,8 +81,7 @@ const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
 func digest(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-// blobs returns the config, layers and manifest of the test image by digest, and the manifest also
-// by its tag.
+// blobs returns the config, layers and manifest of the test image by digest. It also returns the manifest by its tag.
 func (r *Registry) blobs(t testing.TB) map[string][]byte {
 	t.Helper()
 	f, err := os.Open(machine.Archive(t))

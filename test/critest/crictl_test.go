@@ -11,8 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestCrictl: crictl's commands work on a node's own pod, and those that would end or
-// change it do not.
+// TestCrictl: crictl's read commands work on a node's own pod. Commands that would end or change the pod are rejected.
 func TestCrictl(t *testing.T) {
 	dir := tools(t)
 	m, before := start(t)
@@ -87,12 +86,12 @@ func TestCrictl(t *testing.T) {
 	refused(agents, "update", "--cpu-share", "2", container)
 	refused("install criu", "checkpoint", "--export="+filepath.Join(m.Disk, "c.tar"), container)
 	refused("is needed by pod default/own-edge", "rmi", machine.Image)
-	run("rmi", "--prune").Run() // whatever it says of each
+	run("rmi", "--prune").Run() // the result for each image does not matter
 	if out := works("images", "-q", machine.Image); strings.TrimSpace(out) == "" {
 		t.Error("the image that the pod needs is gone")
 	}
 
-	// What crictl makes is its own.
+	// crictl may change its own pods.
 	m.Write("pod.json", `{"metadata": {"name": "mine", "namespace": "default", "uid": "u", "attempt": 1}, "log_directory": "`+m.Disk+
 		`/mine", "linux": {"cgroup_parent": "`+m.Cgroup+`"}}`)
 	m.Write("ctr.json", `{"metadata": {"name": "c"}, "image": {"image": "registry.k8s.io/e2e-test-images/busybox:1.29-2"}, "command": ["top"], "log_path": "c.log", "linux": {}}`)

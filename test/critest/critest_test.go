@@ -23,12 +23,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// unreachable are the specs that cannot pass here, and why.
+// unreachable contains the specs that cannot pass here, with the reasons.
 var unreachable = map[string]string{
 	"public image with digest should be pulled and removed": "the image of that digest is in a registry on the internet only",
 }
 
-// tools is the folder with critest and crictl, which `make critest` builds.
+// tools returns the folder with critest and crictl, which `make critest` builds.
 func tools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_CRITEST")
@@ -38,8 +38,7 @@ func tools(t *testing.T) string {
 	return dir
 }
 
-// start makes a machine with a node, a registry that has the suite's images, and one
-// pod of the node's own. It returns the pod's container.
+// start creates a machine with a node, a registry with the suite's images, and one pod of the node. It returns the pod's container.
 func start(t *testing.T) (*machine.Machine, string) {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
@@ -72,12 +71,12 @@ func start(t *testing.T) (*machine.Machine, string) {
 	return m, own(m)
 }
 
-// own is the container of the node's own pod.
+// own returns the container of the node's own pod.
 func own(m *machine.Machine) string {
 	return m.WaitReady("own-edge")["own-edge"].Status.ContainerStatuses[0].ContainerID
 }
 
-// A report is what the suite writes in JUnit's form.
+// A report is the suite's output in JUnit's form.
 type report struct {
 	Suites []struct {
 		Cases []struct {
@@ -94,8 +93,8 @@ type report struct {
 	} `xml:"testsuite"`
 }
 
-// TestSuite: every spec passes but those that need the internet, those that the suite
-// itself skips for what the host lacks are listed, and the node's own pod runs on.
+// TestSuite: every spec passes, except specs that need the internet. Specs that the suite itself skips because the host lacks a feature
+// are listed. The node's own pod continues to run.
 func TestSuite(t *testing.T) {
 	dir := tools(t)
 	m, before := start(t)

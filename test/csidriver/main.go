@@ -1,6 +1,5 @@
-// Command csidriver is a CSI driver for tests: a volume is a directory below DATA, or in block mode
-// the block device DATA/HANDLE; it is bind-mounted to the target path. The driver registers itself,
-// as node-driver-registrar does.
+// Command csidriver is a CSI driver for tests. A volume is the directory DATA/HANDLE or, in block mode, the block device DATA/HANDLE. It
+// is bind-mounted to the target path. The driver registers itself, like node-driver-registrar.
 //
 //	csidriver NAME ROOT-DIR DATA
 //

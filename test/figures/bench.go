@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Idle returns how long a benchmark observes an idle node. It skips the test unless make bench or
-// bench-packages runs it.
+// Idle returns the time for which a benchmark observes an idle node. It skips the test unless make bench or bench-packages runs it.
 func Idle(t testing.TB) time.Duration {
 	t.Helper()
 	Bench(t)

@@ -12,10 +12,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// Rules contains the results of test/prometheus: how the rules for a kubelet evaluate after it has
-// scraped a node.
+// Rules contains the results of test/prometheus, which scrapes a node and evaluates the rules for a kubelet.
 type Rules struct {
-	Targets map[string]string // for each page the error; empty if the page is up
+	Targets map[string]string // error of each page; empty if the page is up
 	Series  int
 	Rules   map[string]Rule
 }
@@ -29,7 +28,7 @@ type Rule struct {
 // Control is an alert that must be active. It proves that active alerts are visible.
 const Control = "alert control"
 
-// mayLack are the rules that have results only on some hosts or for some pods.
+// mayLack contains the rules that have results only on some hosts or for some pods.
 var mayLack = map[string]string{
 	"pressure":                  "cgroup v1 has none",
 	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
@@ -52,9 +51,8 @@ func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got 
 	return got
 }
 
-// Check compares the results of the rules with the expected ones. Every rule must have data, except
-// those in without, which contains the reason, and no alert except Control may be active. Check
-// returns the correct results in notes.
+// Check compares the results of the rules with the expected ones. Every rule must have data, except the rules in without, which contains
+// the reasons. No alert except Control may be active. Check returns the correct results in notes.
 func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	notes = append(notes, fmt.Sprintf("%d series", r.Series))
 	for _, page := range Pages {

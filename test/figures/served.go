@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// Pages are the pages that Prometheus scrapes from a node.
+// Pages contains the pages that Prometheus scrapes from a node.
 var Pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
-// A Family describes the lines of a page with one name.
+// A Family describes the lines of a page with the same metric name.
 type Family struct{ Page, Name, Type, Labels string } // the label names in order, separated by commas
 
 func (f Family) String() string {
@@ -31,9 +31,8 @@ func Documented(text string) (out []Family) {
 	return out
 }
 
-// Compare compares pages, by their paths, with the documentation: names, types, and the labels of
-// each line. wrong are the differences. unseen are the documented names that no page has, each
-// after its page.
+// Compare compares pages, by their paths, with the documentation: names, types, and the labels of each line. wrong contains the
+// differences. unseen contains the documented names that no page has, each after its page.
 func Compare(documented []Family, pages map[string]string) (wrong, unseen []string) {
 	known, seen := map[string]Family{}, map[string]bool{}
 	for _, f := range documented {
@@ -48,7 +47,7 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 			want, ok := known[f.Page+" "+f.Name]
 			seen[f.Page+" "+f.Name] = true
 			switch {
-			case strings.HasPrefix(f.Name, "go_") || strings.HasPrefix(f.Name, "process_"): // every program's
+			case strings.HasPrefix(f.Name, "go_") || strings.HasPrefix(f.Name, "process_"): // these exist in every Go program
 			case !ok:
 				wrong = append(wrong, fmt.Sprintf("%v, which is not documented", f))
 			case f != want:
@@ -65,8 +64,8 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 	return wrong, unseen
 }
 
-// Check compares the pages of a node with docs/metrics.md below root, which is generated from
-// upstream's own list. ask returns a page. Check returns the names that no page has.
+// Check compares the pages of a node with docs/metrics.md below root, which is generated from upstream's own list. ask returns a page.
+// Check returns the names that no page has.
 func Check(t testing.TB, root string, ask func(path string) string) (unseen []string) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
@@ -84,8 +83,7 @@ func Check(t testing.TB, root string, ask func(path string) string) (unseen []st
 	return unseen
 }
 
-// Listed returns the key of a list that matches the whole of a name that Check returned, or "" if
-// no key matches.
+// Listed returns the key of a list that matches a whole name from Check, or "" if no key matches.
 func Listed(list map[string]string, name string) string {
 	for names := range list {
 		if regexp.MustCompile("^/metrics(/[a-z]+)? (" + names + ")$").MatchString(name) {
@@ -122,8 +120,7 @@ func families(page, text string) (out []Family, err error) {
 	return out, nil
 }
 
-// labelsOf returns a line's name and the names of its labels, except the special labels of
-// histograms.
+// labelsOf returns the name of a line and the names of its labels, except the special labels of histograms.
 func labelsOf(line string) (name string, labels []string) {
 	end := strings.IndexAny(line, "{ ")
 	if end < 0 {

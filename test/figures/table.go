@@ -1,5 +1,5 @@
-// Package figures prints the results of benchmarks, and compares the metrics of a node with their
-// documentation and with the needs of Prometheus rules for a kubelet.
+// Package figures prints the results of benchmarks, and compares the metrics of a node with their documentation and with the requirements
+// of Prometheus rules for a kubelet.
 package figures
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Table contains measured values, each with the project's goal for it.
+// A Table contains measured values, each with the project's goal.
 type Table struct{ rows [][4]string }
 
 // Add adds a row.

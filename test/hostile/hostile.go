@@ -1,11 +1,10 @@
-// Package hostile generates manifests that an agent must survive: random bytes, randomly changed
-// pods, texts that become large only when they are decoded, and manifests that claim the name or
-// directory of another pod.
+// Package hostile generates manifests that an agent must survive: random bytes, randomly changed pods, texts whose decoded form is large,
+// and manifests that claim the name or directory of another pod.
 //
 //	pods.json -> Mutator -> Manifests -> Write -> a manifest directory
 //
-// The same seed gives the same manifests. Many are valid pods. Their image does not exist and must
-// not be pulled, so they never run, but they count against the node's limits.
+// The same seed results in the same manifests. Many of them are valid pods. Their image does not exist and must not be pulled. So these
+// pods never run, but they count against the node's limits.
 package hostile
 
 import (
@@ -18,21 +17,20 @@ import (
 
 // Manifest is a file of a manifest directory.
 type Manifest struct {
-	Name string // the name of the file
-	Kind string // the fault in it, for messages
+	Name string // name of the file
+	Kind string // fault in the file, for messages
 	Data []byte
 }
 
-// Options select the manifests to generate.
+// Options configures the generated manifests.
 type Options struct {
 	Seed  uint64
 	Count int
-	// Victim is the name of the pod that some manifests claim to be, as in its own manifest. It is
-	// empty if there is none.
+	// Victim is the name of the pod that some manifests claim to be, as in its own manifest. It is empty if there is no such pod.
 	Victim string
 }
 
-// Manifests generates Count manifests, the same number of each kind.
+// Manifests generates Count manifests, with the same number of each kind.
 func Manifests(o Options) []Manifest {
 	w := &writer{r: rand.New(rand.NewPCG(o.Seed, 0)), mutator: NewMutator(), victim: o.Victim}
 	kinds := []struct {
@@ -131,7 +129,7 @@ func (w *writer) damaged() []byte {
 		from := w.r.IntN(len(data))
 		to := from + w.r.IntN(min(40, len(data)-from))
 		switch w.r.IntN(6) {
-		case 0: // half written
+		case 0: // truncated
 			data = data[:from]
 		case 1:
 			data[from] ^= 1 << w.r.IntN(8)

@@ -11,11 +11,10 @@ import (
 //go:embed pods.json
 var podsJSON []byte
 
-// Mutator changes valid pods at random places. Most of the results still look like pods, and many
-// are only slightly invalid.
+// Mutator makes random changes to valid pods. Most of the results still look like pods, and many are only slightly invalid.
 type Mutator struct {
 	pods   []any
-	donors map[string][]any // the values of each field in the pods, by the field's path without indexes
+	donors map[string][]any // values of each field in the pods, by the field's path without indexes
 	keys   map[string][]string
 }
 
@@ -61,8 +60,7 @@ func (m *Mutator) Pod(r *rand.Rand, changes int) map[string]any {
 	return pod.(map[string]any)
 }
 
-// place is a member of an object or an item of a list, with its path. Through its owner it can be
-// set or removed.
+// place is a member of an object or an item of a list, with its path. It can be set or removed through its owner.
 type place struct {
 	path  string
 	value any
@@ -142,7 +140,7 @@ func (m *Mutator) text(r *rand.Rand, path string) any {
 	return texts[r.IntN(len(texts))]
 }
 
-// texts and numbers are boundary values of validation rules.
+// texts and numbers contain boundary values of validation rules.
 var texts = []string{
 	"", "a", "A", "a.b", "a_b", "-a", "a-", "a:b", "a b", " a", "ä", "\x00", "\u202e", strings.Repeat("a", 63), strings.Repeat("a", 64),
 	strings.Repeat("a.", 127) + "b", strings.Repeat("x", 300), "..", "../a", "a/../b", "..data", "/a", "/a/../b", "/", ".", "a/b", "a//b",

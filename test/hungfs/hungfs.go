@@ -1,12 +1,11 @@
-// Package hungfs is a file system whose server a test can stop, as a substitute for a network file
-// system. The server is a process (FUSE). While it is stopped (SIGSTOP), every access blocks, as
-// with an unreachable server, until the process is killed or the file system is unmounted by force.
+// Package hungfs is a file system whose server a test can stop, as a substitute for a network file system. The server is a process
+// (FUSE). While it is stopped (SIGSTOP), every access blocks, as with an unreachable server, until the process is killed or the file
+// system is unmounted by force.
 //
 //	test --Mount (in a machine)--> server --> /dev/fuse <-- whoever uses the file system
 //
-// After the signal Broken, the server answers every request with EIO, like a disk that cannot read
-// a directory. After the signal Deaf, it reads every request and answers none. A process that waits
-// for such an answer cannot even be killed.
+// After the signal Broken, the server answers every request with EIO, like a disk that cannot read a directory. After the signal Deaf, it
+// reads every request and answers none. A process that waits for such an answer cannot even be killed.
 //
 // The file system contains only the empty directory Dir.
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/index.html
@@ -31,17 +30,17 @@ const (
 	// Process is the first argument of the server's process.
 	Process = "islet-hungfs"
 
-	root, sub = 1, 2 // the nodes
+	root, sub = 1, 2 // IDs of the nodes
 )
 
-// These are signals to a server.
+// Signals to a server.
 const (
 	Deaf   = unix.SIGUSR1 // the server answers no further request
 	Broken = unix.SIGUSR2 // the server answers every request with EIO
 )
 
-// Main must be called first in TestMain. If the first argument of this process is Process, Main
-// mounts the file system at the path in the second argument, and exits once a server runs.
+// Main must be called first in TestMain. If the first argument of this process is Process, Main mounts the file system at the path in the
+// second argument, and exits when a server is running.
 func Main() {
 	if len(os.Args) < 2 || os.Args[1] != Process {
 		return
@@ -79,8 +78,7 @@ func mount(dir string) error {
 	return server.Start()
 }
 
-// These are the kernel's requests, from
-// https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/linux/fuse.h
+// The kernel's requests, from https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/linux/fuse.h
 const (
 	opLookup, opForget, opGetAttr, opSetAttr, opStatFS        = 1, 2, 3, 4, 17
 	opInit, opOpenDir, opReadDir, opReleaseDir, opBatchForget = 26, 27, 28, 29, 42
@@ -101,8 +99,8 @@ type attr struct {
 
 func directory(node uint64) attr { return attr{Ino: node, Mode: unix.S_IFDIR | 0o777, Nlink: 2} }
 
-// serve answers requests until the file system is unmounted. The kernel must not cache the answers,
-// so that every access causes a request.
+// serve answers requests until the file system is unmounted. The kernel must not cache the answers, so that every access causes a
+// request.
 func serve(fd int) error {
 	told, broken := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(told, Deaf)

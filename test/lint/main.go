@@ -1,8 +1,8 @@
-// Lint reports violations of the house rules that no built-in rule of revive finds:
+// Lint reports violations of the house rules for which revive has no built-in rule:
 //
-//   - an init statement of an if that has nothing to do with its condition: `if x = y; z {`
-//     hides an assignment. The condition has to use what the statement assigns, or a
-//     variable of the call that it is;
+//   - an init statement of an if that is unrelated to its condition: `if x = y; z {` hides an
+//     assignment. The condition has to use a variable that the statement assigns, or a variable
+//     of the call if the statement is a call;
 //
 //   - a sleep of a test outside of a bubble of package synctest, whose clock jumps, unless the
 //     line says in a comment why it sleeps;

@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// sleeps returns the calls of time.Sleep in the tests of a folder that may sleep in real time. In a
-// bubble of package synctest no real time passes. A function runs in a bubble if it is passed to
-// synctest.Test or to a function of the folder that runs it in a bubble, or if it is called only
-// from such functions. A call with a comment on its line is not reported.
+// sleeps returns the calls of time.Sleep in the tests of a folder that may sleep in real time. In a bubble of package synctest, no real
+// time passes. A function runs in a bubble if it is passed to synctest.Test or to a function of the folder that runs it in a bubble, or
+// if only such functions call it. A call with a comment on its line is not reported.
 func sleeps(dir string) (violations []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -41,7 +40,7 @@ func sleeps(dir string) (violations []string, err error) {
 			}
 			p.outside(g, func(n ast.Node) {
 				call, ok := n.(*ast.CallExpr)
-				if at := set.Position(n.Pos()); ok && called(call) == "time.Sleep" && !commented[at.Line] {
+				if at := set.Position(n.Pos()); ok && nameOfCall(call) == "time.Sleep" && !commented[at.Line] {
 					violations = append(violations, fmt.Sprintf("%s:%d: a test sleeps: wait for an event", at.Filename, at.Line))
 				}
 			})
@@ -57,7 +56,7 @@ type pkg struct {
 	real    map[string]bool // functions that may run outside of bubbles
 }
 
-// classify finds the functions that create bubbles, and those that tests call outside of bubbles.
+// classify finds the functions that create bubbles, and the functions that tests call outside of bubbles.
 func (p *pkg) classify() {
 	decls := map[string][]*ast.FuncDecl{}
 	for _, f := range p.files {
@@ -106,7 +105,7 @@ func (p *pkg) makesBubble(g *ast.FuncDecl) (makes bool) {
 	})
 	ast.Inspect(g, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
-		makes = makes || ok && takes && (called(call) == "synctest.Test" || p.bubbles[called(call)])
+		makes = makes || ok && takes && (nameOfCall(call) == "synctest.Test" || p.bubbles[nameOfCall(call)])
 		return !makes
 	})
 	return makes
@@ -120,12 +119,12 @@ func (p *pkg) outside(g *ast.FuncDecl, f func(ast.Node)) {
 		}
 		f(n)
 		call, ok := n.(*ast.CallExpr)
-		return !ok || called(call) != "synctest.Test" && !p.bubbles[called(call)]
+		return !ok || nameOfCall(call) != "synctest.Test" && !p.bubbles[nameOfCall(call)]
 	})
 }
 
-// called returns the name of the called function in the form f or x.f, or "" if it has no name.
-func called(call *ast.CallExpr) string {
+// nameOfCall returns the name of the called function in the form f or x.f, or "" if it has no name.
+func nameOfCall(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
 		return f.Name

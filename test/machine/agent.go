@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for an expected event. It is long, because a busy machine with
-// two cores runs several tests at once.
+// Patience is the maximum time that a test waits for an event. It is long, because a busy machine with two cores runs several tests at
+// once.
 const Patience = 90 * time.Second
 
 // An Agent is a running process of islet inside a machine.
@@ -33,12 +33,11 @@ func (m *Machine) StartAgent(extra ...string) *Agent {
 	return a
 }
 
-// Roomy are lines of a KubeletConfiguration that disable image collection and eviction, because the
-// test host's disk or memory may be nearly full.
+// Roomy contains lines of a KubeletConfiguration that disable image garbage collection and eviction, because the test host's disk or
+// memory may be nearly full.
 const Roomy = "imageGCHighThresholdPercent: 100\nevictionHard: {memory.available: 1Mi}\n"
 
-// Kubelet returns a KubeletConfiguration with cgroups and logs below the machine's own directories,
-// and with further lines.
+// Kubelet returns a KubeletConfiguration with cgroups and logs below the machine's own directories, and with additional lines.
 func (m *Machine) Kubelet(lines string) string {
 	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: "+
 		"false\npodLogsDir: %s/logs\n%s", m.Cgroup, m.Disk, lines)
@@ -204,8 +203,8 @@ func (p Pod) Ready() bool {
 	return false
 }
 
-// Pods returns the pods by name, or nil while the agent does not answer. It connects to the agent's
-// socket directly, because tests poll often and a run of the command costs 100 ms of CPU time.
+// Pods returns the pods by name, or nil while the agent does not answer. It connects to the agent's socket, because tests poll often and
+// a run of the command uses 100 ms of CPU time.
 func (m *Machine) Pods() map[string]Pod {
 	answer, err := m.local().Get("http://islet/pods")
 	if err != nil {
@@ -217,7 +216,7 @@ func (m *Machine) Pods() map[string]Pod {
 	}
 	var list struct{ Items []Pod }
 	if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
-		return nil // the agent ended
+		return nil // the agent has ended
 	}
 	pods := map[string]Pod{}
 	m.mu.Lock()
@@ -225,7 +224,7 @@ func (m *Machine) Pods() map[string]Pod {
 	for _, p := range list.Items {
 		pods[p.Metadata.Name] = p
 		for _, c := range p.Status.ContainerStatuses {
-			if _, known := m.ran[c.ContainerID]; !known {
+			if _, found := m.ran[c.ContainerID]; !found {
 				m.ran[c.ContainerID] = false
 			}
 		}
@@ -249,9 +248,8 @@ func (m *Machine) WaitPods(what string, ok func(map[string]Pod) bool) map[string
 	return pods
 }
 
-// WaitReady waits until exactly these pods exist and all are ready. A container that ran before the
-// power was cut does not count, because a new agent first reports the statuses that it stored
-// before.
+// WaitReady waits until exactly these pods exist and all are ready. It ignores containers that ran before a power cut, because a new
+// agent first reports its stored statuses.
 func (m *Machine) WaitReady(names ...string) map[string]Pod {
 	m.t.Helper()
 	return m.WaitPods("pods "+strings.Join(names, " ")+" to be ready", func(pods map[string]Pod) bool {
@@ -271,11 +269,11 @@ func (m *Machine) cut(p Pod) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c ContainerStatus) bool { return m.ran[c.ContainerID] })
 }
 
-// Well reports whether islet status, by its output and exit code, shows that nothing needs
-// attention. It ignores a full disk, because the disk is the test host's.
+// Well reports whether the output and exit code of islet status show that nothing needs attention. It ignores a full disk, because the
+// disk belongs to the test host.
 func Well(out string, code int) bool {
 	_, needs, _ := strings.Cut(out, "Needs attention:")
-	needs, _, _ = strings.Cut(needs, "\n\n") // the following lines are no problem
+	needs, _, _ = strings.Cut(needs, "\n\n") // the following lines are no problems
 	for line := range strings.Lines(needs) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "- the disk of ") {
 			return false
@@ -284,18 +282,17 @@ func Well(out string, code int) bool {
 	return code == 0 || needs != ""
 }
 
-// Await waits until ok returns true. It also waits while no agent runs, but an agent that runs must
-// not end meanwhile.
+// Await waits until ok returns true. No agent needs to run, but a running agent must not end during the wait.
 func (m *Machine) Await(what string, ok func() bool) {
 	m.t.Helper()
 	m.await(what, m.agent, ok)
 }
 
-// await polls ok, because a process outside the agent gets no event for the condition. It pauses
-// four times as long as the call took, so that parallel tests do not spend the CPU time on polling.
+// await polls ok, because a process outside the agent gets no event for the condition. It pauses four times as long as the call took, so
+// that parallel tests do not use the CPU for polling.
 func (m *Machine) await(what string, a *Agent, ok func() bool) {
 	m.t.Helper()
-	var ended <-chan struct{} // blocks forever if no agent has to run meanwhile
+	var ended <-chan struct{} // blocks forever if no agent has to run
 	if a != nil {
 		ended = a.Ended
 	}
@@ -307,7 +304,7 @@ func (m *Machine) await(what string, a *Agent, ok func() bool) {
 			m.t.Fatalf("waiting for %s: the agent ended:\n%s", what, m.AgentLog(4<<10))
 		case <-late:
 			out, _ := m.Try("pods", "-A", "-o", "wide")
-			m.t.Fatalf("waited in vain for %s\n%s", what, out)
+			m.t.Fatalf("timed out waiting for %s\n%s", what, out)
 		}
 	}
 }

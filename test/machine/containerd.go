@@ -17,17 +17,15 @@ const Pause = "localhost/pause:test"
 // Endpoint is the CRI socket of a Containerd.
 const Endpoint = "unix:///run/containerd/containerd.sock"
 
-// A Containerd is a containerd of a distribution that runs inside a machine. The machine has its
-// own images, cgroups and sockets for it. Its CNI plugin is a link to islet, which has a bridge
-// plugin, so that no package of plugins is needed.
+// A Containerd is a distribution's containerd that runs inside a machine, with its own images, cgroups and sockets. Its CNI plugin is a
+// link to islet, which has a bridge plugin, so no package of plugins is needed.
 type Containerd struct {
 	m       *Machine
-	dir     string // the directory of the programs
+	dir     string // directory of the programs
 	process *Process
 }
 
-// EachContainerd runs a test with every containerd in the folder $ISLET_CONTAINERD, which
-// test/remote/programs.sh creates.
+// EachContainerd runs a test with every containerd in the folder $ISLET_CONTAINERD. test/remote/programs.sh creates this folder.
 func EachContainerd(t *testing.T, test func(t *testing.T, dir string)) {
 	root := os.Getenv("ISLET_CONTAINERD")
 	found, err := filepath.Glob(filepath.Join(root, "*", "containerd"))
@@ -81,7 +79,7 @@ conf_dir = "%[1]s/cni-conf"
 	return c
 }
 
-// Start starts containerd, and waits until it answers.
+// Start starts containerd and waits until it answers.
 func (c *Containerd) Start() {
 	c.m.t.Helper()
 	log, err := os.OpenFile(filepath.Join(c.m.Disk, "containerd.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -113,7 +111,7 @@ func (c *Containerd) Import() {
 	}
 }
 
-// pause returns an image with podtool under the name pause, with which it waits for a signal.
+// pause returns an image with podtool under the name pause. Under this name, podtool waits for a signal.
 func (c *Containerd) pause() string {
 	c.m.t.Helper()
 	tool, err := os.ReadFile(filepath.Join(filepath.Dir(Archive(c.m.t)), "podtool"))

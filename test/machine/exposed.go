@@ -9,14 +9,12 @@ import (
 	"strings"
 )
 
-// Exposed lists the files of the running agent that are accessible to a local user without root:
-// each path with its fault. Pods may write to their own directories, but no other user may access
-// these.
+// Exposed lists the files of the running agent that a local user without root can access, each with its fault. Pods may write to their
+// own directories, but no other user may access these.
 func (m *Machine) Exposed() (found []string) {
 	m.t.Helper()
 	root := fmt.Sprintf("/proc/%d/root", m.host.Pid())
-	// Every path to a directory of pods contains one of these directories, which other users cannot
-	// enter.
+	// Every path to a directory of pods contains one of these directories, which other users cannot enter.
 	closed := []string{"/state/containerd", "/state/runtime/containers", "/state/runtime/sandboxes", "/kubelet", "/kubelet/pods"}
 	for i := range closed {
 		closed[i] = root + m.Disk + closed[i]
@@ -77,8 +75,7 @@ func podsOwn(file string) bool {
 	return name == "rootfs" || name == "shm"
 }
 
-// secret reports whether other users must not access a file, because it is a socket or may contain
-// secrets.
+// secret reports whether other users must not access a file, because it is a socket or may contain secrets.
 func secret(file string, mode fs.FileMode) bool {
 	name := filepath.Base(file)
 	known := []string{".db", ".db-wal", ".db-shm", ".key", ".pem", ".sock", ".probe"}

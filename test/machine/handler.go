@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// OCIWrapper writes a wrapper of the host's OCI runtime to the machine's disk. The wrapper records
-// each command and then executes the runtime. OCIWrapper returns the wrapper's path, and a function
-// that returns how often a command was run.
+// OCIWrapper writes a wrapper of the host's OCI runtime to the machine's disk. The wrapper records each command and then executes the
+// runtime. OCIWrapper returns the path of the wrapper, and a function that returns how often a command was run.
 func (m *Machine) OCIWrapper(name string) (program string, calls func(verb string) int) {
 	m.t.Helper()
 	oci, err := exec.LookPath("runc")
@@ -34,8 +33,8 @@ func (m *Machine) OCIWrapper(name string) (program string, calls func(verb strin
 	}
 }
 
-// Runc returns the path of a current runc, which supports idmapped mounts. It is built once from
-// its module, in the checkout's cache.
+// Runc returns the path of a current runc, which supports idmapped mounts. It is built once from its module, in the cache of the
+// checkout.
 func Runc(t testing.TB) string {
 	t.Helper()
 	build := exec.Command(filepath.Join(Root(t), "test", "runc", "build.sh"))
@@ -47,8 +46,8 @@ func Runc(t testing.TB) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TaskShim returns the path of containerd's own shim for runc, in the version that islet is built
-// with. It is built once from its module, in the checkout's cache.
+// TaskShim returns the path of containerd's own shim for runc, in the version with which islet is built. It is built once from its
+// module, in the cache of the checkout.
 func (m *Machine) TaskShim() string {
 	m.t.Helper()
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "github.com/containerd/containerd/v2")
@@ -72,12 +71,12 @@ func (m *Machine) TaskShim() string {
 
 const taskShimPrefix = "containerd-shim-"
 
-// Handlers configures runtime handlers, by name and program, for the next start of the
-// agent. A program may be a containerd shim.
-func (m *Machine) Handlers(of map[string]string) {
+// Handlers configures runtime handlers for the next start of the agent. programs maps names to programs. A program may be a containerd
+// shim.
+func (m *Machine) Handlers(programs map[string]string) {
 	m.t.Helper()
 	text := fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nruntimeHandlers:\n", m.Disk)
-	for name, program := range of {
+	for name, program := range programs {
 		kind := "ociRuntime"
 		if strings.HasPrefix(filepath.Base(program), taskShimPrefix) {
 			kind = "shim"

@@ -12,16 +12,14 @@ import (
 	"time"
 )
 
-// A Host consists of the namespaces of a machine and its init. It has no disk: its processes use
-// the file system of the test host, except for /run. The Host and all its processes end with the
-// process that booted it.
+// A Host consists of the namespaces of a machine and its init. It has no disk: its processes use the file system of the test host, except
+// for /run. The Host and all its processes end with the process that booted it.
 type Host struct {
 	init *exec.Cmd
 	halt chan struct{}
 }
 
-// BootHost starts a host and waits until its init is ready. This process's TestMain must call Main
-// first.
+// BootHost starts a host and waits until its init is ready. TestMain of this process must call Main first.
 func BootHost(name string) (*Host, error) {
 	init := exec.Command("/proc/self/exe")
 	init.Env = append(os.Environ(), initEnv+"="+name)
@@ -36,8 +34,7 @@ func BootHost(name string) (*Host, error) {
 	}
 	h, started := &Host{init: init, halt: make(chan struct{})}, make(chan error)
 	go func() {
-		// The kernel sends Pdeathsig when a thread ends, and another goroutine may end an unlocked
-		// thread.
+		// The kernel sends Pdeathsig when a thread ends, and another goroutine may end a thread that is not locked.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := init.Start()
@@ -50,7 +47,7 @@ func BootHost(name string) (*Host, error) {
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
 		h.Halt()
-		return nil, fmt.Errorf("boot %s: init said %q, %v", name, line, err)
+		return nil, fmt.Errorf("boot %s: the output of init is %q, %v", name, line, err)
 	}
 	return h, nil
 }
@@ -58,7 +55,7 @@ func BootHost(name string) (*Host, error) {
 // Pid returns the PID of the host's init in this process's namespace.
 func (h *Host) Pid() int { return h.init.Process.Pid }
 
-// Halt kills all processes of the host at once.
+// Halt kills all processes of the host immediately.
 func (h *Host) Halt() error {
 	err := h.init.Process.Kill()
 	defer close(h.halt)
@@ -68,13 +65,13 @@ func (h *Host) Halt() error {
 
 // Command returns a command that runs inside the host.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
-	all := append([]string{"-t", strconv.Itoa(h.Pid()), "-m", "-n", "-p", "-u", "-i", "--", name}, args...)
-	return exec.Command("nsenter", all...)
+	nsenterArgs := append([]string{"-t", strconv.Itoa(h.Pid()), "-m", "-n", "-p", "-u", "-i", "--", name}, args...)
+	return exec.Command("nsenter", nsenterArgs...)
 }
 
 // A Process was started inside a host.
 type Process struct {
-	Pid   int           // in this process's namespace
+	Pid   int           // in the PID namespace of this process
 	Ended chan struct{} // closed when the process has ended
 }
 
@@ -92,8 +89,7 @@ func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// childOf waits for the child of a process that forks once, and returns its PID. nsenter forks to
-// enter a PID namespace.
+// childOf waits for the child of a process that forks once, and returns the PID of the child. nsenter forks to enter a PID namespace.
 func childOf(pid int, ended <-chan struct{}) int {
 	for {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))

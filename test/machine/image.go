@@ -16,8 +16,7 @@ const Image = "localhost/podtool:test"
 
 var archive = sync.OnceValues(func() (string, error) { return archiveFor("") })
 
-// archiveFor builds the image archive for a processor, by Go's name. "" means this machine's
-// processor.
+// archiveFor builds the image archive for an architecture (GOARCH). "" means the architecture of this machine.
 func archiveFor(arch string) (string, error) {
 	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
@@ -55,7 +54,7 @@ func archiveFor(arch string) (string, error) {
 	return out, nil
 }
 
-// ArchiveFor does the same as Archive for another processor, by Go's name.
+// ArchiveFor does the same as Archive for another architecture (GOARCH).
 func ArchiveFor(t testing.TB, arch string) string {
 	t.Helper()
 	a, err := archiveFor(arch)
@@ -78,8 +77,8 @@ func Archive(t testing.TB) string {
 // Ref returns the reference of an image of ArchivesOf.
 func Ref(name string) string { return "localhost/" + name + ":test" }
 
-// ArchivesOf builds an image archive of podtool for each name and returns the paths. Each image
-// contains the given number of MiB that no other image shares.
+// ArchivesOf builds an image archive of podtool for each name and returns the paths. Each image contains the given number of MiB that no
+// other image has.
 func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 	t.Helper()
 	dir := t.TempDir()

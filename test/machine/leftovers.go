@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// Processes lists the command lines of all processes in the machine's own PID namespace except its
-// init, by PID in this process's namespace. These are the agent and its shims. Containers have
-// their own PID namespaces.
+// Processes lists the command lines of all processes in the machine's own PID namespace except its init, by PID in this process's
+// namespace. These are the agent and its shims. Containers have their own PID namespaces.
 func (m *Machine) Processes() map[int]string {
 	m.t.Helper()
 	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", m.host.Pid()))
@@ -36,9 +35,8 @@ func (m *Machine) Processes() map[int]string {
 	return found
 }
 
-// Mounts lists the mount points below the machine's disk and /run that were created since the
-// machine was turned on. Earlier ones are inherited from the test host, for example those of
-// another node's pods.
+// Mounts lists the mount points below the machine's disk and /run that were created after the machine was turned on. Earlier ones are
+// inherited from the test host, for example mounts of another node's pods.
 func (m *Machine) Mounts() []string {
 	m.t.Helper()
 	var found []string
@@ -51,7 +49,7 @@ func (m *Machine) Mounts() []string {
 	return found
 }
 
-// mountInfo maps the ID of each mount in the machine to its mount point: proc_pid_mountinfo(5).
+// mountInfo maps the ID of each mount in the machine to its mount point, see proc_pid_mountinfo(5).
 func (m *Machine) mountInfo() map[string]string {
 	m.t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", m.host.Pid()))
@@ -87,11 +85,10 @@ func (m *Machine) Links() []string {
 	return found
 }
 
-// tunnels are the devices that a kernel with tunnel drivers creates in every new network namespace.
+// tunnels contains the devices that a kernel with tunnel drivers creates in every new network namespace.
 var tunnels = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 
-// Cgroups lists the cgroups of pods below the machine's root. Each is listed once, even if it
-// exists in several hierarchies.
+// Cgroups lists the cgroups of pods below the machine's root. It lists a cgroup once, even if it exists in several hierarchies.
 func (m *Machine) Cgroups() []string {
 	m.t.Helper()
 	found := map[string]bool{}

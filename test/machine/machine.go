@@ -1,7 +1,6 @@
-// Package machine provides a simulated machine for a test: PID, mount, network, UTS and IPC
-// namespaces with an init, a tmpfs as /run, and a disk, which is a folder that stays when the
-// machine is off. Cutting its power kills all its processes at once, and removes its mounts and
-// network namespaces, as on hardware.
+// Package machine provides a simulated machine for a test. It consists of PID, mount, network, UTS and IPC namespaces with an init, a
+// tmpfs as /run, and a disk. The disk is a folder that remains while the machine is off. Cutting the power kills all processes of the
+// machine immediately, and removes its mounts and network namespaces, as on hardware.
 //
 //	New --> Boot --> StartAgent, Islet ... --> PowerOff --> Boot ...
 //
@@ -22,31 +21,30 @@ import (
 
 // A Machine is not safe for concurrent use.
 type Machine struct {
-	Disk   string // the directory that stays when the machine is off
+	Disk   string // directory that remains while the machine is off
 	Name   string // host name
-	Cgroup string // the root of its pods' cgroups in every hierarchy
+	Cgroup string // root of its pods' cgroups in every hierarchy
 
-	MeasureCPU bool // whether the agent's CPU time counts in CPU
-	OddUmask   int  // if it is not zero, the agent inherits this umask and other unusual process state
+	MeasureCPU bool // include the agent's CPU time in CPU
+	OddUmask   int  // if not zero, the agent inherits this umask and other unusual process state
 
 	Env []string // additional environment variables of the agent and of commands
 
-	// OnBoot is called at the end of every Boot with the PID of the machine's init, for example to
-	// connect a cable.
+	// OnBoot is called at the end of every Boot with the PID of the machine's init, for example to connect a cable.
 	OnBoot func(pid int) error
 
 	t     testing.TB
 	islet string // the binary under test
 	host  *Host
-	born  map[string]string // the mounts that it had when it was turned on
+	born  map[string]string // mounts that existed when the machine was turned on
 	agent *Agent
 
 	mu  sync.Mutex
-	ran map[string]bool // whether the power was cut since Pods returned a container, by the container's ID
+	ran map[string]bool // by container ID: the power was cut after Pods returned the container
 }
 
-// New returns a machine that is off. The binary under test is $ISLET_BIN, or else bin/islet of this
-// checkout. The machine is turned off when the test ends.
+// New returns a machine that is off. The binary under test is $ISLET_BIN, or bin/islet of this checkout if the variable is not set. The
+// machine is turned off when the test ends.
 func New(t testing.TB, name string) *Machine {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -79,8 +77,7 @@ func New(t testing.TB, name string) *Machine {
 // Binary returns the path of the binary under test.
 func (m *Machine) Binary() string { return m.islet }
 
-// OwnProgram makes the machine use its own copy of the binary, which the agent may replace. Call it
-// before the agent is started.
+// OwnProgram makes the machine use its own copy of the binary, which the agent may replace. Call it before starting the agent.
 func (m *Machine) OwnProgram() {
 	m.t.Helper()
 	b, err := os.ReadFile(m.islet)
@@ -129,7 +126,7 @@ func (m *Machine) Boot() {
 	}
 }
 
-// PowerOff kills all processes in the machine at once. It has no effect on a machine that is off.
+// PowerOff kills all processes in the machine immediately. It has no effect on a machine that is off.
 func (m *Machine) PowerOff() {
 	m.t.Helper()
 	if m.host == nil {
@@ -189,8 +186,8 @@ func (m *Machine) removeCgroups() {
 	}
 }
 
-// OwnDirs makes directories of the file system private to the machine. Files that it writes there
-// exist only for it, until its power is cut.
+// OwnDirs makes directories of the file system private to the machine. Files that the machine writes there exist only for the machine,
+// until its power is cut.
 func (m *Machine) OwnDirs(dirs ...string) {
 	m.t.Helper()
 	for _, dir := range dirs {
@@ -224,7 +221,7 @@ func (m *Machine) Remove(path string) {
 	}
 }
 
-// AgentLog returns the end of the agent's log, which contains all its starts.
+// AgentLog returns the end of the agent's log, which contains all starts of the agent.
 func (m *Machine) AgentLog(most int) string {
 	b, err := os.ReadFile(filepath.Join(m.Disk, "agent.log"))
 	if err != nil {

@@ -18,8 +18,7 @@ func (m *Machine) cpuFolder() string {
 	return "/sys/fs/cgroup/cpuacct" + m.Cgroup
 }
 
-// Measured does the same as Command, but CPU counts the CPU time of the command and its child
-// processes.
+// Measured does the same as Command, but CPU counts the CPU time of the command and its child processes.
 func (m *Machine) Measured(name string, args ...string) *exec.Cmd {
 	group := m.cpuFolder() + "/node"
 	if err := os.MkdirAll(group, 0o755); err != nil {
@@ -29,8 +28,7 @@ func (m *Machine) Measured(name string, args ...string) *exec.Cmd {
 	return m.Command("sh", append([]string{"-c", script, group + "/cgroup.procs", name}, args...)...)
 }
 
-// CPU returns the CPU time, in user and kernel mode, that the measured commands, their child
-// processes and the pods have used so far.
+// CPU returns the user and system CPU time that the measured commands, their child processes and the pods have used so far.
 func (m *Machine) CPU() time.Duration {
 	m.t.Helper()
 	if b, err := os.ReadFile(m.cpuFolder() + "/cpuacct.usage"); err == nil {
@@ -42,7 +40,7 @@ func (m *Machine) CPU() time.Duration {
 	}
 	b, err := os.ReadFile(m.cpuFolder() + "/cpu.stat")
 	if err != nil {
-		return 0 // nothing has been measured yet
+		return 0 // nothing was measured yet
 	}
 	for line := range strings.Lines(string(b)) {
 		if v, ok := strings.CutPrefix(line, "usage_usec "); ok {
@@ -53,7 +51,7 @@ func (m *Machine) CPU() time.Duration {
 			return time.Duration(us) * time.Microsecond
 		}
 	}
-	m.t.Fatal("cpu.stat names no usage")
+	m.t.Fatal("cpu.stat has no usage")
 	return 0
 }
 
@@ -72,7 +70,7 @@ func (m *Machine) ContainerProcesses() map[int]string {
 		}
 		cmd, err := os.ReadFile(d + "/cmdline")
 		if err != nil {
-			continue // ended meanwhile
+			continue // the process has ended
 		}
 		pid, _ := strconv.Atoi(filepath.Base(d))
 		found[pid] = strings.ReplaceAll(strings.TrimRight(string(cmd), "\x00"), "\x00", " ")
@@ -80,8 +78,7 @@ func (m *Machine) ContainerProcesses() map[int]string {
 	return found
 }
 
-// Containers returns the number of containers that have a cgroup. The call costs almost no CPU
-// time, unlike a request to the agent.
+// Containers returns the number of containers that have a cgroup. Unlike a request to the agent, it uses almost no CPU time.
 func (m *Machine) Containers() int {
 	found, err := filepath.Glob(m.cpuFolder() + "/kubepods/besteffort/pod*/*/cgroup.procs")
 	if err != nil {
@@ -90,22 +87,21 @@ func (m *Machine) Containers() int {
 	return len(found)
 }
 
-// A Part is a part of the node stack with its memory.
+// A Part is a part of the node stack, with its memory.
 type Part struct {
 	What  string // agent, shims
-	Count int    // processes
+	Count int    // number of processes
 	MiB   float64
 }
 
-// PSS returns the proportional set size of the node stack, which consists of all processes in the
-// machine except those of containers.
+// PSS returns the proportional set size of the node stack, which consists of all processes in the machine except those of containers.
 func (m *Machine) PSS() []Part {
 	m.t.Helper()
 	parts := []Part{{What: "agent"}, {What: "shims"}, {What: "other"}}
 	for pid, cmd := range m.Processes() {
 		kib, err := pss(pid)
 		if err != nil {
-			continue // ended meanwhile
+			continue // the process has ended
 		}
 		i := 2
 		switch {
@@ -151,7 +147,7 @@ func (m *Machine) Written() (sum int64) {
 	for pid := range m.Processes() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 		if err != nil {
-			continue // ended meanwhile
+			continue // the process has ended
 		}
 		for line := range strings.Lines(string(b)) {
 			if v, ok := strings.CutPrefix(line, "write_bytes: "); ok {

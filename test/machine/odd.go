@@ -12,16 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oddly, as the first argument of a test binary, makes it start a program with unusual process
-// state: MASK PROGRAM ARGUMENT...
+// oddly is the first argument of a test binary that starts a program with unusual process state. The other arguments are MASK PROGRAM
+// ARGUMENT...
 const oddly = "start-oddly"
 
-// OddFile is the file that an agent with unusual process state inherits as the descriptors 40 to
-// 43.
+// OddFile is the file that an agent with unusual process state inherits as descriptors 40 to 43.
 const OddFile = "/etc/passwd"
 
-// odd does the same as Command, but the program inherits a umask and other state that a service
-// normally does not have.
+// odd does the same as Command, but the program inherits a umask and other state that a service normally does not have.
 func (m *Machine) odd(name string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -30,7 +28,7 @@ func (m *Machine) odd(name string, args ...string) *exec.Cmd {
 	return m.Command(self, append([]string{oddly, fmt.Sprintf("%o", m.OddUmask), name}, args...)...)
 }
 
-// startOddly sets every unusual state that a process can inherit, and executes the program.
+// startOddly sets all unusual state that a process can inherit, and executes the program.
 func startOddly(args []string) error {
 	runtime.LockOSThread()
 	mask, err := strconv.ParseInt(args[0], 8, 32)
@@ -56,7 +54,7 @@ func startOddly(args []string) error {
 		if err := unix.Getrlimit(limit, &is); err != nil {
 			return err
 		}
-		is.Cur = min(cur, is.Max) // only the soft limit, because the hard one could not be raised again everywhere
+		is.Cur = min(cur, is.Max) // only the soft limit, because the hard limit cannot be raised again everywhere
 		if err := unix.Setrlimit(limit, &is); err != nil {
 			return fmt.Errorf("limit %d: %w", limit, err)
 		}

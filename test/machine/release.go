@@ -15,10 +15,10 @@ import (
 // A Releaser builds and signs versions of islet for updates of a node, with packaging/sign.
 type Releaser struct {
 	Public string // the public key in the form of EdgeConfiguration's update.keys
-	Key    string // its file
+	Key    string // path of the private key
 
 	t    testing.TB
-	sign string // packaging/sign
+	sign string // path of packaging/sign
 }
 
 // NewReleaser returns a Releaser with a new key.
@@ -33,7 +33,7 @@ func NewReleaser(t testing.TB) *Releaser {
 	return r
 }
 
-// NewKey writes another key to a file and returns its public half.
+// NewKey writes another key to a file and returns the public key.
 func (r *Releaser) NewKey(file string) string {
 	r.t.Helper()
 	public, err := exec.Command(r.sign, "key", file).Output()
@@ -43,7 +43,7 @@ func (r *Releaser) NewKey(file string) string {
 	return strings.TrimSpace(string(public))
 }
 
-// Version builds a version of this checkout that works.
+// Version builds a working version of this checkout.
 func (r *Releaser) Version(version string) []byte {
 	r.t.Helper()
 	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")
@@ -61,8 +61,8 @@ func (r *Releaser) Release(file, version string, program []byte) {
 	r.ReleaseFor(file, version, runtime.GOARCH, program)
 }
 
-// ReleaseFor does the same as Release for an architecture, and signs with the files of keys.
-// Without keys it uses the Releaser's own key.
+// ReleaseFor does the same as Release for an architecture, and signs with the keys in the files keys. Without keys, it uses the
+// Releaser's own key.
 func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys ...string) {
 	r.t.Helper()
 	var b bytes.Buffer
@@ -80,8 +80,8 @@ func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys .
 	r.Sign(file, version, arch, keys...)
 }
 
-// Sign signs an archive with the files of keys, and writes the release next to it. Without keys it
-// uses the Releaser's own key.
+// Sign signs an archive with the keys in the files keys, and writes the release next to the archive. Without keys, it uses the Releaser's
+// own key.
 func (r *Releaser) Sign(file, version, arch string, keys ...string) {
 	r.t.Helper()
 	if len(keys) == 0 {
@@ -92,7 +92,7 @@ func (r *Releaser) Sign(file, version, arch string, keys ...string) {
 	}
 }
 
-// Build builds a program of this checkout from one of its modules, and returns its path.
+// Build builds a program of this checkout from one of its modules, and returns the binary.
 func Build(t testing.TB, module string, args ...string) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "program")

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Repository runs packaging/repo.sh, which creates a repository from a directory of packages, and
-// returns its output. A test key signs the repository unless env selects another one. If there are
-// packages to test, make has installed the tools for it, so the test fails without them.
+// Repository runs packaging/repo.sh, which creates a repository from a directory of packages, and returns its output. A test key signs
+// the repository unless env selects another one. The test fails if the tools are missing, because make installs them when there are
+// packages to test.
 func Repository(t *testing.T, packages, repo string, env ...string) string {
 	t.Helper()
 	Tools(t, "gpg", "createrepo_c", "dpkg-scanpackages")

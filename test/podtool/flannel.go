@@ -13,13 +13,11 @@ import (
 	"strings"
 )
 
-// subnetEnv is the file in which flanneld writes the node's addresses for its plugin. It does not
-// survive a reboot.
+// subnetEnv is the file in which flanneld writes the node's addresses for its plugin. The file does not survive a reboot.
 const subnetEnv = "/run/flannel/subnet.env"
 
-// flanneld does the work of flannel's DaemonSet on a node, with the backend host-gw. It sets the
-// routes to the subnets of other nodes (SUBNET=ADDRESS), and writes the subnet and the network's
-// configuration. Only the configuration survives a reboot.
+// flanneld does the work of flannel's DaemonSet on a node, with the backend host-gw. It sets the routes to the subnets of other nodes
+// (SUBNET=ADDRESS), and writes the subnet and the network's configuration. Only the configuration survives a reboot.
 func flanneld(ctx context.Context, confDir, subnet string, peers ...string) error {
 	for _, p := range peers {
 		if err := addRoute(p); err != nil {
@@ -49,8 +47,7 @@ func flanneld(ctx context.Context, confDir, subnet string, peers ...string) erro
 	return nil
 }
 
-// flannel is flannel's CNI plugin. It writes a configuration for the bridge plugin from the subnet,
-// and stores it for the pod's DEL.
+// flannel is flannel's CNI plugin. It creates a configuration for the bridge plugin from the subnet, and stores it for the pod's DEL.
 func flannel() error {
 	in, err := io.ReadAll(os.Stdin)
 	if err != nil {

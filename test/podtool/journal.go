@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// journal appends numbered records to a file at an interval, and prints each number once the record
-// is synced. First it prints the number with which it begins. It returns an error if the records of
-// the file are not consecutive. It removes an incomplete last record, whose number was never
-// printed.
+// journal appends numbered records to a file at an interval, and prints each number after the record is synced. First it prints its first
+// number. It returns an error if the records of the file are not consecutive. It removes an incomplete last record, because the number of
+// that record was never printed.
 func journal(ctx context.Context, name, every string) error {
 	pause, err := time.ParseDuration(every)
 	if err != nil {

@@ -1,33 +1,33 @@
-// Command podtool is the program inside the test pods.
+// Command podtool is the program in the test pods.
 //
-//	count EVERY        numbers 0, 1, 2 ... on standard output, one every EVERY
-//	exit CODE [AFTER]  ends with that code after that time
-//	lines N CODE [leave|await|read]  writes N lines of 100 bytes, then ends with CODE
-//	sleep              until SIGTERM
+//	count EVERY        numbers 0, 1, 2 ... on standard output, at the interval EVERY
+//	exit CODE [AFTER]  exits with CODE after the given time
+//	lines N CODE [leave|await|read]  writes N lines of 100 bytes, then exits with CODE
+//	sleep              sleeps until SIGTERM
 //	stubborn           ignores SIGTERM
-//	serve ADDR [LOG]   answers every HTTP request with the host name, and notes it in LOG;
-//	                   /lines/N with what lines writes
-//	live LOG NAME      notes its start in LOG, and its end after SIGTERM
-//	hook LOG NAME [F]  notes its start in LOG, and its end once the file F is there
-//	once FILE CODE     ends with that code if FILE is not there, which it makes; then sleeps
-//	eat MIB [EVERY]    touches that much memory, one MiB every EVERY, then sleeps
+//	serve ADDR [LOG]   answers every HTTP request with the host name, and records it in LOG;
+//	                   /lines/N returns the output of lines
+//	live LOG NAME      records its start in LOG, and its end after SIGTERM
+//	hook LOG NAME [F]  records its start in LOG, and its end when the file F exists
+//	once FILE CODE     exits with CODE if FILE is missing, and creates it; otherwise sleeps
+//	eat MIB [EVERY]    allocates MIB MiB of memory, 1 MiB at the interval EVERY, then sleeps
 //	burn               uses a processor
-//	reread FILE MIB    writes a file of that size, then reads it again and again
+//	reread FILE MIB    writes a file of that size, then reads it repeatedly
 //	fill FILE MIB      writes a file of that size, then sleeps
-//	litter DIR N       makes so many empty files, then sleeps
-//	fork N             starts so many processes that do nothing, then sleeps
+//	litter DIR N       creates N empty files, then sleeps
+//	fork N             starts N idle processes, then sleeps
 //	get URL            fetches a page and prints it
 //	cat FILE..., ls DIR, rm FILE, env, write FILE TEXT, mount DIR
 //	open FILE...       opens files for reading and writing, such as devices
-//	node FILE b|c MAJOR MINOR  makes a device node
-//	size               prints the size of its terminal at every change of it
-//	install NAME       is there under a second name, such as tar, by which it is that
-//	flannel DIR SUBNET sets up a pod network as flannel's DaemonSet does; called as
-//	                   flannel it is that network's CNI plugin
-//	journal FILE EVERY appends numbered, synced records and tells of each on standard output
-//	sole FILE          appends "started" to FILE and locks it until SIGTERM; if another one
-//	                   holds it locked, it appends "twice" and ends
-//	mark FILE CODE     appends the time to FILE, then ends with CODE
+//	node FILE b|c MAJOR MINOR  creates a device node
+//	size               prints the size of its terminal at every change
+//	install NAME       installs itself under a second name, such as tar, which selects that tool
+//	flannel DIR SUBNET sets up a pod network, like flannel's DaemonSet; under the name
+//	                   flannel, it is the CNI plugin of that network
+//	journal FILE EVERY appends numbered, synced records and prints the number of each
+//	sole FILE          appends "started" to FILE and locks it until SIGTERM; if another process
+//	                   has the lock, it appends "twice" and exits
+//	mark FILE CODE     appends the time to FILE, then exits with CODE
 package main
 
 import (
@@ -136,7 +136,7 @@ func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table 
 	return 0, small(args)
 }
 
-// small implements small shell tools, for exec.
+// small implements small shell tools for exec.
 func small(args []string) error {
 	if len(args) == 0 {
 		return errors.New("say what to do")
@@ -232,7 +232,7 @@ func wait(ctx context.Context, after string) error {
 	return nil
 }
 
-// hook records the start and end of a lifecycle hook, and waits for a file in between.
+// hook records the start and the end of a lifecycle hook, and waits for a file in between.
 func hook(log, name, gate string) error {
 	if err := add(log, name+" begins\n"); err != nil {
 		return err
@@ -283,19 +283,19 @@ func eat(ctx context.Context, mib, every string) error {
 	if err != nil {
 		return err
 	}
-	all := make([][]byte, n) // the kernel immediately rejects a request that it can never satisfy
-	for i := range all {
+	blocks := make([][]byte, n) // the kernel immediately rejects a request that it can never satisfy
+	for i := range blocks {
 		if err := wait(ctx, every); err != nil {
 			return err
 		}
-		all[i] = make([]byte, 1<<20)
-		for at := 0; at < len(all[i]); at += 4096 {
-			all[i][at] = 1
+		blocks[i] = make([]byte, 1<<20)
+		for at := 0; at < len(blocks[i]); at += 4096 {
+			blocks[i][at] = 1
 		}
 	}
 	fmt.Println("ate", n, "MiB")
 	<-ctx.Done()
-	fmt.Println(len(all))
+	fmt.Println(len(blocks))
 	return nil
 }
 
@@ -327,8 +327,7 @@ func grow(file, mib string) error {
 	return nil
 }
 
-// reread reads a file again and again. It needs memory for the whole file, or else waits for the
-// disk.
+// reread reads a file repeatedly. It needs memory for the whole file, or waits for the disk.
 func reread(ctx context.Context, file, mib string) error {
 	if err := grow(file, mib); err != nil {
 		return err

@@ -25,8 +25,8 @@ func litter(ctx context.Context, dir, many string) error {
 	return nil
 }
 
-// fork starts many processes. They are forks of this process with a single thread, which do not
-// return to Go. Starting so many programs would take too long.
+// fork starts many processes. They are forks of this process with a single thread, which do not return to Go. Starting as many programs
+// would take too long.
 func fork(ctx context.Context, many string) error {
 	n, err := strconv.Atoi(many)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// addRoute adds or replaces the IPv4 route SUBNET=GATEWAY, like ip route replace, which images
-// without tools do not have.
+// addRoute adds or replaces the IPv4 route SUBNET=GATEWAY. It does the same as ip route replace, which images without tools do not have.
 func addRoute(route string) error {
 	subnet, via, _ := strings.Cut(route, "=")
 	to, err := netip.ParsePrefix(subnet)
@@ -54,11 +53,11 @@ func routeMessage(to netip.Prefix, gateway netip.Addr) []byte {
 	dst, via := to.Masked().Addr().As4(), gateway.As4()
 	flags := uint16(syscall.NLM_F_REQUEST | syscall.NLM_F_ACK | syscall.NLM_F_CREATE | syscall.NLM_F_REPLACE)
 	order := binary.NativeEndian
-	b := order.AppendUint32(nil, 0) // set the length when it is known
+	b := order.AppendUint32(nil, 0) // the length is set below
 	b = order.AppendUint16(b, syscall.RTM_NEWROUTE)
 	b = order.AppendUint16(b, flags)
 	b = order.AppendUint32(b, 1) // sequence
-	b = order.AppendUint32(b, 0) // port: the kernel knows it
+	b = order.AppendUint32(b, 0) // 0 is the port of the kernel
 	b = append(b, syscall.AF_INET, byte(to.Bits()), 0, 0, syscall.RT_TABLE_MAIN, syscall.RTPROT_STATIC, syscall.RT_SCOPE_UNIVERSE,
 		syscall.RTN_UNICAST)
 	b = order.AppendUint32(b, 0)

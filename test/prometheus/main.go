@@ -1,12 +1,11 @@
-// Command prometheus consists of the parts of Prometheus that concern a node. It scrapes the
-// kubelet's pages a few times, evaluates a file of rules, and prints the result of each rule as
-// JSON.
+// Command prometheus consists of the parts of Prometheus that concern a node. It scrapes the kubelet's pages several times, evaluates a
+// file of rules, and prints the result of each rule as JSON.
 //
 //	node:10250 --scrape--> tsdb (a temporary directory) <--rules--> {"rule": samples}
 //	             kube_pod_info, as kube-state-metrics has it, from -pods
 //
-// It is a separate module, because nothing else needs its dependencies. The tests of nodes run it
-// in the network of a node (test/node, test/cluster/node, make test-prometheus).
+// It is a separate module, because no other package needs its dependencies. The tests of nodes run it in the network of a node
+// (test/node, test/cluster/node, make test-prometheus).
 package main
 
 import (
@@ -33,14 +32,14 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 )
 
-// pages are the scraped pages of a node. All have the job kubelet, as in kube-prometheus.
+// pages contains the scraped pages of a node. All of them have the job kubelet, as in kube-prometheus.
 var pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
 func main() {
 	target := flag.String("target", "127.0.0.1:10250", "address of the node")
 	token := flag.String("token", "", "file of a bearer token")
 	node := flag.String("node", "edge", "name of the node")
-	pods := flag.String("pods", "", "pods of the node, NAMESPACE/NAME with commas between")
+	pods := flag.String("pods", "", "pods of the node: NAMESPACE/NAME, separated by commas")
 	file := flag.String("rules", "", "file of rules")
 	scrapes := flag.Int("scrapes", 5, "scrapes before the rules are evaluated, two seconds apart")
 	flag.Parse()
@@ -56,15 +55,15 @@ func main() {
 
 // A Result is the result of a run.
 type Result struct {
-	Targets map[string]string // for each page the error; empty if the page is up
+	Targets map[string]string // error of each page; empty if the page is up
 	Series  int
-	Rules   map[string]Rule // by name; the name of an alert follows "alert "
+	Rules   map[string]Rule // by name; the name of an alert begins with "alert "
 }
 
 // A Rule is the result of a rule.
 type Rule struct {
-	Samples int    // samples of a recording rule
-	Active  int    // alerts, pending or firing
+	Samples int    // number of samples of a recording rule
+	Active  int    // number of pending and firing alerts
 	Error   string `json:",omitempty"`
 	Example string `json:",omitempty"`
 }
@@ -164,9 +163,9 @@ func podInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string, pods 
 		if !ok {
 			continue
 		}
-		of := labels.FromStrings(labels.MetricName, "kube_pod_info", "job", "kube-state-metrics", "namespace", namespace, "pod", name,
+		set := labels.FromStrings(labels.MetricName, "kube_pod_info", "job", "kube-state-metrics", "namespace", namespace, "pod", name,
 			"node", node)
-		if _, err := a.Append(0, of, now.UnixMilli(), 1); err != nil {
+		if _, err := a.Append(0, set, now.UnixMilli(), 1); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,6 @@
-// Package system boots a Debian system with its own init, systemd or OpenRC, in namespaces of this
-// machine. Tests install packages and run services in it, with this machine's kernel and at its
-// speed. Tests that need a kernel, a disk or a power cut use package vm.
+// Package system boots a Debian system with its own init, systemd or OpenRC, in namespaces of this machine. Tests install packages and
+// run services in the system, with the kernel and at the speed of this machine. Tests that need another kernel, a disk or a power cut use
+// package vm.
 //
 //	root.sh --> file system --overlay--> boot.sh --> init <--nsenter-- Run(command)
 //	New --> Boot --> Run ... --> PowerOff --> Boot ...
@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// These are the inits of a system.
+// The inits of a system.
 var (
 	Systemd = []string{"/lib/systemd/systemd", "systemd.unified_cgroup_hierarchy=0", "--log-target=journal", "--show-status=0"}
 	OpenRC  = []string{"/sbin/openrc-init"}
@@ -33,18 +33,18 @@ var (
 
 // A System is not safe for concurrent use.
 type System struct {
-	Dir     string // the files that it wrote (layer, var), and payload, its /payload
+	Dir     string // files that the system wrote (layer, var), and payload, which is its /payload
 	Console string // the file with the output of its init
 
 	t    testing.TB
 	root string
 	init []string
-	boot *exec.Cmd // nil: off
+	boot *exec.Cmd // nil if the system is off
 	halt chan struct{}
 }
 
-// New returns a system with the given init, which is off. Its /payload contains the files: name in
-// the system to path on the test host.
+// New returns a system with the given init, which is off. Its /payload contains the files. The keys of payload are names in the system,
+// and the values are paths on the test host.
 func New(t testing.TB, init []string, payload map[string]string) *System {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -128,7 +128,7 @@ func (s *System) Boot() {
 	}
 }
 
-// PowerOff kills all processes in the system at once. It has no effect on a system that is off.
+// PowerOff kills all processes in the system immediately. It has no effect on a system that is off.
 func (s *System) PowerOff() {
 	s.t.Helper()
 	if s.boot == nil {
@@ -172,8 +172,8 @@ func (s *System) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Try runs a shell command in the system and returns its output and exit code. Processes that it
-// leaves in the background must not keep its output open.
+// Try runs a shell command in the system and returns its output and exit code. Background processes of the command must not keep its
+// output open.
 func (s *System) Try(command string) (string, int) {
 	s.t.Helper()
 	out, err := s.Command("sh", "-c", command).CombinedOutput()
@@ -218,12 +218,12 @@ func (s *System) Await(command string) string {
 			s.t.Fatalf("the system has ended:\n%s", bytes.TrimSpace(said))
 		case <-late:
 			said, _ := os.ReadFile(s.Console)
-			s.t.Fatalf("waited in vain for: %s\n%s\nconsole:\n%s", command, out, bytes.TrimSpace(said))
+			s.t.Fatalf("timed out waiting for: %s\n%s\nconsole:\n%s", command, out, bytes.TrimSpace(said))
 		}
 	}
 }
 
-// At returns the path on the test host of a system's file in /var, /run or /payload.
+// At returns the path on the test host of a file in /var, /run or /payload of the system.
 func (s *System) At(path string) string {
 	switch {
 	case strings.HasPrefix(path, "/var/"), strings.HasPrefix(path, "/payload/"):

@@ -14,10 +14,9 @@ import (
 	"syscall"
 )
 
-// A disk serves an image file to the emulator as a network block device with a volatile write
-// cache, like that of real disks and cards. A power cut may lose any of the sectors that were
-// written since the last flush. (Without it, no write of the guest would be lost when the emulator
-// is killed.)
+// A disk serves an image file to the emulator as a network block device with a volatile write cache, like that of real disks and cards. A
+// power cut may lose any of the sectors that were written after the last flush. Without this cache, no write of the guest would be lost
+// when the emulator is killed.
 //
 //	guest --write--> file, and the sector's old content into lost
 //	guest --flush--> lost is empty
@@ -28,14 +27,14 @@ type disk struct {
 	l    net.Listener
 
 	serving sync.WaitGroup
-	lost    map[int64][]byte // the old content of the sectors that were written since the last flush
-	err     error            // the reason why serving ended; nil if the emulator closed the connection
+	lost    map[int64][]byte // old content of the sectors that were written after the last flush
+	err     error            // reason why serving ended; nil if the emulator closed the connection
 }
 
 const sector = 512
 
-// These are constants of the network block device protocol: fixed newstyle, one export, simple
-// replies. https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
+// Constants of the network block device protocol: fixed newstyle, one export, simple replies.
+// https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
 const (
 	nbdMagic       = 0x4e42444d41474943 // "NBDMAGIC"
 	nbdOption      = 0x49484156454f5054 // "IHAVEOPT"
@@ -84,8 +83,7 @@ func (d *disk) plug() {
 	})
 }
 
-// unplug waits until all requests of the ended emulator are served, and then loses sectors as a
-// power cut would.
+// unplug waits until all requests of the ended emulator are served, and then loses sectors like a power cut.
 func (d *disk) unplug() (sectors int, err error) {
 	d.serving.Wait()
 	for at, old := range d.lost {
@@ -100,7 +98,7 @@ func (d *disk) unplug() (sectors int, err error) {
 	// A killed emulator does not read all answers, and a write to it may fail.
 	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE},
 		func(end error) bool { return errors.Is(d.err, end) }) {
-		d.err = nil // killed
+		d.err = nil // the emulator was killed
 	}
 	return sectors, d.err
 }

@@ -16,16 +16,16 @@ func (v *VM) Write(path, content string) {
 		path))
 }
 
-// A Cable connects a machine to a network. The zero Cable stands for no cable.
+// A Cable connects a machine to a network. The zero Cable means that there is no cable.
 type Cable struct {
-	Address, Router string // the machine's address, and its default gateway
+	Address, Router string // address of the machine, and its default gateway
 
-	pid int    // the PID of a process in whose network namespace it ends
-	nic string // the argument for the emulator
+	pid int    // PID of a process in the network namespace where the cable ends
+	nic string // argument of the emulator
 }
 
-// Translated returns a cable that gives a machine the network access of a process, by address
-// translation in the emulator. No connections to the machine are possible.
+// Translated returns a cable that gives a machine the network access of a process, by address translation in the emulator. Connections to
+// the machine are not possible.
 func Translated(pid int) Cable {
 	return Cable{Address: "10.0.2.15", Router: "10.0.2.2", pid: pid, nic: "user,model=virtio-net-pci"}
 }
@@ -36,11 +36,10 @@ type LAN struct {
 	cables int
 }
 
-// lan is the address range of a LAN. The first address is the router's.
+// lan is the address range of a LAN. The first address is that of the router.
 const lan = "192.168.77."
 
-// NewLAN creates a LAN in the network namespace of a process. This namespace is the LAN's router,
-// and the LAN ends with it.
+// NewLAN creates a LAN in the network namespace of a process. This namespace is the router of the LAN. The LAN ends with the namespace.
 func NewLAN(t testing.TB, pid int) *LAN {
 	t.Helper()
 	l := &LAN{pid: pid}
@@ -48,7 +47,7 @@ func NewLAN(t testing.TB, pid int) *LAN {
 	return l
 }
 
-// Cable returns a cable for one more machine. It stays connected while the machine is off.
+// Cable returns a cable for another machine. The cable stays connected while the machine is off.
 func (l *LAN) Cable(t testing.TB) Cable {
 	t.Helper()
 	l.cables++
@@ -69,8 +68,8 @@ func (l *LAN) ip(t testing.TB, lines ...string) {
 	}
 }
 
-// enter returns the beginning of a command line that runs a program in the network namespace where
-// the cable ends, but in this process's PID namespace.
+// enter returns the prefix of a command line that runs a program in the network namespace where the cable ends, but in the PID namespace
+// of this process.
 func (c Cable) enter() []string {
 	if c.pid == 0 {
 		return nil

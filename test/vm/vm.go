@@ -1,6 +1,6 @@
-// Package vm boots whole virtual machines for tests: systemd or OpenRC as init, pure cgroup v2, a real kernel and file
-// system on a block device, all in software emulation. Killing the emulator is a power cut: the disk loses some of the
-// data that was not flushed.
+// Package vm boots whole virtual machines for tests, in software emulation. They have systemd or OpenRC as init, only cgroup v2, their
+// own kernel, and a file system on a block device. Killing the emulator is a power cut: the disk loses some of the data that was not
+// flushed.
 //
 //	base.sh --> base image --copy--> disk <--NBD-- emulator <--commands-- VM
 //	New --> Boot --> Run(command) ... --> PowerCut or Reboot --> Boot ...
@@ -27,65 +27,62 @@ import (
 )
 
 const (
-	// bootPatience is the timeout of a boot. A boot takes 10 s on an idle machine, and longer in
-	// CI.
+	// bootPatience is the timeout of a boot. A boot takes 10 s on an idle machine, and longer in CI.
 	bootPatience = 10 * time.Minute
-	// stillness is how long a machine may send nothing before it counts as hanging. The guest
-	// program sends a line every few seconds, however long a command takes.
+	// stillness is the time without data after which a machine counts as hanging. The guest program sends a line every few seconds, also
+	// during a long command.
 	stillness = 4 * time.Minute
 	// plenty is the default memory of a machine in MiB, which is enough for every test.
 	plenty = 1536
-	// quirks are kernel arguments. They disable the zeroing of allocated pages in Debian's kernel.
-	// In the emulator each write to a page with a program's code takes a microsecond, and with
-	// little memory, code is read again and again, so both processors did nothing else for minutes.
-	// They also disable a check of the PC kernel, which panics at its start if the clock does not
-	// tick: on a busy host, the emulator may just not be scheduled.
+	// quirks contains kernel arguments. init_on_alloc=0 disables the zeroing of allocated pages in Debian's kernel. In the emulator, each
+	// write to a page with a program's code takes a microsecond. With little memory, code is read repeatedly, and the zeroing kept both
+	// processors busy for minutes. no_timer_check disables a check of the PC kernel, which panics at its start if the clock does not
+	// tick. On a busy host, the emulator may just not be scheduled.
 	quirks = "nokaslr init_on_alloc=0 no_timer_check"
 )
 
-// OpenRC is the second init of an AMD64 machine, besides systemd.
+// OpenRC is an alternative init of an AMD64 machine.
 const OpenRC = "/sbin/openrc-init"
 
 // A VM is not safe for concurrent use, except for PowerCut.
 type VM struct {
-	Diagnose string // a shell command whose output explains a failed test
-	Clock    string // the time of the machine's clock at the next boot, such as 1970-01-01; empty for the present time
-	Cable    Cable  // the cable to the network from the next boot on
-	Memory   int    // the memory from the next boot on, in MiB; 0 means plenty
-	Cores    int    // processors from the next boot on; 0 means two
-	Init     string // the init from the next boot on, such as OpenRC; empty for systemd
+	Diagnose string // shell command whose output explains a failed test
+	Clock    string // time of the machine's clock at the next boot, such as 1970-01-01; empty for the current time
+	Cable    Cable  // cable to the network from the next boot on
+	Memory   int    // memory from the next boot on, in MiB; 0 means plenty
+	Cores    int    // number of processors from the next boot on; 0 means two
+	Init     string // init from the next boot on, such as OpenRC; empty for systemd
 
 	t    testing.TB
 	arch Arch
-	base string // the folder of base.sh
-	dir  string // this machine's disks, console, sockets
+	base string // folder of base.sh
+	dir  string // folder of this machine's disks, console and sockets
 	disk *disk
-	qemu *exec.Cmd // nil: off
+	qemu *exec.Cmd // nil if the machine is off
 	ctl  net.Conn
 	in   *bufio.Reader
 	hung bool // the machine has hung once
 
-	devices []string // the devices, as arguments of the emulator
+	devices []string // devices, as arguments of the emulator
 }
 
-// An Arch is an emulated machine with its kind of processor.
+// An Arch is the architecture of an emulated machine.
 type Arch struct {
-	Debian, Go string // its names
+	Debian, Go string // names in Debian and Go
 
 	emulator, machine, cpu, console string
 }
 
-// These are the emulated machines: a PC, and boards with the processors of a Raspberry Pi 4 and 2,
-// all with virtio devices. Without the CPU feature erms, the kernel fills pages word by word (see
-// quirks).
+// The emulated machines are a PC, and boards with the processors of a Raspberry Pi 4 and 2, all with virtio devices. Without the CPU
+// feature erms, the kernel fills pages word by word (see quirks).
 var (
 	AMD64 = Arch{"amd64", "amd64", "qemu-system-x86_64", "q35", "max,-la57,-erms", "ttyS0"}
 	ARM64 = Arch{"arm64", "arm64", "qemu-system-aarch64", "virt", "cortex-a72", "ttyAMA0"}
 	ARMHF = Arch{"armhf", "arm", "qemu-system-arm", "virt,highmem=off", "cortex-a7", "ttyAMA0"}
 )
 
-// New returns a machine that is off. Its second disk, /payload, contains the guest program and the
-// files: name in the machine to path on the test host.
+// New returns a machine that is off. Its second disk, /payload, contains the guest program and the files. The keys of payload are names
+// in the machine, and the values are paths on the test host.
 func New(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
 	return NewOf(t, AMD64, cache, payload)
@@ -107,8 +104,7 @@ func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
 	return v
 }
 
-// Second adds an empty disk of the given number of MiB, /dev/vdc, to the machine. Call it before
-// the first boot.
+// Second adds an empty disk of the given number of MiB, /dev/vdc, to the machine. Call it before the first boot.
 func (v *VM) Second(mib int) {
 	v.t.Helper()
 	image := filepath.Join(v.dir, "second.img")
@@ -116,7 +112,7 @@ func (v *VM) Second(mib int) {
 	v.devices = append(v.devices, "-drive", "if=virtio,format=raw,file="+image)
 }
 
-// fromScript returns a machine from the disk images that a script builds.
+// fromScript returns a machine with the disk images that a script builds.
 func fromScript(t testing.TB, arch Arch, script, cache string, payload map[string]string) *VM {
 	t.Helper()
 	v := &VM{t: t, arch: arch, dir: t.TempDir()}
@@ -155,7 +151,7 @@ func (v *VM) command(name string, args ...string) string {
 	c := exec.Command(name, args...)
 	c.Dir = filepath.Join(machine.Root(v.t), "test", "vm")
 	c.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	var told strings.Builder // not a part of the answer, such as a warning of a shell about its locale
+	var told strings.Builder // not a part of the answer, such as a shell's warning about its locale
 	c.Stderr = &told
 	out, err := c.Output()
 	if err != nil {
@@ -229,8 +225,8 @@ func (v *VM) PowerCut() {
 	v.off()
 }
 
-// Told returns all data that the machine has written to /dev/virtio-ports/told. The data survives
-// power cuts, because it is stored outside the machine.
+// Told returns all data that the machine has written to /dev/virtio-ports/told. The data survives power cuts, because it is stored
+// outside the machine.
 func (v *VM) Told() []byte {
 	v.t.Helper()
 	b, err := os.ReadFile(filepath.Join(v.dir, "told"))
@@ -240,12 +236,12 @@ func (v *VM) Told() []byte {
 	return b
 }
 
-// Reboot shuts the machine down in order and boots it again.
+// Reboot shuts the machine down properly and boots it again.
 func (v *VM) Reboot() {
 	v.t.Helper()
 	qemu := v.qemu
 	late := time.AfterFunc(bootPatience, func() { qemu.Process.Kill() })
-	// The machine may end before it answers. The emulator ends with it, because of its argument -no-reboot.
+	// The machine may end before it answers. The emulator ends with the machine, because of its argument -no-reboot.
 	v.answer("if [ -d /run/openrc ]; then openrc-shutdown -r now; else systemctl reboot; fi")
 	v.off()
 	if !late.Stop() {
@@ -322,8 +318,7 @@ func (v *VM) Await(command string) string {
 	v.t.Helper()
 	deadline := time.Now().Add(bootPatience)
 	for {
-		// The command contains the pause, so that the guest, which runs one command at a time, need
-		// not answer during the pause.
+		// The pause is a part of the command, so the guest, which runs one command at a time, need not answer during the pause.
 		a, err := v.answer(command + " || { sleep 0.2; false; }")
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !v.hung:
@@ -335,24 +330,23 @@ func (v *VM) Await(command string) string {
 		case a.Code == 0:
 			return a.Output
 		case time.Now().After(deadline):
-			v.t.Fatalf("waited in vain for: %s\n%s", command, a.Output)
+			v.t.Fatalf("timed out waiting for: %s\n%s", command, a.Output)
 		}
 	}
 }
 
-// unstick turns off a machine that hangs, and boots it again. The guest program limits the time of
-// every command, so the kernel or the emulator hangs. This was seen once in fifty boots, with both
-// processors spinning. For islet it is a power cut.
+// unstick turns off a machine that hangs, and boots it again. The guest program limits the time of every command, so the kernel or the
+// emulator hangs. That happened once in fifty boots, with both processors spinning. For islet it is a power cut.
 func (v *VM) unstick() {
 	v.t.Helper()
 	registers, err := v.lastWords("info registers -a")
-	v.t.Logf("the machine stands still: %v\n%s", err, registers)
+	v.t.Logf("the machine hangs: %v\n%s", err, registers)
 	v.PowerCut()
 	v.Boot()
 }
 
-// Plug adds an emulated device, given by its -device argument. The device stays across reboots.
-// Unplug removes the device with the given ID.
+// Plug adds an emulated device, given by its -device argument. The device stays connected across reboots. Unplug removes the device with
+// the given ID.
 func (v *VM) Plug(device string) {
 	v.t.Helper()
 	v.ask("device_add " + device)

@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// A Line is an in-memory network for a test. It imitates the defects of real networks. It works in a
-// testing/synctest bubble. The zero Line has no defects. A Line is also a net.Listener. It accepts the
-// connections that Dial opens.
+// A Line is an in-memory network for a test. It simulates the defects of real networks, and works in a testing/synctest bubble. The zero
+// Line has no defects. A Line is also a net.Listener that accepts the connections of Dial.
 //
 //	Dial --packets--> rate (shared by all connections) --> delay --> loss --> Accept
 //
-// A lost packet arrives later by a round trip and a second. It counts twice for the rate, and delays the
-// following data of its connection, as with TCP.
+// A lost packet arrives late, by a round trip and a second. It counts twice for the rate, and delays the following data of its
+// connection, as in TCP.
 type Line struct {
 	Rate  int           // bytes per second in each direction; 0 means unlimited
 	Delay time.Duration // one-way delay
@@ -63,7 +62,7 @@ func (l *Line) prepare() {
 	})
 }
 
-// arrival returns the time at which a packet arrives that is sent now.
+// arrival returns the arrival time of a packet that is sent now.
 func (w *direction) arrival(n int) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,8 +154,7 @@ func (l *Line) carry(to, from net.Conn, w *direction) {
 		}
 	}()
 	for s := range under {
-		// Data in flight are lost if the connection was closed: the caller of Close may hold locks, so it
-		// cannot wait.
+		// Data in flight is lost if the connection was closed. Close cannot wait, because its caller may hold locks.
 		if !l.awaits(s.at) {
 			break
 		}
@@ -209,8 +207,7 @@ func (l *Line) Close() error {
 // Addr returns an IP address, so that a certificate can be valid for it.
 func (l *Line) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6443} }
 
-// Bare returns the time that the line takes to transfer the given number of bytes to the dialing side, over
-// an idle open connection.
+// Bare returns the time that the line needs to transfer the given number of bytes to the dialing side, over an idle open connection.
 func (l *Line) Bare(bytes int) (time.Duration, error) {
 	other := &Line{Rate: l.Rate, Delay: l.Delay, Loss: l.Loss, Seed: l.Seed}
 	defer other.Close()

@@ -22,8 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A Server is an API server for a test. It answers a request without a handler with 404, and a request of
-// /readyz with ok.
+// A Server is an API server for a test. It answers requests without a handler with 404, and /readyz with ok.
 type Server struct {
 	*httptest.Server
 	Mux *http.ServeMux // handlers, by "METHOD /path"
@@ -39,8 +38,7 @@ type Server struct {
 	codecs serializer.CodecFactory
 }
 
-// New starts a server that knows the types of the given registrations, such as corev1.AddToScheme. It ends
-// with the test.
+// New starts a server that knows the types of the given registrations, such as corev1.AddToScheme. The server ends with the test.
 func New(t testing.TB, register ...func(*runtime.Scheme) error) *Server {
 	t.Helper()
 	return start(t, nil, register)
@@ -78,7 +76,7 @@ func start(t testing.TB, line *Line, register []func(*runtime.Scheme) error) *Se
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{
 		Certificates: []tls.Certificate{s.CA.Server(t, time.Now(), "127.0.0.1")},
-		// the handler checks the certificate, because an API server answers an invalid one with 401
+		// The handler checks the certificate, because an API server answers an invalid certificate with 401.
 		ClientAuth: tls.RequestClientCert,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			if s.Certificate == nil {
@@ -112,7 +110,7 @@ func (s *Server) Write(w http.ResponseWriter, r *http.Request, status int, obj r
 	_ = s.codecs.EncoderForVersion(info.Serializer, s.version(obj)).Encode(obj, w)
 }
 
-// Shown returns an object in the form that the request accepts: the whole object, or its metadata.
+// Shown returns an object in the form that the request accepts: the whole object, or only its metadata.
 func Shown(r *http.Request, obj runtime.Object) runtime.Object {
 	o, ok := obj.(metav1.Object)
 	if !ok || !strings.Contains(r.Header.Get("Accept"), ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1") {
@@ -195,7 +193,7 @@ func (s *Server) Subject(r *http.Request, now time.Time) (name string, groups []
 	return cert.Subject.CommonName, cert.Subject.Organization, err == nil
 }
 
-// version returns the group and version of an object, in which it is encoded.
+// version returns the group and version in which an object is encoded.
 func (s *Server) version(obj runtime.Object) runtime.GroupVersioner {
 	if kinds, _, err := s.scheme.ObjectKinds(obj); err == nil {
 		return kinds[0].GroupVersion()

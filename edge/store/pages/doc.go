@@ -5,12 +5,11 @@
 //	                +--> the newest pages --not free------+
 //	islet.db-wal ---'    (committed frames count)        '--> overflow pages
 //
-// Each page is read on its own, whether or not a page that refers to it is intact. So a damaged page loses
-// only its own rows, and the rows that have an overflow page on it. Only tables WITHOUT ROWID are read. The
-// databases of islet have no others. A row does not contain the name of its table. The caller recognizes
-// the table by the row's columns. Free pages are skipped, so that deleted rows stay deleted. But a free
-// page to which a page in use refers is read, because the free list is damaged then.
+// Each page is read separately, even if the pages that refer to it are damaged. A damaged page therefore loses only its own rows, and
+// rows that have an overflow page on it. Only tables WITHOUT ROWID are read. The databases of islet have no others. A row does not
+// contain the name of its table, so the caller recognizes the table by the row's columns. Free pages are skipped, because they contain
+// deleted rows. Exception: a free page to which a page in use refers is read, because the free list is damaged.
 //
-// The format is defined at https://www.sqlite.org/fileformat2.html. The input is not trusted. Every number
-// is validated, and every loop is bounded.
+// The format is defined at https://www.sqlite.org/fileformat2.html. The input is not trusted. Every number is validated, and every loop
+// is limited.
 package pages

@@ -21,8 +21,8 @@ type File struct {
 	count int            // number of pages
 }
 
-// Open returns the content of a database file and its -wal. It uses the page size in the header of the
-// database if the header is intact, otherwise that of the -wal, and otherwise size.
+// Open returns the content of a database file and its -wal. The page size is that in the header of the database, or that of the -wal if
+// this header is damaged, or size if both headers are damaged.
 func Open(db, wal []byte, size int) *File {
 	if n := headerSize(db); n > 0 {
 		size = n
@@ -63,8 +63,8 @@ func walSize(wal []byte) int {
 	return 0
 }
 
-// replay applies the frames of a -wal up to the last commit, as SQLite does. Each frame must have the salts
-// of the header, and a valid checksum over all frames up to it.
+// replay applies the frames of a -wal up to the last commit, as SQLite does. Each frame must have the salts of the header, and a valid
+// checksum over the header and all frames up to it.
 func (f *File) replay(wal []byte) {
 	if walSize(wal) != f.size {
 		return
@@ -111,8 +111,8 @@ func checksum(order binary.ByteOrder, s [2]uint32, data []byte) [2]uint32 {
 	return s
 }
 
-// freePages returns the pages on the free list. It omits pages to which a page in use refers: a damaged
-// list may contain any page, and the rows of such a page would be lost.
+// freePages returns the pages on the free list. It omits pages to which a page in use refers. A damaged list may contain any page, and
+// the rows of such a page would be lost.
 func (f *File) freePages() map[int]bool {
 	free := f.freeList()
 	var used []int
@@ -132,8 +132,8 @@ func (f *File) freePages() map[int]bool {
 	return free
 }
 
-// freeList returns the pages on the free list. If the list is incomplete, freeList also returns all pages
-// that look like a part of it.
+// freeList returns the pages on the free list. If the list is incomplete, freeList also returns all pages that look like a part of the
+// list.
 func (f *File) freeList() map[int]bool {
 	free := map[int]bool{}
 	if p := f.pages[1]; headerSize(p) == f.size {
@@ -152,8 +152,8 @@ func (f *File) freeList() map[int]bool {
 	return free
 }
 
-// markTrunk adds the pages in a trunk page of the free list, and returns the next trunk page. It ignores a
-// page that cannot be a trunk page.
+// markTrunk adds the pages in a trunk page of the free list, and returns the next trunk page. It ignores a page that cannot be a trunk
+// page.
 func (f *File) markTrunk(n int, free map[int]bool) (next int) {
 	p := f.pages[n]
 	if p == nil {

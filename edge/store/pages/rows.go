@@ -21,7 +21,7 @@ type Row struct {
 	Values []any // nil, int64, float64, string or []byte, in the stored order, which begins with the key columns
 }
 
-// Rows iterates over all rows that can be read, in the order of their pages.
+// Rows iterates over all readable rows, in the order of their pages.
 func (f *File) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		free := f.freePages()
@@ -38,8 +38,8 @@ func (f *File) Rows() iter.Seq[Row] {
 	}
 }
 
-// cells returns the payloads of a page that are complete.
-func (f *File) cells(n int) (all [][]byte) {
+// cells returns the complete payloads of a page.
+func (f *File) cells(n int) (list [][]byte) {
 	p, at := f.pages[n], 0
 	if n == 1 {
 		at = header // page 1 contains the schema, unless it is damaged; the schema is a table with row IDs
@@ -62,10 +62,10 @@ func (f *File) cells(n int) (all [][]byte) {
 			continue
 		}
 		if data, ok := f.payload(p, start); ok {
-			all = append(all, data)
+			list = append(list, data)
 		}
 	}
-	return all
+	return list
 }
 
 // payload returns the content of a cell, including its overflow pages.
@@ -105,7 +105,7 @@ func isZero(p []byte) bool {
 	return !slices.ContainsFunc(p, func(b byte) bool { return b != 0 })
 }
 
-// localSize returns the size of the part of a payload that is on the page of the cell.
+// localSize returns the size of the part of a payload that is on the cell's own page.
 func (f *File) localSize(total int) int {
 	u := f.size // islet's files have no reserved space, even if a damaged header has a value for it
 	most, least := (u-12)*64/255-23, (u-12)*32/255-23
@@ -118,7 +118,7 @@ func (f *File) localSize(total int) int {
 	return least
 }
 
-// varint reads a number of up to nine bytes. n is its length, or 0 if there is no valid number.
+// varint reads a number of up to nine bytes. n is its length, or 0 if the number is invalid.
 func varint(b []byte) (v uint64, n int) {
 	for i := range min(len(b), 9) {
 		if i == 8 {
@@ -132,7 +132,7 @@ func varint(b []byte) (v uint64, n int) {
 	return 0, 0
 }
 
-// record decodes the columns of a row. They must have exactly the length of the record.
+// record decodes the columns of a row. The columns must have exactly the length of the record.
 func record(b []byte) (values []any, ok bool) {
 	size, n := varint(b)
 	if n == 0 || size < uint64(n) || size > uint64(len(b)) {

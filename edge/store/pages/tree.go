@@ -8,9 +8,9 @@ const (
 	schemaLeaf     = 13
 )
 
-// children returns the pages to which a page of a b-tree refers. They lead from the schema to the tables,
-// and from there to the rows. It does not return overflow pages.
-func (f *File) children(n int) (all []int) {
+// children returns the pages to which a page of a b-tree refers, except overflow pages. The references lead from the schema to the
+// tables, and from the tables to the rows.
+func (f *File) children(n int) (list []int) {
 	p, at := f.pages[n], 0
 	if n == 1 {
 		at = header
@@ -18,7 +18,7 @@ func (f *File) children(n int) (all []int) {
 	content := at + 12
 	switch p[at] {
 	case interior, schemaInterior:
-		all = append(all, int(binary.BigEndian.Uint32(p[at+8:])))
+		list = append(list, int(binary.BigEndian.Uint32(p[at+8:])))
 	case schemaLeaf:
 		content = at + 8
 	default:
@@ -33,16 +33,16 @@ func (f *File) children(n int) (all []int) {
 		switch {
 		case start < content || start+4 > len(p):
 		case p[at] != schemaLeaf:
-			all = append(all, int(binary.BigEndian.Uint32(p[start:])))
+			list = append(list, int(binary.BigEndian.Uint32(p[start:])))
 		default:
-			all = append(all, root(p[start:]))
+			list = append(list, root(p[start:]))
 		}
 	}
-	return all
+	return list
 }
 
-// root returns the first page of the table that a cell of the schema describes. It is the fourth column.
-// root returns 0 if it cannot be read.
+// root returns the first page of the table that a cell of the schema describes, which is the fourth column. It returns 0 if it cannot be
+// read.
 func root(cell []byte) int {
 	_, size := varint(cell)
 	_, id := varint(cell[size:])

@@ -76,8 +76,7 @@ func (c *call) bridge() (*bridgeConf, error) {
 	return b, nil
 }
 
-// veth returns the name of the node's end of the veth pair. The name is derived from the request,
-// so that DEL needs no result.
+// veth returns the name of the veth end on the node. The name is derived from the request, so DEL needs no result.
 func (c *call) veth() string {
 	l := c.label()
 	return "veth" + l[len(l)-8:]
@@ -151,7 +150,7 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 		if !gw.IsValid() {
 			continue
 		}
-		if _, have := gateway[gw.Is4()]; !have {
+		if _, found := gateway[gw.Is4()]; !found {
 			gateway[gw.Is4()] = gw
 		}
 		if b.IsGateway {
@@ -178,8 +177,8 @@ func (b *bridgeConf) route(result *current.Result, port *bridge.Port) ([]netip.P
 	return onBridge, nil
 }
 
-// ensure creates the bridge and adds its addresses. If the bridge has another address in the same network, ensure
-// removes that address if forceAddress is set, and otherwise returns an error.
+// ensure creates the bridge and adds its addresses. If the bridge has another address in the same network, ensure removes that address if
+// forceAddress is set. Otherwise it returns an error.
 func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge.Link, err error) {
 	var conflict error
 	c := bridge.Config{Name: b.Bridge, Addresses: gateways, MTU: b.MTU, Promisc: b.Promisc}
@@ -207,7 +206,7 @@ func (b *bridgeConf) ensure(host netns.NS, gateways []netip.Prefix) (link bridge
 }
 
 func (c *call) masquerade(t *nft.Table, addresses []netip.Prefix) {
-	t.Forget(c.mine)
+	t.Forget(c.isOwn)
 	for _, a := range addresses {
 		t.Masquerade = append(t.Masquerade, nft.Source{Owner: c.label(), Prefix: netip.PrefixFrom(a.Addr(), a.Addr().BitLen())})
 		t.Local = append(t.Local, a.Masked())
@@ -263,7 +262,7 @@ func bridgeDel(ctx context.Context, c *call) error {
 	if err := bridge.Detach(c.Host, c.veth()); err != nil {
 		return err
 	}
-	if c.Args.Netns != "" { // in the result of another implementation, the node's end has another name
+	if c.Args.Netns != "" { // another implementation uses another name for the end on the node
 		if err := bridge.Detach(netns.At(c.Args.Netns), c.Args.IfName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -271,7 +270,7 @@ func bridgeDel(ctx context.Context, c *call) error {
 	if !b.IPMasq {
 		return nil
 	}
-	return nft.Update(c.Host, table, func(t *nft.Table) { t.Forget(c.mine) })
+	return nft.Update(c.Host, table, func(t *nft.Table) { t.Forget(c.isOwn) })
 }
 
 func bridgeCheck(ctx context.Context, c *call) error {

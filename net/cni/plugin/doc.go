@@ -8,7 +8,7 @@
 //	                         '--others--> executable     '--> Exec again
 //	CNI_COMMAND=ADD .../bridge --> Main --skel--> Run
 //
-// CNI versions 0.3.0 to 1.1.0; ADD, DEL, CHECK, STATUS and GC. Fields:
+// The supported CNI versions are 0.3.0 to 1.1.0, and the commands are ADD, DEL, CHECK, STATUS and GC. The supported fields are:
 //
 //   - bridge: bridge, isGateway, isDefaultGateway, forceAddress, ipMasq,
 //     ipMasqBackend (either value; nftables is used), mtu, hairpinMode, promiscMode,
@@ -23,10 +23,9 @@
 //     nftables is used), markMasqBit (13 only). Not supported: conditionsV4,
 //     conditionsV6, externalSetMarkChain, masqAll.
 //
-// An unsupported field is an error that names it, unless its value is empty (null, false, 0, "",
-// [], {}). So a configuration is never applied only in part. Keys with a slash belong to other
-// programs and are ignored.
+// An unsupported field is an error that names the field, unless its value is empty (null, false, 0, "", [], {}). A configuration is
+// therefore never applied in part. Keys with a slash belong to other programs and are ignored.
 //
-// The nftables rules of bridge and portmap are in the table islet_cni. The comments of its elements contain their
-// owners. This state is in the kernel, so all processes share it.
+// The nftables rules of bridge and portmap are in the table islet_cni. A comment of each element names the element's owner. All processes
+// share this state, because it is in the kernel.
 package plugin

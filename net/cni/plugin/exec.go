@@ -22,13 +22,13 @@ import (
 const (
 	maxOutput = 1 << 20           // maximum size of a plugin's result in bytes
 	maxMemory = 4 << 20           // maximum memory for the decoded result in bytes
-	maxError  = 4 << 10           // maximum number of bytes of its stderr in an error message
-	patience  = 5 * time.Second   // the maximum time from the end of the context until its pipes are closed
+	maxError  = 4 << 10           // maximum number of bytes of stderr in an error message
+	patience  = 5 * time.Second   // maximum time from the end of the context until the pipes are closed
 	builtin   = "islet-built-in:" // prefix of the paths that stand for built-in types
 )
 
-// Exec runs plugins for libcni: built-in types in this process, other types as executables in the
-// node's network namespace. It implements invoke.Exec.
+// Exec runs plugins for libcni. Built-in types run in this process. Other types run as executables in the node's network namespace. It
+// implements invoke.Exec.
 type Exec struct {
 	version.PluginDecoder
 	Host netns.NS
@@ -79,9 +79,9 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 }
 
 func (e *Exec) executable(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	out, complaints := &bounded{max: maxOutput}, &bounded{max: maxError}
+	out, stderr := &bounded{max: maxOutput}, &bounded{max: maxError}
 	cmd := exec.CommandContext(ctx, path)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), out, complaints
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), out, stderr
 	cmd.WaitDelay = patience
 	err := e.Host.Do(cmd.Start)
 	if err == nil {
@@ -92,26 +92,24 @@ func (e *Exec) executable(ctx context.Context, path string, stdin []byte, enviro
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("plugin %s did not end in time: %w", name, ctx.Err())
 	case err != nil:
-		return nil, failure(name, err, out.kept, string(complaints.kept))
-	case out.over:
+		return nil, failure(name, err, out.kept, string(stderr.kept))
+	case out.truncated:
 		return nil, fmt.Errorf("plugin %s wrote more than %d bytes", name, maxOutput)
 	}
-	// The limit is needed because the library decodes the result several times, into the types of
-	// several versions.
+	// The limit is needed because the library decodes the result several times, once for each CNI version.
 	if err := weight.JSON(out.kept, nil, maxMemory); err != nil {
 		return nil, fmt.Errorf("the result of plugin %s %w", name, err)
 	}
 	return out.kept, nil
 }
 
-// failure returns the error that a plugin wrote, as JSON if the plugin follows the specification,
-// or else as text.
-func failure(name string, err error, out []byte, complaints string) error {
-	var said types.Error
-	if json.Unmarshal(out, &said) == nil && said.Msg != "" {
-		return &said
+// failure returns the error that a plugin wrote: the JSON error of the specification, or else the text of stderr.
+func failure(name string, err error, out []byte, stderr string) error {
+	var pluginErr types.Error
+	if json.Unmarshal(out, &pluginErr) == nil && pluginErr.Msg != "" {
+		return &pluginErr
 	}
-	if text := strings.TrimSpace(complaints); text != "" {
+	if text := strings.TrimSpace(stderr); text != "" {
 		return fmt.Errorf("plugin %s: %w: %s", name, err, text)
 	}
 	return fmt.Errorf("plugin %s: %w", name, err)
@@ -119,20 +117,19 @@ func failure(name string, err error, out []byte, complaints string) error {
 
 // bounded stores the first bytes that are written to it.
 type bounded struct {
-	kept []byte
-	max  int
-	over bool
+	kept      []byte
+	max       int
+	truncated bool
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
 	fits := p[:min(len(p), b.max-len(b.kept))]
 	b.kept = append(b.kept, fits...)
-	b.over = b.over || len(fits) < len(p)
+	b.truncated = b.truncated || len(fits) < len(p)
 	return len(p), nil
 }
 
-// Main runs a plugin as an executable that was started under a type's name, and returns the exit
-// code.
+// Main runs a plugin as an executable whose name is the plugin type. It returns the exit code.
 func Main(kind string) int {
 	run := func(command string) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error {
@@ -152,7 +149,7 @@ func Main(kind string) int {
 	return 0
 }
 
-// asTypes unwraps an error with a CNI code, which skel prints.
+// asTypes returns the CNI error that err wraps, because skel prints only CNI errors.
 func asTypes(err error) error {
 	var coded *types.Error
 	if errors.As(err, &coded) {

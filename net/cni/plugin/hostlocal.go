@@ -16,19 +16,19 @@ import (
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/disk"
 )
 
-// hostLocalDir is the default directory of upstream's host-local.
+// hostLocalDir is the default directory of the upstream host-local.
 const hostLocalDir = "/var/lib/cni/networks"
 
 func hostLocalActions() actions {
-	// An IPAM plugin receives the configuration of the plugin that calls it, so every field has to be allowed.
+	// An IPAM plugin receives the configuration of its calling plugin, so every field is allowed.
 	return actions{
 		fields: "*", add: hostLocalAdd, del: hostLocalDel,
 		check: hostLocalCheck, gc: hostLocalGC, status: hostLocalStatus,
 	}
 }
 
-// withLeases locks the lease directory of the call's network and passes it to use. The directory has upstream's
-// format: a file for each address, and one for each range with the last assigned address.
+// withLeases locks the lease directory of the call's network and passes it to use. The directory has upstream's format: a file for each
+// address, and a file for each range with the last assigned address.
 func withLeases(c *call, use func(p *pool, s *disk.Store) error) error {
 	p, err := c.pool()
 	if err != nil {
@@ -87,8 +87,7 @@ func (p *pool) assign(c *call, s *disk.Store) (*current.Result, error) {
 	return result, nil
 }
 
-// reserve reserves the requested address, or else the next free address in cyclic order. The caller
-// holds the lock.
+// reserve reserves the requested address, or the next free address in cyclic order if none is requested. The caller holds the lock.
 func (set rangeSet) reserve(s *disk.Store, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
 	if want.IsValid() {
 		r := set.rangeOf(want)
@@ -161,7 +160,7 @@ func (p *pool) collect(c *call) error {
 	}
 	for _, f := range files {
 		if _, err := netip.ParseAddr(f.Name()); err != nil {
-			continue // the lock, or a last address
+			continue // the lock file, or a file with a last assigned address
 		}
 		content, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// ipamAdd runs ADD of the configuration's IPAM plugin.
+// ipamAdd runs the command ADD of the IPAM plugin.
 func (c *call) ipamAdd(ctx context.Context) (*current.Result, error) {
 	path, err := c.Exec.FindInPath(c.conf.IPAM.Type, filepath.SplitList(c.Args.Path))
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *call) ipamAdd(ctx context.Context) (*current.Result, error) {
 	return current.NewResultFromResult(result)
 }
 
-// ipam runs a command without a result, such as DEL, of the configuration's IPAM plugin.
+// ipam runs a command of the IPAM plugin that has no result, such as DEL.
 func (c *call) ipam(ctx context.Context, command string) error {
 	path, err := c.Exec.FindInPath(c.conf.IPAM.Type, filepath.SplitList(c.Args.Path))
 	if err != nil {

@@ -61,7 +61,7 @@ func loopbackDel(ctx context.Context, c *call) error {
 		return nil
 	}
 	err := loopback(c, func(h *netlink.Handle, lo netlink.Link) error { return h.LinkSetDown(lo) })
-	if errors.Is(err, fs.ErrNotExist) { // the namespace is gone, and so is its loopback interface
+	if errors.Is(err, fs.ErrNotExist) { // the namespace and its loopback interface are gone
 		return nil
 	}
 	return err

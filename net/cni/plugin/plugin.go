@@ -30,7 +30,7 @@ type Request struct {
 	Exec    invoke.Exec // runs the IPAM plugin
 }
 
-// actions implements a plugin type. If a function is nil, its command succeeds without doing anything.
+// actions implements a plugin type. A nil function means that the command has no effect and succeeds.
 type actions struct {
 	fields string // the additional configuration fields of this type; * allows any
 	add    func(context.Context, *call) (*current.Result, error)
@@ -40,7 +40,7 @@ type actions struct {
 	status func(context.Context, *call) error
 }
 
-// call is a request with the configuration fields that all types have.
+// call is a request with its common configuration fields.
 type call struct {
 	*Request
 	conf types.PluginConf
@@ -85,7 +85,7 @@ func Run(ctx context.Context, kind string, r *Request) (result types.Result, err
 	if err != nil {
 		return nil, err
 	}
-	if r.Command != "DEL" && r.Command != "GC" { // DEL and GC must work even if the configuration is rejected now
+	if r.Command != "DEL" && r.Command != "GC" { // DEL and GC must work for a configuration that is no longer accepted
 		if err := unsupported(kind, does.fields, r.Args.StdinData); err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func Run(ctx context.Context, kind string, r *Request) (result types.Result, err
 	return nil, f(ctx, c)
 }
 
-// commonFields are the fields that are allowed in the configuration of every type.
+// commonFields are the allowed fields of every type.
 const commonFields = "cniVersion name type args capabilities runtimeConfig prevResult dns ipam " +
 	"disableCheck disableGC loadOnlyInlinedPlugins"
 
@@ -129,8 +129,8 @@ func decode(kind string, r *Request) (*call, error) {
 	return c, nil
 }
 
-// Validate returns an error that names an unsupported field in the configuration of a built-in
-// type. It accepts every configuration of other types.
+// Validate returns an error that names an unsupported field in the configuration of a built-in type. It accepts every configuration of
+// the other types.
 func Validate(kind string, conf []byte) error {
 	does, ok := actionsOf(kind)
 	if !ok {
@@ -140,13 +140,13 @@ func Validate(kind string, conf []byte) error {
 }
 
 func unsupported(kind, fields string, conf []byte) error {
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(conf, &all); err != nil {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(conf, &values); err != nil {
 		return types.NewError(types.ErrDecodingFailure, "configuration of "+kind+": "+err.Error(), "")
 	}
-	known := strings.Fields(commonFields + " " + fields)
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if fields != "*" && !slices.Contains(known, key) && !strings.Contains(key, "/") && !isEmpty(all[key]) {
+	supported := strings.Fields(commonFields + " " + fields)
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if fields != "*" && !slices.Contains(supported, key) && !strings.Contains(key, "/") && !isEmpty(values[key]) {
 			return types.NewError(types.ErrUnsupportedField,
 				fmt.Sprintf("%s: field %q is not supported by the built-in plugin", kind, key), "")
 		}
@@ -173,20 +173,19 @@ func (c *call) previous() (*current.Result, error) {
 	return result, nil
 }
 
-// label returns the name that marks the nftables entries of an attachment. Its first part
-// identifies the network.
+// label returns the name that marks the nftables entries of an attachment. The first part of the name identifies the network.
 func label(network, container, ifname string) string {
 	n, a := sha256.Sum256([]byte(network)), sha256.Sum256([]byte(container+"\x00"+ifname))
 	return hex.EncodeToString(n[:8]) + "." + hex.EncodeToString(a[:16])
 }
 
-// mine reports whether a label is that of this attachment.
-func (c *call) mine(l string) bool { return l == c.label() }
+// isOwn reports whether l is the label of this attachment.
+func (c *call) isOwn(l string) bool { return l == c.label() }
 
 func (c *call) label() string { return label(c.conf.Name, c.Args.ContainerID, c.Args.IfName) }
 
-// stale returns a function that reports whether GC has to remove the entries with a label. It has to if the label
-// belongs to this network and its attachment is not valid any more.
+// stale returns a function that reports whether GC has to remove the entries with a label: the label belongs to this network, and its
+// attachment is not valid any more.
 func (c *call) stale() func(l string) bool {
 	valid := map[string]bool{}
 	for _, a := range c.conf.ValidAttachments {

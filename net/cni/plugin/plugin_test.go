@@ -76,10 +76,10 @@ func TestHostLocalKeepsUpstreamsFiles(t *testing.T) {
 		}
 	}
 	if _, err := run("CHECK", "host-local", "one", conf); err == nil {
-		t.Error("CHECK finds what was deleted")
+		t.Error("CHECK succeeds after DEL")
 	}
 	if got := lease(t, "two", conf); got != "10.0.0.3/29 by 10.0.0.1, fd00::11/64 by fd00::ff" {
-		t.Errorf("the round does not go on: %s", got)
+		t.Errorf("the cyclic order does not continue: %s", got)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestRunRefusesOtherVersions(t *testing.T) {
 }
 
 func TestRunTurnsPanicIntoError(t *testing.T) {
-	// A request without IPAM executor is this package's mistake, not the caller's.
+	// A request without an IPAM executor is a mistake of this package, not of the caller.
 	_, err := Run(context.Background(), "bridge", &Request{Command: "ADD", Args: &skel.CmdArgs{StdinData: []byte(`{"cniVersion": "1.0.0", "name": "n", "ipam": {"type": "x"}}`)}})
 	if err == nil || !strings.Contains(err.Error(), "panicked") {
 		t.Errorf("error is %v", err)
@@ -218,8 +218,7 @@ func TestExecutable(t *testing.T) {
 	}
 }
 
-// TestOutputBombs: a plugin's output that is too large is rejected before it is decoded, whether
-// the plugin failed or not.
+// TestOutputBombs: plugin output that is too large is rejected before it is decoded, for successful and failed plugins.
 func TestOutputBombs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -246,7 +245,7 @@ func TestOutputBombs(t *testing.T) {
 	}
 }
 
-// FuzzConfiguration decodes every part of a configuration that the types read.
+// FuzzConfiguration decodes every part of a configuration that the plugin types read.
 func FuzzConfiguration(f *testing.F) {
 	f.Add([]byte(hostLocal("/d", `"ranges": [[{"subnet": "10.0.0.0/29"}], [{"subnet": "fd00::/64"}]], "routes": [{"dst": "0.0.0.0/0"}]`)),
 		"IP=10.0.0.3")

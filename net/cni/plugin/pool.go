@@ -17,13 +17,13 @@ import (
 type pool struct {
 	network    string
 	dir        string
-	sets       []rangeSet // an attachment gets one address from each
+	sets       []rangeSet // an attachment gets one address from each set
 	routes     []*types.Route
 	resolvConf string
 	requested  []netip.Addr
 }
 
-// rangeSet is a set of ranges of one family, from which one address is assigned.
+// rangeSet is a set of ranges of one IP family. An attachment gets one address from the set.
 type rangeSet []addrRange
 
 type addrRange struct {
@@ -96,9 +96,9 @@ func (c *call) ipamFields() error {
 	if err := json.Unmarshal(c.Args.StdinData, &conf); err != nil {
 		return types.NewError(types.ErrDecodingFailure, "host-local: "+err.Error(), "")
 	}
-	known := " type subnet rangeStart rangeEnd gateway ranges routes dataDir resolvConf "
+	supported := " type subnet rangeStart rangeEnd gateway ranges routes dataDir resolvConf "
 	for key, value := range conf.IPAM {
-		if !strings.Contains(known, " "+key+" ") && !strings.Contains(key, "/") && !isEmpty(value) {
+		if !strings.Contains(supported, " "+key+" ") && !strings.Contains(key, "/") && !isEmpty(value) {
 			return types.NewError(types.ErrUnsupportedField,
 				fmt.Sprintf("host-local: field %q of ipam is not supported by the built-in plugin", key), "")
 		}
@@ -167,8 +167,7 @@ func (conf rangeConf) resolve() (addrRange, error) {
 	return r, nil
 }
 
-// lastUsable returns the last address that can be assigned. In IPv4 it is the address before the
-// broadcast address.
+// lastUsable returns the last assignable address of a subnet. In IPv4 it is the address before the broadcast address.
 func lastUsable(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
@@ -181,7 +180,7 @@ func lastUsable(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// request records the addresses that a call requests.
+// request stores the addresses that the caller requests.
 func (p *pool) request(ips []string, cniArgs string) error {
 	for pair := range strings.SplitSeq(cniArgs, ";") {
 		if key, value, _ := strings.Cut(pair, "="); key == "IP" && value != "" {
@@ -189,7 +188,7 @@ func (p *pool) request(ips []string, cniArgs string) error {
 		}
 	}
 	for _, text := range ips {
-		text, _, _ = strings.Cut(text, "/") // a requested prefix length is ignored: the result has the subnet's
+		text, _, _ = strings.Cut(text, "/") // ignores a requested prefix length; the result has the prefix length of the subnet
 		a, err := netip.ParseAddr(text)
 		if err != nil {
 			return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("host-local: requested address %q: %v", text, err), "")
@@ -208,8 +207,7 @@ func (set rangeSet) rangeOf(a netip.Addr) *addrRange {
 	return nil
 }
 
-// nextAfter returns the next address in cyclic order, and its range. If the given address is in no
-// range, it returns the first address of the set.
+// nextAfter returns the next address in cyclic order, and its range. If a is in no range, it returns the first address of the set.
 func (set rangeSet) nextAfter(at int, a netip.Addr) (int, netip.Addr) {
 	for i := range set {
 		r := set[(at+i)%len(set)]
@@ -224,7 +222,7 @@ func (set rangeSet) nextAfter(at int, a netip.Addr) (int, netip.Addr) {
 	return 0, set[0].first
 }
 
-// readResolvConf reads the DNS part of a result from a file.
+// readResolvConf reads the DNS part of a result from a resolv.conf file.
 func readResolvConf(path string) (dns types.DNS, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -39,7 +39,7 @@ func (c *call) mappings() ([]portmap.Mapping, error) {
 	return conf.RuntimeConfig.PortMappings, nil
 }
 
-// ports returns the host ports for the mappings and the addresses of a result.
+// ports returns the host ports for the mappings. The addresses are those of the result.
 func (c *call) ports(result *current.Result) (ports []nft.Port, networks []netip.Prefix, err error) {
 	mappings, err := c.mappings()
 	if err != nil || len(mappings) == 0 {
@@ -77,7 +77,7 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	}
 	var taken error
 	err = nft.Update(c.Host, table, func(t *nft.Table) {
-		t.Forget(c.mine)
+		t.Forget(c.isOwn)
 		taken = portmap.Conflict(ports, t.Ports)
 		if taken == nil {
 			t.Ports = append(t.Ports, ports...)
@@ -87,14 +87,13 @@ func portmapAdd(ctx context.Context, c *call) (*current.Result, error) {
 	if err := errors.Join(err, taken); err != nil {
 		return nil, err
 	}
-	if err := localnet(c.Host, ports); err != nil { // after the rule that protects it has been added
+	if err := localnet(c.Host, ports); err != nil { // after the rule that protects localnet has been added
 		return nil, err
 	}
 	return previous, portmap.ForgetFlows(c.Host, ports)
 }
 
-// localnet makes the pods of the ports reachable from 127.0.0.1: it sets route_localnet on the
-// interfaces to them.
+// localnet makes the pods of the ports reachable from 127.0.0.1. It sets route_localnet on the pods' interfaces on the node.
 func localnet(host netns.NS, ports []nft.Port) error {
 	names, err := interfaces(host, ports)
 	if err != nil {
@@ -108,14 +107,14 @@ func localnet(host netns.NS, ports []nft.Port) error {
 	return nil
 }
 
-// unlocalnet clears route_localnet on the interfaces to the pods of the ports in gone. It skips interfaces that the
-// ports in stay need.
-func unlocalnet(host netns.NS, gone, stay []nft.Port) error {
-	names, err := interfaces(host, gone)
+// unlocalnet clears route_localnet on the node's interfaces to the pods of the removed ports. It skips interfaces that a remaining port
+// needs.
+func unlocalnet(host netns.NS, removed, remaining []nft.Port) error {
+	names, err := interfaces(host, removed)
 	if err != nil || len(names) == 0 {
-		return nil // without a route, the interface is gone
+		return nil // without a route, the interface does not exist
 	}
-	others, err := interfaces(host, stay)
+	others, err := interfaces(host, remaining)
 	if err != nil {
 		return nil // the interface may belong to a remaining pod
 	}
@@ -129,7 +128,7 @@ func unlocalnet(host netns.NS, gone, stay []nft.Port) error {
 	return nil
 }
 
-// interfaces returns the names of the node's interfaces to the pods of those ports that need route_localnet.
+// interfaces returns the names of the node's interfaces to pods. It considers only ports that need route_localnet.
 func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -147,7 +146,7 @@ func interfaces(host netns.NS, ports []nft.Port) (map[string]bool, error) {
 		if err != nil || len(routes) == 0 {
 			return nil, fmt.Errorf("portmap: no route to %s: %w", a, err)
 		}
-		if routes[0].Gw != nil { // the route leads through a gateway, so the interface is not that of a pod
+		if routes[0].Gw != nil { // the route has a gateway, so the interface does not belong to a pod
 			continue
 		}
 		link, err := h.LinkByIndex(routes[0].LinkIndex)
@@ -168,14 +167,13 @@ func portmapDel(ctx context.Context, c *call) error {
 	var kept error
 	err = nft.Update(c.Host, table, func(t *nft.Table) {
 		for _, p := range t.Ports {
-			if c.mine(p.Owner) {
+			if c.isOwn(p.Owner) {
 				ports = append(ports, p)
 			}
 		}
-		// Only the ports are removed here. DEL of the type bridge removes the other entries of this
-		// attachment.
-		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return c.mine(p.Owner) })
-		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule that protects it is removed
+		// Remove only the ports. DEL of the type bridge removes the other entries of this attachment.
+		t.Ports = slices.DeleteFunc(t.Ports, func(p nft.Port) bool { return c.isOwn(p.Owner) })
+		kept = unlocalnet(c.Host, ports, t.Ports) // before the rule that protects localnet is removed
 	})
 	if err := errors.Join(err, kept); err != nil {
 		return err

@@ -1,3 +1,2 @@
-// Package ipamtest tests implementations of ipam.Store, and has an implementation in memory for
-// other tests.
+// Package ipamtest tests implementations of ipam.Store. It contains an implementation in memory for other tests.
 package ipamtest

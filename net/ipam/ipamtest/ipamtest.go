@@ -28,7 +28,7 @@ func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 		s := open(t, "a")
 		must(t, s.AddLease(ctx, one, "pod"))
 		must(t, s.AddLease(ctx, two, "pod"))
-		must(t, s.AddLease(ctx, one, "pod")) // adding it again succeeds
+		must(t, s.AddLease(ctx, one, "pod")) // adding the same lease again succeeds
 		wantLeases(t, s, map[netip.Addr]string{one: "pod", two: "pod"})
 		must(t, s.ReleaseLeases(ctx, "pod"))
 		must(t, s.ReleaseLeases(ctx, "pod"))
@@ -76,7 +76,7 @@ func Test(t *testing.T, open func(t *testing.T, name string) Store) {
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		s := open(t, "e")
-		if s.AddLease(ended, one, "pod") == nil { // success is allowed if the lease is stored
+		if s.AddLease(ended, one, "pod") == nil { // a canceled call may succeed only if it stored the lease
 			wantLeases(t, s, map[netip.Addr]string{one: "pod"})
 		}
 	})
@@ -102,8 +102,8 @@ type Memory struct {
 	mu     sync.Mutex
 	leases map[netip.Addr]string
 
-	// Fail, if it is not nil, is called before each change, and its error is returned. If After is set, Memory makes
-	// the change nevertheless, as if only the reply had been lost.
+	// Fail, if it is not nil, is called before each change. An error of Fail is returned instead of making the change. If After is set,
+	// Memory makes the change nevertheless, as if only the reply had been lost.
 	Fail  func(op string) error
 	After bool
 }
@@ -128,8 +128,8 @@ func (m *Memory) change(op string, f func() error) error {
 // AddLease implements ipam.Store. It calls Fail with the operation "add".
 func (m *Memory) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
 	return m.change("add", func() error {
-		if is, ok := m.leases[addr]; ok && is != owner {
-			return fmt.Errorf("%s is leased to %s: %w", addr, is, fs.ErrExist)
+		if leasedTo, ok := m.leases[addr]; ok && leasedTo != owner {
+			return fmt.Errorf("%s is leased to %s: %w", addr, leasedTo, fs.ErrExist)
 		}
 		m.leases[addr] = owner
 		return nil

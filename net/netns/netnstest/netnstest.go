@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New creates an empty network namespace whose loopback interface is up. It returns the namespace
-// and a path of it that is valid for other processes as well. It skips the test if the user may not
-// create namespaces.
+// New creates an empty network namespace whose loopback interface is up. It returns the namespace and its path, which is also valid for
+// other processes. It skips the test if the user may not create namespaces.
 func New(t testing.TB) (netns.NS, string) {
 	t.Helper()
 	ns, path, end := Make(t)
@@ -20,7 +19,7 @@ func New(t testing.TB) (netns.NS, string) {
 	return ns, path
 }
 
-// Make does the same as New without a test. The namespace exists until end is called.
+// Make does the same as New without a cleanup at the end of the test. The namespace exists until the caller calls end.
 func Make(t testing.TB) (ns netns.NS, path string, end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -2,13 +2,13 @@
 // `make conformance`, see docs/conformance.md.
 //
 //	suite/go.mod, dns/go.mod --build.sh--> e2e.test, e2e_node.test, ginkgo, agnhost ...   in .cache/conformance
-//	images.go    the suites' images, of those programs, busybox and programs of this host
-//	setup.go     TestSuite: control plane, CoreDNS, two nodes, kube-proxy beside each, a router between them
+//	images.go    images of the suites, with these programs, busybox and programs of this host
+//	setup.go     TestSuite: control plane, CoreDNS, two nodes with kube-proxy, a router between them
 //	node_test.go TestNodeSuite: one node, in whose machine the suite runs
 //	storage_test.go TestStorageSuite: the nodes of TestSuite, CSI drivers and DRA drivers of the suite;
-//	             sidecars/go.mod and ../../csidriver have what runs beside them
-//	registry.go  registry.k8s.io of the nodes, which has those images
-//	report.go    which specs passed, failed, cannot pass; written to .cache/conformance/*.txt
+//	             sidecars/go.mod and ../../csidriver contain their sidecars
+//	registry.go  replaces registry.k8s.io on the nodes, and contains these images
+//	report.go    lists the specs that passed, failed or cannot pass, in .cache/conformance/*.txt
 //
 // The specs need no internet access.
 package conformance

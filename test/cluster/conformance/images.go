@@ -23,11 +23,11 @@ type image struct {
 	Cmd        []string `json:",omitempty"`
 	Env        []string
 
-	more string // the layer that it has in addition to the common one: servers or drivers
+	more string // additional layer: servers or drivers
 }
 
-// images are the images that the specs run here, by the references in the suite's own list
-// (test/utils/image in Kubernetes). All images have the same files.
+// images returns the images that the specs run here, by the references in the suite's own list (test/utils/image in Kubernetes). All
+// images have the same files.
 func images() map[string]image {
 	const e2e = "registry.k8s.io/e2e-test-images/"
 	agnhost := image{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
@@ -71,19 +71,17 @@ func driverImages() map[string]image {
 // htdocs is the folder in which specs of web servers rename files.
 const htdocs = "/usr/local/apache2/htdocs"
 
-// nmeter replaces an applet that Debian's busybox does not have. It prints the time of day once, with milliseconds,
-// which suffices for the specs.
+// nmeter replaces an applet that Debian's busybox does not have. It prints the time of day once, with milliseconds, which is enough for
+// the specs.
 const nmeter = `#!/bin/bash
 t=$EPOCHREALTIME
 TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 `
 
-// programs are the programs of this host that the suite's agnhost image contains in addition to
-// busybox.
+// programs contains the programs of this host that the suite's agnhost image contains in addition to busybox.
 var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
-// programsOf contains the additional layers. A layer maps a path in the image to the name of a program in the folder
-// of the suites.
+// programsOf contains the additional layers. A layer maps a path in the image to the name of a program in the folder of the suites.
 var programsOf = map[string]map[string]string{
 	"servers": {"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"},
 	"devices": {"sampledeviceplugin": "sample-device-plugin"},
@@ -91,8 +89,7 @@ var programsOf = map[string]map[string]string{
 		"csi-provisioner": "csi-provisioner", "csi-resizer": "csi-resizer"},
 }
 
-// archive writes an archive of images to path, like docker save, and returns the images for a
-// registry. The suite's programs are in dir.
+// archive writes an archive of images to path, like docker save, and returns a registry with the images. The suite's programs are in dir.
 func archive(t testing.TB, path, dir string, images map[string]image) *registry {
 	t.Helper()
 	r := newRegistry()
@@ -135,11 +132,11 @@ func archive(t testing.TB, path, dir string, images map[string]image) *registry 
 		name := fmt.Sprintf("%x.json", sha256.Sum256(config))
 		add(name, config)
 		list = append(list, entry{name, []string{ref}, names})
-		var of [][]byte
+		var contents [][]byte
 		for _, name := range names {
-			of = append(of, layers[name])
+			contents = append(contents, layers[name])
 		}
-		r.add(t, ref, config, of)
+		r.add(t, ref, config, contents)
 	}
 	add("manifest.json", encode(t, list))
 	must(t, w.Close())
@@ -147,7 +144,7 @@ func archive(t testing.TB, path, dir string, images map[string]image) *registry 
 	return r
 }
 
-// layer returns a layer that contains only programs.
+// layer returns a layer that contains only the given programs.
 func layer(t testing.TB, dir string, programs map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -163,8 +160,8 @@ func layer(t testing.TB, dir string, programs map[string]string) []byte {
 	return b.Bytes()
 }
 
-// files returns the common layer of all images: busybox with its links, programs of this host with
-// their libraries, agnhost, and accounts.
+// files returns the common layer of all images: busybox with its links, programs of this host with their libraries, agnhost, and
+// accounts.
 func files(t testing.TB, agnhost, nnp string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -243,7 +240,7 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 			"nobody:x:65534:65534::/:/bin/false\n",
 		"etc/group":         "root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
 		"data.json":         "{\"image\": \"kitten.jpg\"}\n",
-		"etc/os-release":    "NAME=\"in the place of Alpine Linux\"\n", // a spec needs this name
+		"etc/os-release":    "NAME=\"in the place of Alpine Linux\"\n", // a spec requires this name
 		"etc/nsswitch.conf": "hosts: files dns\n",
 	} {
 		add(tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg}, []byte(text))

@@ -14,11 +14,10 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// A registry replaces registry.k8s.io. It contains only the suites' images.
-// https://distribution.github.io/distribution/spec/api/
+// A registry replaces registry.k8s.io. It contains only the suites' images. See https://distribution.github.io/distribution/spec/api/.
 type registry struct {
 	blobs map[string][]byte // by digest
-	tags  map[string]string // digests of manifests, by name:tag
+	tags  map[string]string // digest of each manifest, by name:tag
 }
 
 func newRegistry() *registry {
@@ -50,16 +49,16 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 	r.tags[name] = digest(manifest)
 }
 
-// files returns the files that agnhost's registry server needs to serve an image, by their paths below the server's
-// folder. The registry must have only this image.
+// files returns the files that agnhost's registry server needs to serve an image, by their paths below the server's folder. The registry
+// must contain only this image.
 func (r *registry) files() map[string][]byte {
 	out := map[string][]byte{}
-	for name, of := range r.tags {
+	for name, digest := range r.tags {
 		name, tag, _ := strings.Cut(name, ":")
-		out[name+"/manifests/"+tag] = []byte(of + "\n")
+		out[name+"/manifests/"+tag] = []byte(digest + "\n")
 		for at, b := range r.blobs {
 			kind := "blobs"
-			if at == of {
+			if at == digest {
 				kind = "manifests"
 			}
 			hash := strings.TrimPrefix(at, "sha256:")
@@ -77,9 +76,9 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		if at = r.tags[name+":"+tag]; at == "" {
 			at = tag
 		}
-	} else if _, of, ok := strings.Cut(path, "/blobs/"); ok {
+	} else if _, digest, ok := strings.Cut(path, "/blobs/"); ok {
 		w.Header().Set("Content-Type", "application/octet-stream")
-		at = of
+		at = digest
 	}
 	b, ok := r.blobs[at]
 	if !ok && path != "" {
@@ -93,8 +92,7 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// serve starts the registry on the control plane's host until the test ends, and returns its
-// address.
+// serve starts the registry on the control plane's host until the test ends, and returns the address of the registry.
 func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 	t.Helper()
 	l := c.Listen(t)
@@ -109,10 +107,9 @@ func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 	return l.Addr().String()
 }
 
-// equip prepares a machine before its agent starts. It installs the suites' images, configures the
-// registry as mirror of registry.k8s.io, and adds the handler for specs of RuntimeClasses. It also
-// configures a name server that refuses every query at once, because there is no internet access.
-// edge is added to the EdgeConfiguration.
+// equip prepares a machine before its agent starts. It installs the suites' images, configures the registry as mirror of registry.k8s.io,
+// and adds the handler for specs of RuntimeClasses. It also configures a name server that refuses every query, because there is no
+// internet access. edge is appended to the EdgeConfiguration.
 func equip(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	t.Helper()
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
@@ -126,8 +123,7 @@ func equip(t testing.TB, n *cluster.Node, images, registry, edge string) {
 		ociRuntime(t), edge))
 }
 
-// ociRuntime returns the name of an installed OCI runtime. crun does not work if both cgroup
-// versions are mounted.
+// ociRuntime returns the name of an installed OCI runtime. crun does not work if both cgroup versions are mounted.
 func ociRuntime(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"runc", "crun"} {

@@ -20,9 +20,9 @@ type named struct {
 
 func (n named) Name() string { return n.TB.Name() + n.suffix }
 
-// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods of each node reach
-// pods of the other node and the API server's host. join starts islet on a node with the node's flags, and waits until
-// it has joined the cluster.
+// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods of each node can connect to pods of
+// the other node and to the API server's host. join starts islet on a node with the node's flags, and waits until it has joined the
+// cluster.
 func start(t *testing.T, dir string, set map[string]image, join func(*cluster.Node)) (*cluster.Cluster, []*cluster.Node) {
 	t.Helper()
 	c := cluster.Start(t)
@@ -53,8 +53,7 @@ func start(t *testing.T, dir string, set map[string]image, join func(*cluster.No
 	return c, nodes
 }
 
-// suiteImages creates the archive of the suite's images and the registry with these images, once
-// per run.
+// suiteImages creates the archive of the suite's images and the registry with these images, once per run.
 func suiteImages(t *testing.T, dir string, set map[string]image) (string, *registry) {
 	t.Helper()
 	nnp, archived := filepath.Join(dir, "nnp"), filepath.Join(os.TempDir(), fmt.Sprintf("islet-suite-%d.tar", os.Getpid()))
@@ -78,8 +77,7 @@ func proxy(t *testing.T, dir, name string, command func(string, ...string) *exec
 	must(t, err)
 }
 
-// route makes the control plane's host the router between nodes and their pods, so that the API
-// server also reaches pods directly.
+// route makes the control plane's host the router between nodes and their pods, so that the API server can connect to pods directly.
 func route(t *testing.T, c *cluster.Cluster, nodes []*cluster.Node) {
 	t.Helper()
 	on := func(args ...string) {
@@ -103,8 +101,7 @@ func route(t *testing.T, c *cluster.Cluster, nodes []*cluster.Node) {
 	}
 }
 
-// clusterDNS is the address of the Service of the name server, which runs on the control plane's
-// host.
+// clusterDNS is the address of the Service of the name server, which runs on the control plane's host.
 const clusterDNS = `apiVersion: v1
 kind: Service
 metadata: {name: kube-dns, namespace: kube-system}

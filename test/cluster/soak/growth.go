@@ -10,15 +10,14 @@ import (
 // A Sample contains the measurements after a round.
 type Sample struct {
 	Seconds float64 // since the start of the test
-	Life    int     // the number of starts of the agent so far
+	Life    int     // number of starts of the agent so far
 	Values  map[string]float64
 }
 
-// A Series is a measurement that is checked for growth. It may grow by the ratio Part, and by
-// Slack. A series of the agent is checked during the life of one agent, because each agent starts
-// anew. A series of the Node is checked from before the end of the first agent until the end of the
-// last one, so that everything that ended agents leave adds up. For a Sum, which always increases,
-// the increase per minute is checked.
+// A Series is a measurement that is checked for growth. It may grow by the ratio Part, and by Slack. A series of the agent is checked
+// during the life of one agent, because each agent starts with new resources. A series of the Node is checked from before the end of the
+// first agent until the end of the last agent, so that the leftovers of all ended agents add up. A Sum always increases, so its increase
+// per minute is checked.
 type Series struct {
 	Name, Unit  string
 	Part, Slack float64
@@ -26,8 +25,8 @@ type Series struct {
 	Sum         bool
 }
 
-// all returns the series that are checked.
-var all = []Series{
+// allSeries contains the series that are checked.
+var allSeries = []Series{
 	{Name: "agent, PSS", Unit: "MiB", Part: .1, Slack: 2},
 	{Name: "shims, PSS", Unit: "MiB", Part: .1, Slack: 1},
 	{Name: "heap in use", Unit: "MiB", Part: .1, Slack: 2},
@@ -38,22 +37,20 @@ var all = []Series{
 	{Name: "mounts", Node: true},
 	{Name: "links", Node: true},
 	{Name: "files of the node", Slack: 3, Node: true},
-	{Name: "database", Unit: "MiB", Part: .1, Slack: 2}, // includes its log, which each agent starts anew and which grows to 2 MiB
+	{Name: "database", Unit: "MiB", Part: .1, Slack: 2}, // includes the WAL, which each agent starts again and which grows to 2 MiB
 	{Name: "written", Unit: "MiB", Part: .5, Slack: 2, Sum: true},
 }
 
-// These are the minimum numbers of samples for a result: of the last agent's life, and of the first
-// half of the samples.
+// least is the minimum number of samples of the last agent. Half of it is the minimum number of samples of the first agent.
 const least = 8
 
-// restarts is the minimum number of ended agents for a result, so that their leftovers exceed the
-// variation of a series.
+// restarts is the minimum number of ended agents for a result, so that their leftovers exceed the variation of a series.
 const restarts = 4
 
-// Growth returns an error for each series that has grown too much. It compares the minimum of the
-// last third of the last life's samples, which contains only what stays, with the median of the
-// samples before: the first third of that life, or for the Node the first life. If there are too
-// few samples or ended agents, it returns only an error that reports this.
+// Growth returns an error for each series that has grown too much. It compares the minimum of the last third of the last agent's samples
+// with the median of earlier samples. The minimum excludes temporary usage. The earlier samples are the first third of the last agent's
+// samples, or for a series of the Node the first agent's samples. If there are too few samples or ended agents, it returns only an error
+// that reports this.
 func Growth(samples []Sample, series []Series) (grown []string, err error) {
 	if len(samples) == 0 {
 		return nil, errors.New("no samples")
@@ -62,11 +59,11 @@ func Growth(samples []Sample, series []Series) (grown []string, err error) {
 	first, last := life(samples, samples[0].Life), life(samples, end)
 	switch ended := end - samples[0].Life; {
 	case len(last) < least:
-		return nil, fmt.Errorf("%d samples of the last agent; %d are needed to say something", len(last), least)
+		return nil, fmt.Errorf("%d samples of the last agent; %d are needed for a result", len(last), least)
 	case len(first) < least/2:
-		return nil, fmt.Errorf("%d samples of the first agent; %d are needed to say something", len(first), least/2)
+		return nil, fmt.Errorf("%d samples of the first agent; %d are needed for a result", len(first), least/2)
 	case ended < restarts && slices.ContainsFunc(series, func(s Series) bool { return s.Node }):
-		return nil, fmt.Errorf("an agent was ended %d times; %d are needed to say something", ended, restarts)
+		return nil, fmt.Errorf("an agent was ended %d times; %d are needed for a result", ended, restarts)
 	}
 	third := len(last) / 3
 	after := last[len(last)-third:]

@@ -9,14 +9,13 @@ import (
 	"strconv"
 )
 
-// These are the sizes of a chart in pixels.
+// The sizes of a chart in pixels.
 const (
 	width, height = 620, 90
 	left, top     = 170, 16
 )
 
-// Plot draws the samples as SVG, one chart per series, one below the other. Grey lines mark the
-// starts of the agent.
+// Plot draws the samples as SVG, with one chart per series, one below the other. Grey lines mark the starts of the agent.
 func Plot(w io.Writer, samples []Sample, series []Series) {
 	end := 1.0
 	if n := len(samples); n > 0 {

@@ -1,9 +1,9 @@
-// Command hostpathplugin is the program that Kubernetes' storage and device specs run in the image
-// hostpathplugin. It is a CSI driver for tests, whose volumes are directories
+// Command hostpathplugin is the program that Kubernetes' storage and device specs run in the image hostpathplugin. It is either a CSI
+// driver for tests, whose volumes are directories,
 //
 //	hostpathplugin --drivername=NAME --nodeid=NODE --endpoint=/csi/csi.sock --statedir=DIR ...
 //
-// or a proxy that provides the socket on a node for a driver inside the suite's own process.
+// or a proxy that provides the socket on a node for a driver inside the suite's own process:
 //
 //	hostpathplugin --endpoint=unix:///csi/csi.sock --proxy-endpoint=tcp://:9000
 //
@@ -11,10 +11,9 @@
 //	                                 |-- joined, one to one
 //	the suite --dials, beforehand--> proxy-endpoint
 //
-// Both sides dial, and each connection of one side waits for one of the other side.
+// Both sides dial. Each connection of one side waits for a connection of the other side.
 //
-// The flags are those with which the specs run csi-driver-host-path, which is not available as a Go
-// module.
+// The specs pass the flags of csi-driver-host-path, which is not available as a Go module.
 package main
 
 import (
@@ -34,17 +33,17 @@ import (
 func main() {
 	log.SetFlags(log.Ltime | log.Lmicroseconds)
 	var c config
-	endpoint := flag.String("endpoint", "unix:///csi/csi.sock", "where the node's programs connect to the driver")
-	proxied := flag.String("proxy-endpoint", "", "where the driver's process connects; empty: this is the driver")
-	flag.Int("v", 0, "not used: all is logged")
+	endpoint := flag.String("endpoint", "unix:///csi/csi.sock", "address to which the node's programs connect")
+	proxied := flag.String("proxy-endpoint", "", "address to which the driver's process connects; empty: this process is the driver")
+	flag.Int("v", 0, "not used: everything is logged")
 	flag.StringVar(&c.name, "drivername", "hostpath.csi.k8s.io", "the driver's name")
 	flag.StringVar(&c.node, "nodeid", "", "the driver's ID of this node")
-	flag.StringVar(&c.state, "statedir", "/csi-data-dir", "where volumes are")
-	flag.BoolVar(&c.attach, "enable-attach", false, "volumes are attached before they are used")
-	flag.BoolVar(&c.topology, "enable-topology", false, "volumes are the node's")
-	flag.BoolVar(&c.expands, "node-expand-required", false, "volumes that grow do so on the node too")
-	flag.Int64Var(&c.most, "maxvolumespernode", 0, "what the driver says that this node takes; 0: any number")
-	flag.IntVar(&c.attachLimit, "attach-limit", 0, "how many volumes are attached at a time; 0: any number")
+	flag.StringVar(&c.state, "statedir", "/csi-data-dir", "directory of the volumes")
+	flag.BoolVar(&c.attach, "enable-attach", false, "volumes must be attached before use")
+	flag.BoolVar(&c.topology, "enable-topology", false, "volumes belong to the node")
+	flag.BoolVar(&c.expands, "node-expand-required", false, "volumes must also be expanded on the node")
+	flag.Int64Var(&c.most, "maxvolumespernode", 0, "reported maximum number of volumes per node; 0: no limit")
+	flag.IntVar(&c.attachLimit, "attach-limit", 0, "maximum number of attached volumes; 0: no limit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -67,7 +66,7 @@ func run(ctx context.Context, endpoint, proxied string, c config) error {
 		return err
 	}
 	defer out.Close()
-	log.Printf("from %s to whoever connects to %s", endpoint, proxied)
+	log.Printf("forwards from %s to clients of %s", endpoint, proxied)
 	return proxy(ctx, in, out)
 }
 

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proxy joins each connection of in with one of out, until the context ends.
+// proxy joins each connection of in with a connection of out, until the context ends.
 func proxy(ctx context.Context, in, out net.Listener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -54,9 +54,9 @@ func proxy(ctx context.Context, in, out net.Listener) error {
 	return nil
 }
 
-// pair returns a connection of each side, or nil if the context has ended. A caller may wait long
-// for a driver that dials late. So pair drops connections that were closed while they waited,
-// because a driver's connection must not be used for a caller that has given up.
+// pair returns a connection of each side, or nil if the context has ended. A caller may wait long for a driver that dials late. Therefore
+// pair drops connections that were closed while they waited, so that a caller that has disconnected does not use up a driver's
+// connection.
 func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver net.Conn) {
 	for {
 		var more <-chan net.Conn
@@ -82,7 +82,7 @@ func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver
 			continue
 		}
 		for _, c := range []*net.Conn{&caller, &driver} {
-			if gone(*c) {
+			if isClosed(*c) {
 				(*c).Close()
 				*c = nil
 			}
@@ -93,8 +93,8 @@ func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver
 	}
 }
 
-// gone reports whether the other side has closed the connection, even if it sent data before.
-func gone(c net.Conn) bool {
+// isClosed reports whether the other side has closed the connection, even if it sent data before.
+func isClosed(c net.Conn) bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {
 		return false
@@ -120,7 +120,7 @@ func join(ctx context.Context, a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, p := range [][2]net.Conn{{a, b}, {b, a}} {
 		both.Go(func() {
-			io.Copy(p[0], p[1]) // ends with an error when either side is closed, which is normal
+			io.Copy(p[0], p[1]) // ends with an error when a side is closed, which is normal
 			a.Close()
 			b.Close()
 		})

@@ -1,6 +1,5 @@
-// Command registrar registers a CSI driver with the kubelet, as node-driver-registrar does, with
-// the flags that Kubernetes' storage specs use: it creates a socket in /registration, where it
-// reports the driver.
+// Command registrar registers a CSI driver with the kubelet, like node-driver-registrar. It has the flags that Kubernetes' storage specs
+// use. It creates a socket in /registration and reports the driver there.
 //
 //	registrar --csi-address=/csi/csi.sock --kubelet-registration-path=/var/lib/kubelet/plugins/NAME/csi.sock
 //
@@ -28,11 +27,11 @@ import (
 )
 
 func main() {
-	address := flag.String("csi-address", "/run/csi/socket", "the driver's socket, as it is seen here")
-	path := flag.String("kubelet-registration-path", "", "the driver's socket, as it is seen by the kubelet")
-	dir := flag.String("plugin-registration-path", "/registration", "where the socket of the registration is made")
-	timeout := flag.Duration("timeout", time.Second, "of a call of the driver")
-	flag.Int("v", 0, "not used: all is logged")
+	address := flag.String("csi-address", "/run/csi/socket", "path of the driver's socket in this container")
+	path := flag.String("kubelet-registration-path", "", "path of the driver's socket on the host")
+	dir := flag.String("plugin-registration-path", "/registration", "directory of the registration socket")
+	timeout := flag.Duration("timeout", time.Second, "timeout of a call of the driver")
+	flag.Int("v", 0, "not used: everything is logged")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -67,7 +66,7 @@ func run(ctx context.Context, address, path, dir string, timeout time.Duration) 
 	}
 }
 
-// driver queries the driver for its name until it answers.
+// driver requests the driver's name until the driver answers.
 func driver(ctx context.Context, address string, timeout time.Duration) (string, error) {
 	conn, err := grpc.NewClient("unix:"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -81,7 +80,7 @@ func driver(ctx context.Context, address string, timeout time.Duration) (string,
 		if err == nil {
 			return info.GetName(), nil
 		}
-		log.Print("the driver does not say its name yet: ", err)
+		log.Print("the driver does not return its name yet: ", err)
 		select {
 		case <-again.C:
 		case <-ctx.Done():

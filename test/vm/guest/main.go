@@ -1,7 +1,6 @@
-// Command guest runs inside a virtual machine of the tests. It reads one shell command per line
-// (base64) from the machine's control port, and answers each with one line of JSON. While a command
-// runs it sends empty lines, so that the test host can distinguish a slow machine from one that
-// hangs.
+// Command guest runs inside a virtual machine of the tests. It reads one shell command per line (base64) from the machine's control port,
+// and answers each command with one line of JSON. During a command it sends empty lines, so that the test host can distinguish a slow
+// machine from a hanging one.
 package main
 
 import (
@@ -24,9 +23,8 @@ const patience = 30 * time.Minute
 // pulse is the interval of the empty lines.
 const pulse = 5 * time.Second
 
-// most is the maximum size of the output in an Answer. If the output of a command is longer, the Answer contains its
-// end.
-const most = 8 << 20
+// maxOutput is the maximum size of the output in an Answer. If the output of a command is longer, the Answer contains the end of it.
+const maxOutput = 8 << 20
 
 const ports = "/dev/vport*p1" // ports of virtio-serial; the number depends on the kernel
 
@@ -92,13 +90,13 @@ func run(line string) Answer {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", string(command))
-	cmd.WaitDelay = time.Second // limits the wait for output that a process in the background keeps open
+	cmd.WaitDelay = time.Second // limits the wait for output that a background process keeps open
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		out = append(out, "\nit did not end"...)
 	}
-	if len(out) > most {
-		out = append([]byte("...\n"), out[len(out)-most:]...)
+	if len(out) > maxOutput {
+		out = append([]byte("...\n"), out[len(out)-maxOutput:]...)
 	}
 	var exit *exec.ExitError
 	switch {
