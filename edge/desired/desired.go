@@ -136,7 +136,7 @@ func New(c Config) (*Desired, error) {
 // their manifests may not be read again for a long time.
 func setPriority(source string, pod *v1.Pod) {
 	if source != API {
-		demand.Rank(pod)
+		demand.SetPriority(pod)
 	}
 }
 

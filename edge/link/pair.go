@@ -143,7 +143,7 @@ func (p pairs) link(file string) error {
 	if err := os.Rename(next, p.current()); err != nil {
 		return err
 	}
-	return durable.Dir(p.dir)
+	return durable.SyncDir(p.dir)
 }
 
 // pendingKey returns the key of the pending request. If there is no such key, it creates one. The key is

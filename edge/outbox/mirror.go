@@ -86,7 +86,7 @@ func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction.
 func hideOwn(spec *v1.PodSpec) {
 	own := false
-	podspec.Names(spec, func(string, string) { own = true })
+	podspec.VisitReferences(spec, func(string, string) { own = true })
 	if !own {
 		return
 	}

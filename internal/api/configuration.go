@@ -10,11 +10,12 @@ const PathConfiguration = "/islet/v1/configuration"
 // MiB each.
 const MaxConfiguration = 2<<20 + 4<<10
 
-// Configuration describes the configuration that was sent to a node and the one that the node uses.
+// Configuration describes the configuration that was sent to a node and the configuration that the
+// node uses.
 type Configuration struct {
-	Active   ConfigurationRef  `json:"active"`             // the one that the agent uses
-	Good     ConfigurationRef  `json:"lastKnownGood"`      // the one to which a failed trial returns
-	Before   ConfigurationRef  `json:"before"`             // the last known good one before Good
+	Active   ConfigurationRef  `json:"active"`             // the configuration that the agent uses
+	Good     ConfigurationRef  `json:"lastKnownGood"`      // the configuration to which a failed trial returns
+	Before   ConfigurationRef  `json:"before"`             // the last known good configuration before Good
 	Assigned *ConfigurationRef `json:"assigned,omitempty"` // the last configuration that was sent, until its trial has ended
 	Trying   bool              `json:"trying"`             // Assigned is being tried
 	Attempts int               `json:"attempts,omitempty"` // the number of attempts to try Assigned
@@ -28,7 +29,7 @@ type Configuration struct {
 	Follows      string                `json:"follows,omitempty"` // the source that the node follows
 	// FollowProblem is the reason why the node cannot follow its source. It is empty if there is no such reason.
 	FollowProblem string `json:"followProblem,omitempty"`
-	// Overridden reports that an administrator selected another configuration than that of the source. The node uses
+	// Overridden is true if an administrator selected a configuration other than that of the source. The node uses
 	// it until the source changes.
 	Overridden bool                 `json:"overridden,omitempty"`
 	History    []ConfigurationTrial `json:"history,omitempty"` // ended trials, the newest last
@@ -58,7 +59,8 @@ type ConfigurationTrial struct {
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
 	Why     string    `json:"why,omitempty"` // the reason why it failed; empty if it succeeded
-	// Interrupted reports that the configuration did not cause the failure and may be tried again.
+	// Interrupted is true if the trial was cancelled, or was interrupted, as by a power cut. Its
+	// configuration has not failed and can be tried again.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 

@@ -123,7 +123,7 @@ func TestCopies(t *testing.T) {
 // TestCopiesOfDirectory: if the disk fails for a drop-in directory, its files at the last start are
 // used.
 func TestCopiesOfDirectory(t *testing.T) {
-	own := &ownFiles{before: []copiedFile{
+	own := &ownFiles{atLastStart: []copiedFile{
 		{"/d/0.conf", []byte("x")}, {"/e/1.conf", []byte("x")}, {"/e/sub/2.conf", []byte("x")},
 	}}
 	for dir, want := range map[string]string{"/e": "/e/1.conf /e/sub/2.conf", "/e/sub": "/e/sub/2.conf", "/none": ""} {

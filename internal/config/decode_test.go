@@ -111,7 +111,7 @@ func FuzzKubeletConfiguration(f *testing.F) {
 			}
 			return
 		}
-		absolute(kubeletPaths(&s.KubeletConfiguration), "/etc")
+		makeAbsolute(kubeletPaths(&s.KubeletConfiguration), "/etc")
 		setKubeletDefaults(&s.KubeletConfiguration)
 		once := s.KubeletConfiguration.DeepCopy()
 		setKubeletDefaults(&s.KubeletConfiguration)
@@ -120,7 +120,7 @@ func FuzzKubeletConfiguration(f *testing.F) {
 		}
 		c, errs := derive(&s)
 		_ = append(errs, validate(&s)...)
-		notices(c, newFlagSet(&s), []document{{file: "f", json: doc}})
+		listNotices(c, newFlagSet(&s), []document{{file: "f", json: doc}})
 	})
 }
 
@@ -135,13 +135,13 @@ func FuzzEdgeConfiguration(f *testing.F) {
 		if _, err := decode("f", []byte(text), EdgeAPIVersion, EdgeKind, &s.Edge); err != nil {
 			return
 		}
-		absolute(s.Edge.paths(), "/etc")
+		makeAbsolute(s.Edge.paths(), "/etc")
 		setEdgeDefaults(&s.Edge)
 		if e := s.Edge; e.ShimPods == 0 || e.BridgeName == "" || e.CNIConfDir == "" || len(e.CNIBinDirs) == 0 {
 			t.Errorf("a default is missing: %+v", e)
 		}
 		c := checker{k: &s.KubeletConfiguration, edge: &s.Edge, opts: &s.Flags}
-		c.edgeFields()
+		c.checkEdge()
 	})
 }
 
@@ -158,6 +158,6 @@ func FuzzFlags(f *testing.F) {
 		}
 		c, errs := derive(&s)
 		_ = append(errs, validate(&s)...)
-		notices(c, fs, nil)
+		listNotices(c, fs, nil)
 	})
 }

@@ -294,7 +294,7 @@ func TestVersionAndHelp(t *testing.T) {
 		{"-h", "--state-dir"},
 	} {
 		_, _, err := Load([]string{c.arg})
-		var asked *Asked
+		var asked *InfoRequest
 		if !errors.As(err, &asked) || !strings.Contains(asked.Text, c.want) {
 			t.Errorf("%s: got %v", c.arg, err)
 		}
@@ -367,7 +367,7 @@ func TestLooksEvery(t *testing.T) {
 	for frequency, want := range map[time.Duration]time.Duration{0: 80 * time.Second, time.Nanosecond: 4 * time.Second / 3, 3 * time.Second: 4 * time.Second, time.Minute: 80 * time.Second} {
 		c := &Config{}
 		c.Kubelet.SyncFrequency.Duration = frequency
-		if got := c.LooksEvery(); got != want {
+		if got := c.PollPeriod(); got != want {
 			t.Errorf("syncFrequency %s: every %s, not %s", frequency, got, want)
 		}
 	}

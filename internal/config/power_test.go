@@ -88,7 +88,7 @@ func fieldDocument(path, value string) (kubelet, edge string) {
 // the node's own files is allowed.
 func TestPowerNeedsConsent(t *testing.T) {
 	n := newSentNode(t)
-	for _, b := range powers() {
+	for _, b := range powerFields() {
 		value, ok := samples[b.Field]
 		if !ok {
 			t.Errorf("%s has no sample", b.Field)
@@ -102,20 +102,20 @@ func TestPowerNeedsConsent(t *testing.T) {
 			t.Errorf("%s: %v", b.Field, err)
 			continue
 		}
-		if errs := Withheld(n.own, next, n.own, nil); !slices.ContainsFunc(errs, func(err error) bool {
+		if errs := CheckConsent(n.own, next, n.own, nil); !slices.ContainsFunc(errs, func(err error) bool {
 			return strings.HasPrefix(err.Error(), b.Field+": Forbidden: it belongs to the node (")
 		}) {
 			t.Errorf("%s: %s without consent: %v", b.Field, value, errs)
 		}
 		also := map[string]string{"defaultPodSysctls": "featureGates"}[b.Field] // what its sample needs
-		if errs := Withheld(n.own, next, n.own, []string{b.Field, "imagePullCredentialsVerificationPolicy", also}); len(errs) > 0 {
+		if errs := CheckConsent(n.own, next, n.own, []string{b.Field, "imagePullCredentialsVerificationPolicy", also}); len(errs) > 0 {
 			t.Errorf("%s with consent: %v", b.Field, errs)
 		}
 		back, err := n.load(kubeletDocHead, edgeDocHead)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if errs := Withheld(next, back, n.own, nil); len(errs) > 0 {
+		if errs := CheckConsent(next, back, n.own, nil); len(errs) > 0 {
 			t.Errorf("%s: back to the node's own: %v", b.Field, errs)
 		}
 		old, _, err := LoadWith(n.args, func(Dirs) (*Sent, error) {

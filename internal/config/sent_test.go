@@ -53,7 +53,7 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := Withheld(own, next, own, []string{"authentication.anonymous.enabled"}); len(errs) > 0 {
+	if errs := CheckConsent(own, next, own, []string{"authentication.anonymous.enabled"}); len(errs) > 0 {
 		t.Errorf("withheld: %v", errs)
 	}
 	if next.Kubelet.PodCIDR != "10.8.0.0/24" ||
@@ -75,10 +75,10 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := Withheld(own, next, own, own.Edge.Configuration.Consent); len(errs) != 3 {
+	if errs := CheckConsent(own, next, own, own.Edge.Configuration.Consent); len(errs) != 3 {
 		t.Errorf("withheld: %v", errs)
 	}
-	if errs := Withheld(own, next, own, []string{"podCIDR", "cgroupDriver", "edge.bridgeName", "edge.configuration"}); len(errs) > 0 {
+	if errs := CheckConsent(own, next, own, []string{"podCIDR", "cgroupDriver", "edge.bridgeName", "edge.configuration"}); len(errs) > 0 {
 		t.Errorf("withheld with consent: %v", errs)
 	}
 }
@@ -95,7 +95,7 @@ func TestSentEmpty(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if errs := Withheld(own, next, own, nil); len(errs) > 0 {
+		if errs := CheckConsent(own, next, own, nil); len(errs) > 0 {
 			t.Errorf("%s: withheld: %v", empty, errs)
 		}
 		if next.Kubelet.PodCIDR != "10.8.0.0/24" || next.Kubelet.Authentication.X509.ClientCAFile == "" || next.Edge.BridgeName != "mine0" {
@@ -108,7 +108,7 @@ func TestSentEmpty(t *testing.T) {
 		if next.Kubelet.PodCIDR == own.Kubelet.PodCIDR || next.Edge.BridgeName == "mine0" || next.Kubelet.Authentication.X509.ClientCAFile == "" {
 			t.Errorf("%s: with consent: podCIDR %q, bridgeName %q", empty, next.Kubelet.PodCIDR, next.Edge.BridgeName)
 		}
-		if errs := Withheld(own, next, own, nil); len(errs) != 2 {
+		if errs := CheckConsent(own, next, own, nil); len(errs) != 2 {
 			t.Errorf("%s: withheld: %v", empty, errs)
 		}
 	}
@@ -144,7 +144,7 @@ func TestWithheldAdvice(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := ""
-		for _, err := range Withheld(now, next, c.own, nil) {
+		for _, err := range CheckConsent(now, next, c.own, nil) {
 			if strings.HasPrefix(err.Error(), c.field+": Forbidden: it belongs to the node (") {
 				said = err.Error()
 			}
@@ -168,12 +168,12 @@ func TestHeldByPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs := Held(n.own, next, 2)
+	errs := CheckHeld(n.own, next, 2)
 	if text := fmt.Sprint(errs); len(errs) != 2 || !strings.Contains(text, "podLogsDir: Forbidden: this node has 2 pods") ||
 		!strings.Contains(text, "cgroupDriver: ") {
 		t.Errorf("held: %v", errs)
 	}
-	if errs := slices.Concat(Held(n.own, next, 0), Held(n.own, n.own, 2)); len(errs) > 0 {
+	if errs := slices.Concat(CheckHeld(n.own, next, 0), CheckHeld(n.own, n.own, 2)); len(errs) > 0 {
 		t.Errorf("held: %v", errs)
 	}
 	for _, f := range HeldByPods() {
@@ -298,7 +298,7 @@ func TestHostile(t *testing.T) {
 			}
 		default:
 			taken++
-			for _, err := range Withheld(n.own, next, n.own, nil) {
+			for _, err := range CheckConsent(n.own, next, n.own, nil) {
 				if !IsBound(path) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -313,7 +313,7 @@ func TestHostile(t *testing.T) {
 
 // TestBoundFieldsAreFields: the fields that belong to the node are in the tables of fields.
 func TestBoundFieldsAreFields(t *testing.T) {
-	known := fields()
+	known := fieldRows()
 	for _, b := range Bound() {
 		if _, ok := known[b.Field]; !ok && b.Field != "edge.configuration" && b.Field != "edge.update" {
 			t.Errorf("%s is no field", b.Field)

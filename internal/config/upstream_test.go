@@ -90,8 +90,8 @@ func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 		if row.field != "" && fs.Lookup(row.name).Value.String() == before {
 			t.Errorf("--%s=%s changes nothing", row.name, sample)
 		}
-		told := slices.ContainsFunc(notices(&Config{}, fs, nil), func(n Notice) bool { return n.Subject == "--"+row.name && n.Text != "" })
-		if dead := row.none != "" || fields()[row.field].none != ""; dead != told {
+		told := slices.ContainsFunc(listNotices(&Config{}, fs, nil), func(n Notice) bool { return n.Subject == "--"+row.name && n.Text != "" })
+		if dead := row.none != "" || fieldRows()[row.field].none != ""; dead != told {
 			t.Errorf("--%s: has no effect: %v, is told: %v", row.name, dead, told)
 		}
 	}

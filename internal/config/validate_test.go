@@ -252,7 +252,7 @@ func TestSwapUnasked(t *testing.T) {
 		{swapping, []string{"--kubeconfig=/k"}, 0},
 	} {
 		cfg, _ := mustLoad(t, c.args...)
-		got := cfg.Concerns(c.host)
+		got := cfg.HostWarnings(c.host)
 		if len(got) != c.want || c.want > 0 && !strings.Contains(got[0], "swap is on (/var/swap)") {
 			t.Errorf("%q: %q", c.args, got)
 		}
@@ -278,7 +278,7 @@ func TestFlexVolume(t *testing.T) {
 		{many, "v/0xxx"},
 	} {
 		cfg, _ := mustLoad(t, "--volume-plugin-dir=/d/")
-		got := strings.Join(cfg.Concerns(c.host), "\n")
+		got := strings.Join(cfg.HostWarnings(c.host), "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) || len(got) > 700 {
 			t.Errorf("%d: %q, want %q", i, got, c.want)
 		}
@@ -317,7 +317,7 @@ func TestFeatures(t *testing.T) {
 	c := &Config{}
 	c.Kubelet.FeatureGates = map[string]bool{gateMemoryQoS: true, gateShutdown: false}
 	got := map[string]string{}
-	c.Features(func(name, stage string, on bool) {
+	c.VisitFeatures(func(name, stage string, on bool) {
 		if _, twice := got[name]; twice {
 			t.Errorf("%s twice", name)
 		}

@@ -39,7 +39,7 @@ func newHouse(t *testing.T, most int) *house {
 func (h *house) enter(addr string) *conn {
 	h.port++
 	c := &conn{Conn: &fake{}, l: h.Listener, from: netip.AddrPortFrom(netip.MustParseAddr(addr), h.port)}
-	victim, ok := h.Listener.enter(c)
+	victim, ok := h.Listener.takePlace(c)
 	if victim != nil {
 		victim.Conn.Close()
 	}
@@ -56,7 +56,7 @@ func (h *house) fill(n int, addrs ...string) (out []*conn) {
 	return out
 }
 
-func (h *house) lost(c *conn) bool { return c == nil || c.state == leaving }
+func (h *house) lost(c *conn) bool { return c == nil || c.state == closing }
 
 func (h *house) has(n int) {
 	h.Helper()
@@ -107,8 +107,8 @@ func TestHalf(t *testing.T) {
 			}
 		}
 	}
-	if h.leaving != 0 {
-		t.Errorf("%d connections never left", h.leaving)
+	if h.closing != 0 {
+		t.Errorf("%d connections never left", h.closing)
 	}
 }
 
@@ -117,8 +117,8 @@ func TestHalf(t *testing.T) {
 func TestServerIsBehind(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(100, "10.42.0.5")
-	if h.leaving != 8 || all[99] != nil {
-		t.Errorf("%d connections were closed, and their server did nothing", h.leaving)
+	if h.closing != 8 || all[99] != nil {
+		t.Errorf("%d connections were closed, and their server did nothing", h.closing)
 	}
 	for _, c := range all {
 		if c != nil {
@@ -126,7 +126,7 @@ func TestServerIsBehind(t *testing.T) {
 		}
 	}
 	h.has(0)
-	if h.leaving != 0 || h.enter("10.42.0.5") == nil {
+	if h.closing != 0 || h.enter("10.42.0.5") == nil {
 		t.Error("no place came back")
 	}
 }
@@ -136,7 +136,7 @@ func TestServerIsBehind(t *testing.T) {
 func TestKnownStay(t *testing.T) {
 	h := newHouse(t, 32)
 	server := h.enter("192.0.2.1")
-	server.admit()
+	server.setAuthenticated()
 	next := h.enter("192.0.2.1")
 	for range 1000 {
 		for _, a := range []string{"10.42.0.5", "127.0.0.2", "192.0.2.66", "198.51.100.1"} {
@@ -145,11 +145,11 @@ func TestKnownStay(t *testing.T) {
 			}
 		}
 		for _, c := range append([]*conn{}, h.conns...) {
-			if c.state == leaving {
+			if c.state == closing {
 				c.Close()
 			}
 		}
-		h.leaving = 0 // their server gave them up
+		h.closing = 0 // their server gave them up
 	}
 	if h.lost(server) || h.lost(next) {
 		t.Error("an address that was let in before lost its places")
@@ -157,18 +157,18 @@ func TestKnownStay(t *testing.T) {
 	greedy := h.fill(16, "192.0.2.1")
 	for _, c := range greedy {
 		if c != nil {
-			c.admit()
+			c.setAuthenticated()
 		}
 	}
 	for i := range 40 {
 		if c := h.enter(netip.AddrFrom4([4]byte{198, 51, byte(i), 1}).String()); c != nil {
-			c.admit()
+			c.setAuthenticated()
 		}
 	}
-	if h.known > 24 {
-		t.Errorf("%d of 32 places are of known ones", h.known)
+	if h.authenticated > 24 {
+		t.Errorf("%d of 32 places are of known ones", h.authenticated)
 	}
-	h.leaving = 0
+	h.closing = 0
 	if h.enter("203.0.113.9") == nil {
 		t.Error("known ones leave no place to strangers")
 	}
@@ -180,16 +180,16 @@ func TestTooManyFriends(t *testing.T) {
 	h := newHouse(t, 256)
 	for i := range 100 {
 		c := h.enter(netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
-		c.admit()
+		c.setAuthenticated()
 		c.Close()
 	}
-	if len(h.friends) != maxFriends || len(h.friends)*perFriend > h.c.Most/2 {
-		t.Errorf("%d addresses keep places", len(h.friends))
+	if len(h.remembered) != maxRemembered || len(h.remembered)*reservedPlaces > h.c.Most/2 {
+		t.Errorf("%d addresses keep places", len(h.remembered))
 	}
 	for i := range 100 {
-		h.fill(perFriend, netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
+		h.fill(reservedPlaces, netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
 	}
-	h.leaving = 0
+	h.closing = 0
 	if h.enter("203.0.113.9") == nil {
 		t.Error("an address that was never seen finds no place")
 	}
@@ -205,10 +205,10 @@ func TestExpect(t *testing.T) {
 	late := h.enter("127.0.0.1")
 	for range 50 {
 		h.enter("127.0.0.1")
-		h.leaving = 0
+		h.closing = 0
 	}
 	end()
-	if h.lost(early) || h.lost(late) || early.state != known || late.state != known {
+	if h.lost(early) || h.lost(late) || early.state != authenticated || late.state != authenticated {
 		t.Error("a connection of the agent to itself gave way")
 	}
 	for i := range 100 {
@@ -224,8 +224,8 @@ func TestSessionsApart(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(4, "192.0.2.1")
 	for _, c := range all {
-		c.admit()
-		c.hijack()
+		c.setAuthenticated()
+		c.setHijacked()
 	}
 	if h.sessions != 2 || len(h.conns) != 2 {
 		t.Errorf("%d sessions, %d connections", h.sessions, len(h.conns))
@@ -233,10 +233,10 @@ func TestSessionsApart(t *testing.T) {
 	for _, c := range all {
 		c.Close()
 		c.Close()
-		c.admit()
-		c.hijack()
+		c.setAuthenticated()
+		c.setHijacked()
 	}
-	if h.sessions != 0 || h.known != 0 || len(h.conns) != 0 {
-		t.Errorf("in the end %d sessions, %d known ones, %d connections", h.sessions, h.known, len(h.conns))
+	if h.sessions != 0 || h.authenticated != 0 || len(h.conns) != 0 {
+		t.Errorf("in the end %d sessions, %d known ones, %d connections", h.sessions, h.authenticated, len(h.conns))
 	}
 }

@@ -151,7 +151,7 @@ func TestFloods(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		Admitted(r.Context())
+		ReportAuthenticated(r.Context())
 	}))
 	srv.Listener.Close()
 	srv.Listener = l

@@ -19,34 +19,34 @@ func TestTalkers(t *testing.T) {
 	h := newHouse(t, 16)
 	busy := h.fill(4, "10.42.0.5", "10.42.0.6")
 	other, friend, exec := h.enter("192.0.2.10"), h.enter("192.0.2.11"), h.enter("192.0.2.12")
-	friend.admit()
-	exec.hijack()
+	friend.setAuthenticated()
+	exec.setHijacked()
 	for _, c := range []*conn{friend, exec} {
-		if h.charge(c, 4*maxUnanswered) != nil || c.unanswered != 0 {
+		if h.countUnanswered(c, 4*maxUnanswered) != nil || c.unanswered != 0 {
 			t.Error("a known connection or a session is counted")
 		}
 	}
-	if v := h.charge(other, maxUnanswered/4); v != nil {
+	if v := h.countUnanswered(other, maxUnanswered/4); v != nil {
 		t.Error("one gives way for less than the bound")
 	}
 	for i, c := range busy {
-		if v := h.charge(c, maxUnanswered/8+i); v != nil {
+		if v := h.countUnanswered(c, maxUnanswered/8+i); v != nil {
 			t.Error("one gives way for less than the bound")
 		}
 	}
-	if v := h.charge(busy[0], maxUnanswered/4); v != busy[0] {
+	if v := h.countUnanswered(busy[0], maxUnanswered/4); v != busy[0] {
 		t.Errorf("%v gives way, not the one that sent most of the network that did", v)
 	}
-	if sum := other.unanswered + busy[1].unanswered + busy[2].unanswered + busy[3].unanswered; h.unanswered != sum || h.leaving != 1 {
-		t.Errorf("%d bytes of %d are counted, %d leave", h.unanswered, sum, h.leaving)
+	if sum := other.unanswered + busy[1].unanswered + busy[2].unanswered + busy[3].unanswered; h.unanswered != sum || h.closing != 1 {
+		t.Errorf("%d bytes of %d are counted, %d leave", h.unanswered, sum, h.closing)
 	}
 	for _, c := range append(busy[1:], other) {
-		c.idle()
+		c.setIdle()
 	}
 	if h.unanswered != 0 {
 		t.Errorf("%d bytes are left of what was answered", h.unanswered)
 	}
-	if v := h.charge(other, maxUnanswered+1); v != other {
+	if v := h.countUnanswered(other, maxUnanswered+1); v != other {
 		t.Errorf("%v gives way for one that sends all", v)
 	}
 	for range 3 {
@@ -62,8 +62,8 @@ func TestTalkers(t *testing.T) {
 func TestReadsWithoutLock(t *testing.T) {
 	h := newHouse(t, 16)
 	friend, exec, own := h.enter("192.0.2.11"), h.enter("192.0.2.12"), h.enter("127.0.0.1")
-	friend.admit()
-	exec.hijack()
+	friend.setAuthenticated()
+	exec.setHijacked()
 	h.Expect(net.TCPAddrFromAddrPort(own.from))
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 			start = Start
 		}
 		if s == "shim" {
-			Shim()
-		} else if err := Agent(); err != nil {
+			ResetShim()
+		} else if err := ResetAgent(); err != nil {
 			fmt.Println("ERROR", err)
 		}
 		show(start)
@@ -72,7 +72,7 @@ func odd(next string) {
 	}
 	env := []string{stage + "=" + next, "PATH=.:/nowhere", "LD_PRELOAD=", "LISTEN_FDS=3", "TMPDIR=/not/there"}
 	if next == "shim" { // which the agent starts with a PATH of its own
-		env[1] = "PATH=" + programs
+		env[1] = "PATH=" + servicePath
 	}
 	fmt.Println("ERROR", unix.Exec("/proc/self/exe", os.Args[:1], env))
 }
@@ -143,7 +143,7 @@ func TestInherited(t *testing.T) {
 				strings.HasPrefix(line, "Max processes") && program != "agent" && f[2] != f[3],
 				strings.HasPrefix(line, "Max stack") && program != "agent" && f[3] == "1048576",
 				strings.HasPrefix(line, "class 3") && program != "agent",
-				strings.HasPrefix(line, executed),
+				strings.HasPrefix(line, executedVariable),
 				program != "shim" && (strings.HasPrefix(line, "LD_") || strings.HasPrefix(line, "LISTEN_") || strings.HasPrefix(line, "TMPDIR")),
 				program != "shim" && line == "descriptor 40":
 				t.Errorf("%s: a child has %s", program, line)

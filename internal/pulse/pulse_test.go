@@ -47,7 +47,7 @@ func lostBy(c net.Conn, limit time.Duration) bool {
 		case <-late:
 			return false
 		case <-tick.C:
-			if pulse.Lost(c, silence) {
+			if pulse.IsLost(c, silence) {
 				return true
 			}
 		}
@@ -93,7 +93,7 @@ func TestLost(t *testing.T) {
 			theirs.Close()
 			ours.Write([]byte("hello"))
 			ours.Close()
-			if pulse.Lost(ours, 0) {
+			if pulse.IsLost(ours, 0) {
 				t.Error("taken for lost")
 			}
 		},
@@ -106,7 +106,7 @@ func TestLost(t *testing.T) {
 	}
 	a, b := net.Pipe()
 	defer b.Close()
-	if pulse.Lost(a, 0) || pulse.Lost(nil, 0) {
+	if pulse.IsLost(a, 0) || pulse.IsLost(nil, 0) {
 		t.Error("a connection that is not TCP is lost")
 	}
 }

@@ -59,36 +59,39 @@ func TestSigned(t *testing.T) {
 		bad       string // a part of the error
 		change    func(string) string
 	}{
-		"one of one":           {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1},
-		"two of three":         {by: []ed25519.PrivateKey{signC, signA}, keys: []Key{a, b, c}, threshold: 2},
-		"one of two":           {by: []ed25519.PrivateKey{signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1 of the node's keys (" + a.ID() + "), but 2 are required"},
-		"one, twice":           {by: []ed25519.PrivateKey{signA, signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1"},
-		"one key named twice":  {by: []ed25519.PrivateKey{signA}, keys: []Key{a, a}, threshold: 2, bad: "signed by 1"},
-		"of nobody":            {keys: []Key{a}, threshold: 1, bad: "signed by 0"},
-		"of a stranger":        {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "signed by 0"},
-		"a stranger too":       {by: []ed25519.PrivateKey{signB, signA}, keys: []Key{a}, threshold: 1},
-		"no keys":              {by: []ed25519.PrivateKey{signA}, threshold: 1, bad: "signed by 0"},
-		"none is asked for":    {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 0, bad: "is less than one"},
-		"another version":      {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "0.2.0", "0.3.0", 1) }},
-		"another size":         {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "size: ", "size: 1", 1) }},
-		"of another's name":    {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, b.ID(), a.ID(), 1) }},
-		"good behind the lies": {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { _, last, _ := strings.Cut(s, line); return s + last[:20] + "A" + last[21:] + "" }},
+		"one of one":          {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1},
+		"two of three":        {by: []ed25519.PrivateKey{signC, signA}, keys: []Key{a, b, c}, threshold: 2},
+		"one of two":          {by: []ed25519.PrivateKey{signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1 of the node's keys (" + a.ID() + "), but 2 are required"},
+		"one, twice":          {by: []ed25519.PrivateKey{signA, signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1"},
+		"one key named twice": {by: []ed25519.PrivateKey{signA}, keys: []Key{a, a}, threshold: 2, bad: "signed by 1"},
+		"of nobody":           {keys: []Key{a}, threshold: 1, bad: "signed by 0"},
+		"of a stranger":       {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "signed by 0"},
+		"a stranger too":      {by: []ed25519.PrivateKey{signB, signA}, keys: []Key{a}, threshold: 1},
+		"no keys":             {by: []ed25519.PrivateKey{signA}, threshold: 1, bad: "signed by 0"},
+		"none is asked for":   {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 0, bad: "is less than one"},
+		"another version":     {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "0.2.0", "0.3.0", 1) }},
+		"another size":        {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "size: ", "size: 1", 1) }},
+		"of another's name":   {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, b.ID(), a.ID(), 1) }},
+		"good behind the lies": {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string {
+			_, last, _ := strings.Cut(s, separator)
+			return s + last[:20] + "A" + last[21:] + ""
+		}},
 	} {
 		text := string(r.Sign(x.by...))
 		if x.change != nil {
 			text = x.change(text)
 		}
 		if name == "good behind the lies" { // the first of a key's signatures counts
-			body, sigs, _ := strings.Cut(text, line)
+			body, sigs, _ := strings.Cut(text, separator)
 			one, two, _ := strings.Cut(sigs, "\n")
-			text = body + line + strings.TrimSuffix(two, "\n") + "\n" + one + "\n"
+			text = body + separator + strings.TrimSuffix(two, "\n") + "\n" + one + "\n"
 		}
 		got, err := Parse([]byte(text))
 		if err != nil {
 			t.Errorf("%s: %v in\n%s", name, err, text)
 			continue
 		}
-		err = got.Signed(x.keys, x.threshold)
+		err = got.VerifySignatures(x.keys, x.threshold)
 		if (err == nil) != (x.bad == "") || err != nil && !strings.Contains(err.Error(), x.bad) {
 			t.Errorf("%s: %v, not %q", name, err, x.bad)
 		}
@@ -341,7 +344,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("islet release 1\n---\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := Parse(text)
-		if err != nil || got.Signed([]Key{key}, 1) != nil {
+		if err != nil || got.VerifySignatures([]Key{key}, 1) != nil {
 			return
 		}
 		if got.Version != r.Version || got.Arch != r.Arch || got.Size != r.Size || got.SHA512 != r.SHA512 {

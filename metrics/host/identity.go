@@ -32,7 +32,8 @@ type Identity struct {
 	Swap         uint64    // bytes
 }
 
-// Identity returns the identity of the machine. The identity is read once. An error is not cached.
+// Identity returns the identity of the machine. Calls after the first successful one return the
+// same result.
 func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,7 +46,7 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 		Architecture: runtime.GOARCH,
 		MachineID:    h.line("etc/machine-id", "var/lib/dbus/machine-id"),
 		SystemUUID:   strings.ToLower(h.line("sys/class/dmi/id/product_uuid", "proc/device-tree/vm,uuid", "etc/machine-id")),
-		BootID:       bootid.Kernel(os.DirFS(h.root)),
+		BootID:       bootid.ReadKernel(os.DirFS(h.root)),
 	}
 	var err error
 	if id.Kernel, err = host.KernelVersionWithContext(ctx); err != nil {
@@ -68,8 +69,8 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	return id, nil
 }
 
-// bootTime reads btime. It does not use the function of gopsutil, which executes programs to find out
-// whether it runs in a container, which has another boot time.
+// bootTime returns the time of the boot (btime). The function of gopsutil returns another time in a
+// container, and executes programs to detect a container.
 func (h *Host) bootTime() (time.Time, error) {
 	f, err := os.Open(h.path("proc/stat"))
 	if err != nil {
@@ -88,7 +89,7 @@ func (h *Host) bootTime() (time.Time, error) {
 	return time.Time{}, fmt.Errorf("read boot time: no btime in %s", f.Name())
 }
 
-// HugePages returns the number of bytes in huge pages, by the size of the pages in bytes.
+// HugePages returns the memory in huge pages in bytes, by the size of the pages in bytes.
 func (h *Host) HugePages() (map[uint64]uint64, error) {
 	dir := h.path("sys/kernel/mm/hugepages")
 	entries, err := os.ReadDir(dir)
@@ -112,7 +113,8 @@ func (h *Host) HugePages() (map[uint64]uint64, error) {
 	return pages, nil
 }
 
-// line returns the trimmed first line of the first file that has one. It is empty if no file has one.
+// readLine returns the trimmed first line of the first file whose first line is not empty. It returns
+// "" if there is none.
 func (h *Host) line(files ...string) string {
 	for _, file := range files {
 		data, err := os.ReadFile(h.path(file))
@@ -127,7 +129,7 @@ func (h *Host) line(files ...string) string {
 	return ""
 }
 
-// osImage returns the pretty name of the distribution, as a kubelet reports it.
+// osImage returns the distribution's PRETTY_NAME, like a kubelet.
 func (h *Host) osImage() string {
 	for _, file := range []string{"etc/os-release", "usr/lib/os-release"} {
 		data, err := os.ReadFile(h.path(file))

@@ -249,7 +249,7 @@ func (f *Flash) read() (s Sample, device string) {
 }
 
 func currentMoment(now time.Time, run int64) moment {
-	m := moment{At: now, Booted: now, Run: run, Boot: bootid.Kernel(os.DirFS("/"))}
+	m := moment{At: now, Booted: now, Run: run, Boot: bootid.ReadKernel(os.DirFS("/"))}
 	var up unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) == nil {
 		m.Booted = now.Add(-time.Duration(up.Nano()))

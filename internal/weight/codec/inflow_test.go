@@ -108,13 +108,13 @@ func TestShares(t *testing.T) {
 	if _, err := small.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a small message: %v", err)
 	}
-	if n := sent.Load(); time.Since(began) < leastTime && n > poolSize+peers*4*window {
+	if n := sent.Load(); time.Since(began) < shortestTime && n > poolSize+peers*4*window {
 		t.Errorf("%d peers sent %d KiB", peers, n>>10)
 	}
 	if _, err := good.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a large message that waits: %v", err)
 	}
-	if took := time.Since(began); took < leastTime { // TestSlowPeers has the most
+	if took := time.Since(began); took < shortestTime { // TestSlowPeers has the most
 		t.Errorf("it came in %v, while others had all", took)
 	}
 }
@@ -142,12 +142,12 @@ func TestSharesAreGivenBack(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if err := large.acquire(t.Context(), &Inflow{}, poolSize); err != nil {
+	if err := largeMessages.acquire(t.Context(), &Inflow{}, poolSize); err != nil {
 		t.Fatal(err)
 	}
-	large.mu.Lock()
-	defer large.mu.Unlock()
-	large.release(poolSize)
+	largeMessages.mu.Lock()
+	defer largeMessages.mu.Unlock()
+	largeMessages.release(poolSize)
 }
 
 // TestCallEnded: a message that arrives after its call has ended keeps its share for useTime, not
@@ -167,11 +167,11 @@ func TestCallEnded(t *testing.T) {
 				}
 				rest = rest[n:]
 			}
-			if i == 0 && large.idle() {
+			if i == 0 && largeMessages.idle() {
 				t.Fatal("a large message has no share")
 			}
 			time.Sleep(useTime + time.Second) // of the bubble
-			if !large.idle() {
+			if !largeMessages.idle() {
 				t.Fatal("the share was not freed")
 			}
 		}
@@ -189,7 +189,7 @@ func TestFollow(t *testing.T) {
 		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, flags}
 		return string(binary.BigEndian.AppendUint32(head, stream)) + content
 	}
-	long := strings.Repeat("x", small+1)
+	long := strings.Repeat("x", maxSmall+1)
 	prefix := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(long))))
 	text := frame(4, 0, 0, "123456") + frame(dataFrame, 0, 1, "\x00\x00\x00\x00\x03ab") + frame(1, 0xff&^endsStream, 1, "headers") +
 		frame(dataFrame, hasPadding, 1, "\x04c\x00\x00padd") + frame(dataFrame, 0, 1, "\x00\x00\x01z") + // one whole, one begun and whole
@@ -215,7 +215,7 @@ func TestFollow(t *testing.T) {
 				len(in.inUse), len(c.head), c.frame.left)
 		}
 		in.release()
-		if !large.idle() {
+		if !largeMessages.idle() {
 			t.Fatal("a share is not given back")
 		}
 	}

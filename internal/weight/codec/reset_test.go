@@ -64,12 +64,12 @@ func TestCancelledInAMessage(t *testing.T) {
 	// All of the pool is free, though nobody was slow for receiveTime.
 	ctx, cancel := context.WithTimeout(t.Context(), receiveTime/2)
 	defer cancel()
-	if err := large.acquire(ctx, &Inflow{}, poolSize); err != nil {
+	if err := largeMessages.acquire(ctx, &Inflow{}, poolSize); err != nil {
 		t.Fatal(err)
 	}
-	large.mu.Lock()
-	large.release(poolSize)
-	large.mu.Unlock()
+	largeMessages.mu.Lock()
+	largeMessages.release(poolSize)
+	largeMessages.mu.Unlock()
 	close(finish)
 	select {
 	case err := <-other:

@@ -87,7 +87,7 @@ func (unreadable) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.Im
 type lacking struct{}
 
 func (lacking) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
-	return keyring.Credentials{Missing: []string{"one", "two"}}
+	return keyring.Credentials{MissingSecrets: []string{"one", "two"}}
 }
 
 func TestEventsOfImages(t *testing.T) {
