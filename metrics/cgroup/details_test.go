@@ -134,11 +134,11 @@ func TestRecent(t *testing.T) {
 		if _, err := r.Read("/gone"); !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)
 		}
-		time.Sleep(3 * keep)
+		time.Sleep(3 * keepTime)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.known != nil || r.forget != nil {
-			t.Errorf("kept: %v", r.known)
+		if r.stored != nil || r.forget != nil {
+			t.Errorf("kept: %v", r.stored)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestNeeded(t *testing.T) {
 		r := Reader{v2: true, root: tree(t, map[string]string{"a/cpu.stat": "usage_usec 0\n", "a/memory.stat": "inactive_file " + x.dropped + "\n",
 			"a/memory.max": x.max + "\n", "a/memory.current": x.current + "\n", "a/memory.pressure": x.pressure})}
 		f, err := r.Read("/a")
-		if got := r.Needed("/a", f); err != nil || got != x.want {
+		if got := r.NeededMemory("/a", f); err != nil || got != x.want {
 			t.Errorf("%s: %d, want %d; %v", name, got, x.want, err)
 		}
 	}

@@ -41,7 +41,7 @@ func TestQuiet(t *testing.T) {
 				see := func(what string, quiet bool, kills, limit uint64) {
 					t.Helper()
 					time.Sleep(2 * time.Second)
-					d, err := r.Look("/a")
+					d, err := r.ReadShared("/a")
 					was := last
 					last = d.Ran
 					if err != nil || (d.Ran == was) != quiet || d.OOMKills != kills || d.Limit != limit || time.Since(d.At) > 0 {
@@ -63,7 +63,7 @@ func TestQuiet(t *testing.T) {
 				set(x.kills, "oom_kill 3\n")
 				set(x.limit, "300\n")
 				see("nothing ran", true, 2, 200)
-				time.Sleep(maxQuiet)
+				time.Sleep(maxIdle)
 				see("later", false, 3, 300)
 				if err := os.Rename(filepath.Join(root, x.cpu), filepath.Join(root, x.cpu+".old")); err != nil { // its inode stays taken
 					t.Fatal(err)
@@ -104,7 +104,7 @@ func TestQuietV2(t *testing.T) {
 		dir.close()
 	})
 	if n := least(func() {
-		if now, ok := r.quietV2(last, "/a"); !ok || now != last {
+		if now, ok := r.updateV2(last, "/a"); !ok || now != last {
 			t.Fatalf("%+v, %v", now, ok)
 		}
 	}); n > opening {
@@ -115,7 +115,7 @@ func TestQuietV2(t *testing.T) {
 			t.Fatal(err)
 		}
 		was := *last
-		now, ok := r.quietV2(last, "/a")
+		now, ok := r.updateV2(last, "/a")
 		if !ok || now == last || !reflect.DeepEqual(was, *last) {
 			t.Fatalf("%s: %+v, %v", file, now, ok)
 		}
@@ -129,7 +129,7 @@ func TestQuietV2(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "a/cpu.stat"), []byte("usage_usec 1001\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := r.quietV2(last, "/a"); ok {
+	if _, ok := r.updateV2(last, "/a"); ok {
 		t.Error("a process has run")
 	}
 }
@@ -148,7 +148,7 @@ func TestChildren(t *testing.T) {
 	if _, err := r.ReadDetails("/a"); err != nil {
 		t.Fatal(err)
 	}
-	if links(filepath.Join(root, "a")) != 4 {
+	if linkCount(filepath.Join(root, "a")) != 4 {
 		t.Skip("this file system does not count directories")
 	}
 	see("/a/b", "/a/c")

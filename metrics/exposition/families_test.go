@@ -162,7 +162,7 @@ func TestProcessOfMany(t *testing.T) {
 	counter := func(name string) prometheus.Collector {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "counts"})
 	}
-	p, err := NewProcess(time.Now(), counter("a_total"), constant{{Name: "b", Help: "undescribed", Value: 1}}, counter("c_total"))
+	p, err := NewProcess(time.Now(), counter("a_total"), sampleCollector{{Name: "b", Help: "undescribed", Value: 1}}, counter("c_total"))
 	if err != nil {
 		t.Fatal(err)
 	}

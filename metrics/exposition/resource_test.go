@@ -30,7 +30,7 @@ func TestResource(t *testing.T) {
 			{Name: "x", StartTime: metav1.NewTime(time.Unix(9, 0)), CPU: cpu(1e9), Memory: memory, Swap: swap}, {Name: "y", CPU: &stats.CPUStats{}}}},
 		{PodRef: stats.PodReference{Name: "b", Namespace: "n"}},
 	}
-	look := &Look{Node: stats.NodeStats{CPU: cpu(5e9)}, Pods: func(yield func(*stats.PodStats) bool) {
+	look := &Summary{Node: stats.NodeStats{CPU: cpu(5e9)}, Pods: func(yield func(*stats.PodStats) bool) {
 		var one stats.PodStats
 		for _, one = range pods {
 			if !yield(&one) {

@@ -25,7 +25,7 @@ func TestSpare(t *testing.T) {
 		}
 		time.Sleep(2 * spareTime) // of the bubble
 		s.mu.Lock()
-		if s.one != nil {
+		if s.object != nil {
 			t.Error("it is kept")
 		}
 		s.mu.Unlock()
@@ -38,7 +38,7 @@ func TestSpare(t *testing.T) {
 		time.Sleep(2 * spareTime) // of the bubble
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.one != nil {
+		if s.object != nil {
 			t.Error("what was in use meanwhile is kept")
 		}
 	})

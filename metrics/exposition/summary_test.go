@@ -75,7 +75,7 @@ func TestServeSummary(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		ServeSummary(w, &Look{Node: s.Node, Pods: func(yield func(*stats.PodStats) bool) {
+		ServeSummary(w, &Summary{Node: s.Node, Pods: func(yield func(*stats.PodStats) bool) {
 			var one stats.PodStats
 			for _, one = range s.Pods {
 				if !yield(&one) {

@@ -40,12 +40,12 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	if h.identity != nil {
 		return *h.identity, nil
 	}
-	ctx = h.at(ctx)
+	ctx = h.withPaths(ctx)
 	id := Identity{
 		OSImage:      h.osImage(),
 		Architecture: runtime.GOARCH,
-		MachineID:    h.line("etc/machine-id", "var/lib/dbus/machine-id"),
-		SystemUUID:   strings.ToLower(h.line("sys/class/dmi/id/product_uuid", "proc/device-tree/vm,uuid", "etc/machine-id")),
+		MachineID:    h.readLine("etc/machine-id", "var/lib/dbus/machine-id"),
+		SystemUUID:   strings.ToLower(h.readLine("sys/class/dmi/id/product_uuid", "proc/device-tree/vm,uuid", "etc/machine-id")),
 		BootID:       bootid.ReadKernel(os.DirFS(h.root)),
 	}
 	var err error
@@ -60,7 +60,7 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	if id.CPUs, err = cpu.CountsWithContext(ctx, true); err != nil {
 		return Identity{}, fmt.Errorf("count CPUs: %w", err)
 	}
-	m, err := h.memory(ctx)
+	m, err := h.readMemory(ctx)
 	if err != nil {
 		return Identity{}, fmt.Errorf("read memory size: %w", err)
 	}
@@ -105,7 +105,7 @@ func (h *Host) HugePages() (map[uint64]uint64, error) {
 		if _, err := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); err != nil {
 			continue
 		}
-		if _, err := fmt.Sscan(h.line("sys/kernel/mm/hugepages/"+e.Name()+"/nr_hugepages"), &n); err != nil {
+		if _, err := fmt.Sscan(h.readLine("sys/kernel/mm/hugepages/"+e.Name()+"/nr_hugepages"), &n); err != nil {
 			return nil, fmt.Errorf("read huge pages of %d KiB: %w", kib, err)
 		}
 		pages[kib<<10] = n * kib << 10
@@ -115,7 +115,7 @@ func (h *Host) HugePages() (map[uint64]uint64, error) {
 
 // readLine returns the trimmed first line of the first file whose first line is not empty. It returns
 // "" if there is none.
-func (h *Host) line(files ...string) string {
+func (h *Host) readLine(files ...string) string {
 	for _, file := range files {
 		data, err := os.ReadFile(h.path(file))
 		if err != nil {

@@ -32,7 +32,7 @@ func TestOutward(t *testing.T) {
 		for _, n := range all {
 			in = append(in, Interface{Name: n})
 		}
-		return strings.Join(names(Outward(sys, in)), " ")
+		return strings.Join(names(ExternalInterfaces(sys, in)), " ")
 	}
 	if got := of("eth0", "islet0", "veth1", "wlan0"); got != "eth0" {
 		t.Error(got)

@@ -18,7 +18,7 @@ func TestSelfStat(t *testing.T) {
 		"":                       {},
 	} {
 		var got Self
-		if got.stat([]byte(text)); got != want {
+		if got.parseStat([]byte(text)); got != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
 	}

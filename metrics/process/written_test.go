@@ -80,7 +80,7 @@ func TestRunning(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if got := (Reader{}).Running(dir); !slices.Equal(got, []int{cmd.Process.Pid}) {
+	if got := (Reader{}).RunningFrom(dir); !slices.Equal(got, []int{cmd.Process.Pid}) {
 		t.Errorf("%v, not %d", got, cmd.Process.Pid)
 	}
 	in.Close()
