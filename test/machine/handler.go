@@ -11,7 +11,7 @@ import (
 
 // OCIWrapper writes a wrapper of the host's OCI runtime to the machine's disk. The wrapper records
 // each command and then executes the runtime. OCIWrapper returns the wrapper's path, and a function
-// that returns how often a command was run.
+// that returns the number of runs of a command.
 func (m *Machine) OCIWrapper(name string) (program string, calls func(verb string) int) {
 	m.t.Helper()
 	oci, err := exec.LookPath("runc")
@@ -72,12 +72,12 @@ func (m *Machine) TaskShim() string {
 
 const taskShimPrefix = "containerd-shim-"
 
-// Handlers configures runtime handlers, by name and program, for the next start of the
-// agent. A program may be a containerd shim.
-func (m *Machine) Handlers(of map[string]string) {
+// SetHandlers configures runtime handlers for the next start of the agent. It maps the names of
+// handlers to programs. A program may be a containerd shim.
+func (m *Machine) SetHandlers(programs map[string]string) {
 	m.t.Helper()
 	text := fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nruntimeHandlers:\n", m.Disk)
-	for name, program := range of {
+	for name, program := range programs {
 		kind := "ociRuntime"
 		if strings.HasPrefix(filepath.Base(program), taskShimPrefix) {
 			kind = "shim"

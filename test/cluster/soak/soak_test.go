@@ -83,7 +83,7 @@ func TestSoak(t *testing.T) {
 			t.Errorf("pod %s is another than in the beginning: %+v", name, c)
 		}
 	}
-	grown, err := Growth(s.samples, all)
+	grown, err := Growth(s.samples, allSeries)
 	if err != nil {
 		t.Error(err)
 	}
@@ -169,8 +169,8 @@ func (s *soak) happens(name func(string) string) {
 	what = append(what, func() { s.full(name) })
 	// Every other round, so that what an end leaves behind adds up in a short soak too, and on a
 	// slow machine for longer.
-	now, enough := time.Now(), s.life >= restarts
-	if s.round%2 == 0 && s.round > least/2 && now.After(s.sixth) && (now.Before(s.half) || !enough) {
+	now, enough := time.Now(), s.life >= minRestarts
+	if s.round%2 == 0 && s.round > minSamples/2 && now.After(s.sixth) && (now.Before(s.half) || !enough) {
 		what = []func(){s.restart(s.n.Kill), s.restart(s.n.Stop)}
 	}
 	what[s.random.IntN(len(what))]()
@@ -255,7 +255,7 @@ func (s *soak) sample() {
 			v["heap in use"] = f / mib
 		}
 	}
-	for _, x := range all {
+	for _, x := range allSeries {
 		if v[x.Name] == 0 {
 			s.Fatalf("%s is not known", x.Name)
 		}
@@ -266,10 +266,10 @@ func (s *soak) sample() {
 // report writes what was seen to the directory that ISLET_SOAK_DIR names.
 func (s *soak) report() {
 	var table, picture bytes.Buffer
-	if err := Write(&table, s.samples, all); err != nil {
+	if err := Write(&table, s.samples, allSeries); err != nil {
 		s.Error(err)
 	}
-	Plot(&picture, s.samples, all)
+	Plot(&picture, s.samples, allSeries)
 	dir := os.Getenv("ISLET_SOAK_DIR")
 	for name, b := range map[string]*bytes.Buffer{"samples.csv": &table, "soak.svg": &picture} {
 		if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644); err != nil {

@@ -23,13 +23,13 @@ import (
 type config struct {
 	name, node, state string
 	attach, topology  bool
-	expands           bool  // volumes have to be expanded on the node as well
+	expands           bool  // volumes must also be expanded on the node
 	most              int64 // the maximum number of volumes per node that the driver reports; 0 means no limit
-	attachLimit       int   // the maximum number of attached volumes, which it reports as well; 0 means no limit
+	attachLimit       int   // the maximum number of attached volumes, which the driver also reports; 0 means no limit
 }
 
-// A driver provides volumes that are directories below its state directory. There is only one
-// driver with its name, and it forgets its volumes when it ends.
+// A driver provides volumes that are directories below its state directory. The list of volumes is
+// only in memory, so it is lost when the driver ends.
 type driver struct {
 	spec.UnimplementedIdentityServer
 	spec.UnimplementedControllerServer
@@ -48,13 +48,13 @@ type volume struct {
 	ephemeral bool
 }
 
-// drive serves until the context ends.
-func drive(ctx context.Context, c config, l net.Listener) error {
+// runDriver runs the driver's server until the context ends.
+func runDriver(ctx context.Context, c config, l net.Listener) error {
 	if err := os.MkdirAll(c.state, 0o755); err != nil {
 		return err
 	}
 	d := &driver{config: c, volumes: map[string]*volume{}}
-	s := grpc.NewServer(grpc.UnaryInterceptor(logged))
+	s := grpc.NewServer(grpc.UnaryInterceptor(logCall))
 	spec.RegisterIdentityServer(s, d)
 	spec.RegisterControllerServer(s, d)
 	spec.RegisterNodeServer(s, d)
@@ -67,8 +67,8 @@ func drive(ctx context.Context, c config, l net.Listener) error {
 	return nil
 }
 
-// logged logs each call in the format that the specs expect.
-func logged(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+// logCall logs a call in the format that the specs expect.
+func logCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	answer, err := next(ctx, req)
 	call := struct {
 		Method            string
@@ -124,7 +124,8 @@ func (d *driver) find(id string) (*volume, error) {
 	return nil, status.Errorf(codes.NotFound, "there is no volume %q", id)
 }
 
-// path returns the path of a volume's data. The volume's ID is one of the driver's or a hash.
+// path returns the path of a volume's data. The volume's ID comes from newID, or is a hash for an
+// ephemeral volume.
 func (d *driver) path(id string) (string, error) {
 	if id == "" || strings.ContainsAny(id, "/\x00") || strings.HasPrefix(id, ".") {
 		return "", status.Errorf(codes.InvalidArgument, "%q is no volume", id)

@@ -3,15 +3,15 @@
 //
 //	hostpathplugin --drivername=NAME --nodeid=NODE --endpoint=/csi/csi.sock --statedir=DIR ...
 //
-// or a proxy that provides the socket on a node for a driver inside the suite's own process.
+// or a proxy that provides the socket on a node for a driver in the suite's process.
 //
 //	hostpathplugin --endpoint=unix:///csi/csi.sock --proxy-endpoint=tcp://:9000
 //
 //	kubelet --connects--> endpoint --|
-//	                                 |-- joined, one to one
+//	                                 |-- the proxy joins one connection of each side
 //	the suite --dials, beforehand--> proxy-endpoint
 //
-// Both sides dial, and each connection of one side waits for one of the other side.
+// Both sides connect to the proxy. A connection of one side waits for a connection of the other side.
 //
 // The flags are those with which the specs run csi-driver-host-path, which is not available as a Go
 // module.
@@ -34,17 +34,17 @@ import (
 func main() {
 	log.SetFlags(log.Ltime | log.Lmicroseconds)
 	var c config
-	endpoint := flag.String("endpoint", "unix:///csi/csi.sock", "where the node's programs connect to the driver")
-	proxied := flag.String("proxy-endpoint", "", "where the driver's process connects; empty: this is the driver")
-	flag.Int("v", 0, "not used: all is logged")
+	endpoint := flag.String("endpoint", "unix:///csi/csi.sock", "address at which the node's programs connect to the driver")
+	proxied := flag.String("proxy-endpoint", "", "address at which the driver's process connects; empty: run the driver")
+	flag.Int("v", 0, "ignored; everything is logged")
 	flag.StringVar(&c.name, "drivername", "hostpath.csi.k8s.io", "the driver's name")
 	flag.StringVar(&c.node, "nodeid", "", "the driver's ID of this node")
-	flag.StringVar(&c.state, "statedir", "/csi-data-dir", "where volumes are")
-	flag.BoolVar(&c.attach, "enable-attach", false, "volumes are attached before they are used")
-	flag.BoolVar(&c.topology, "enable-topology", false, "volumes are the node's")
-	flag.BoolVar(&c.expands, "node-expand-required", false, "volumes that grow do so on the node too")
-	flag.Int64Var(&c.most, "maxvolumespernode", 0, "what the driver says that this node takes; 0: any number")
-	flag.IntVar(&c.attachLimit, "attach-limit", 0, "how many volumes are attached at a time; 0: any number")
+	flag.StringVar(&c.state, "statedir", "/csi-data-dir", "directory of the volumes")
+	flag.BoolVar(&c.attach, "enable-attach", false, "volumes must be attached before they are used")
+	flag.BoolVar(&c.topology, "enable-topology", false, "volumes can be used only on this node")
+	flag.BoolVar(&c.expands, "node-expand-required", false, "volumes must also be expanded on the node")
+	flag.Int64Var(&c.most, "maxvolumespernode", 0, "maximum number of volumes that the driver reports for this node; 0: no limit")
+	flag.IntVar(&c.attachLimit, "attach-limit", 0, "maximum number of attached volumes; 0: no limit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -60,15 +60,15 @@ func run(ctx context.Context, endpoint, proxied string, c config) error {
 	}
 	defer in.Close()
 	if proxied == "" {
-		return drive(ctx, c, in)
+		return runDriver(ctx, c, in)
 	}
 	out, err := listen(proxied)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	log.Printf("from %s to whoever connects to %s", endpoint, proxied)
-	return proxy(ctx, in, out)
+	log.Printf("joining connections to %s with connections to %s", endpoint, proxied)
+	return runProxy(ctx, in, out)
 }
 
 // listen listens on tcp://HOST:PORT, unix://PATH, or a path.

@@ -1,6 +1,6 @@
-// Command registrar registers a CSI driver with the kubelet, as node-driver-registrar does, with
-// the flags that Kubernetes' storage specs use: it creates a socket in /registration, where it
-// reports the driver.
+// Command registrar registers a CSI driver with the kubelet, like node-driver-registrar. It creates
+// a socket in /registration at which the kubelet reads the driver's name and socket. It has the
+// flags that Kubernetes' storage specs use.
 //
 //	registrar --csi-address=/csi/csi.sock --kubelet-registration-path=/var/lib/kubelet/plugins/NAME/csi.sock
 //
@@ -28,11 +28,11 @@ import (
 )
 
 func main() {
-	address := flag.String("csi-address", "/run/csi/socket", "the driver's socket, as it is seen here")
-	path := flag.String("kubelet-registration-path", "", "the driver's socket, as it is seen by the kubelet")
-	dir := flag.String("plugin-registration-path", "/registration", "where the socket of the registration is made")
-	timeout := flag.Duration("timeout", time.Second, "of a call of the driver")
-	flag.Int("v", 0, "not used: all is logged")
+	address := flag.String("csi-address", "/run/csi/socket", "path of the driver's socket for this program")
+	path := flag.String("kubelet-registration-path", "", "path of the driver's socket for the kubelet")
+	dir := flag.String("plugin-registration-path", "/registration", "directory of the registration socket")
+	timeout := flag.Duration("timeout", time.Second, "timeout of a call to the driver")
+	flag.Int("v", 0, "ignored; everything is logged")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -42,7 +42,7 @@ func main() {
 }
 
 func run(ctx context.Context, address, path, dir string, timeout time.Duration) error {
-	name, err := driver(ctx, address, timeout)
+	name, err := driverName(ctx, address, timeout)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -67,8 +67,8 @@ func run(ctx context.Context, address, path, dir string, timeout time.Duration) 
 	}
 }
 
-// driver queries the driver for its name until it answers.
-func driver(ctx context.Context, address string, timeout time.Duration) (string, error) {
+// driverName calls the driver until it returns its name.
+func driverName(ctx context.Context, address string, timeout time.Duration) (string, error) {
 	conn, err := grpc.NewClient("unix:"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return "", err
@@ -81,7 +81,7 @@ func driver(ctx context.Context, address string, timeout time.Duration) (string,
 		if err == nil {
 			return info.GetName(), nil
 		}
-		log.Print("the driver does not say its name yet: ", err)
+		log.Print("the driver does not report its name yet: ", err)
 		select {
 		case <-again.C:
 		case <-ctx.Done():
