@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSentBombs: a sent configuration takes little memory before it is rejected.
+// TestSentBombs: the rejection of a sent configuration needs little memory.
 func TestSentBombs(t *testing.T) {
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	for name, body := range map[string]string{

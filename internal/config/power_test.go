@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestEveryFieldIsSorted: each field of both kinds either belongs to the node, or is listed with
-// the reason why it gives no power.
+// TestEveryFieldIsSorted: each field of both kinds of documents is in Bound or in Free.
 func TestEveryFieldIsSorted(t *testing.T) {
 	sorted := map[string]int{}
 	for _, b := range Bound() {
@@ -50,7 +49,8 @@ func TestEveryFieldIsSorted(t *testing.T) {
 	}
 }
 
-// samples has a value for each field that gives power, which differs from the one in newSentNode.
+// samples contains a value for each field that gives power. It differs from the value in
+// newSentNode.
 var samples = map[string]string{
 	"authentication.anonymous.enabled": "true", "authentication.webhook.enabled": "false", "authentication.webhook.cacheTTL": "9h",
 	"authorization.mode": "AlwaysAllow", "authorization.webhook.cacheAuthorizedTTL": "9h", "authorization.webhook.cacheUnauthorizedTTL": "9h",
@@ -84,8 +84,8 @@ func fieldDocument(path, value string) (kubelet, edge string) {
 }
 
 // TestPowerNeedsConsent: a sent configuration cannot set a field that gives power without the
-// node's consent. A configuration from before that rule keeps its meaning, and every change back to
-// the node's own files is allowed.
+// node's consent. A configuration that is older than this rule keeps its meaning. A change that
+// restores the value of the node's own files is always allowed.
 func TestPowerNeedsConsent(t *testing.T) {
 	n := newSentNode(t)
 	for _, b := range powerFields() {
@@ -127,8 +127,8 @@ func TestPowerNeedsConsent(t *testing.T) {
 	}
 }
 
-// TestOwnPowerStays: if a document leaves out a field that gives power, or sets it to an empty
-// value, the node's own value stays. A configuration from before that rule keeps its meaning.
+// TestOwnPowerStays: if a document omits a field that gives power, or sets it to an empty value,
+// the node's own value stays. A configuration that is older than this rule keeps its meaning.
 func TestOwnPowerStays(t *testing.T) {
 	n := newSentNode(t)
 	file := strings.TrimPrefix(n.args[1], "--config=")

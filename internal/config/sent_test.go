@@ -83,8 +83,9 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	}
 }
 
-// TestSentEmpty: an empty value of a field that belongs to the node counts as left out, such as
-// kubeadm's containerRuntimeEndpoint for all nodes. With consent it clears the field.
+// TestSentEmpty: an empty value of a field that belongs to the node, such as
+// containerRuntimeEndpoint in kubeadm's configuration for all nodes, does not change the field.
+// With consent it clears the field.
 func TestSentEmpty(t *testing.T) {
 	n := newSentNode(t)
 	own := n.own
@@ -114,8 +115,8 @@ func TestSentEmpty(t *testing.T) {
 	}
 }
 
-// TestWithheldAdvice: the advice is right for a changed field, and for a left-out field that has
-// its present value from an earlier consent.
+// TestWithheldAdvice: the hint in the error is right for a changed field, and for an omitted field
+// whose present value comes from an earlier consent.
 func TestWithheldAdvice(t *testing.T) {
 	n := newSentNode(t)
 	const consent = "name it in configuration.consent"
@@ -207,9 +208,9 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// hostile are configurations from an attacker or with mistakes: every field with wrong and extreme
-// values and values of another type, and whole documents.
-func hostile() map[string][2]string {
+// hostileDocuments returns configurations of an attacker or with mistakes: every field with wrong
+// values, extreme values and values of another type, and whole documents.
+func hostileDocuments() map[string][2]string {
 	all := map[string][2]string{}
 	set := func(path, value string) string {
 		text, parts := "", strings.Split(path, ".")
@@ -269,10 +270,10 @@ func manyWrong(n int) string {
 	return b.String()
 }
 
-// TestHostile: every sent document is either rejected quickly, with the name of the field if there
-// is one, or is valid and does not change what belongs to the node.
+// TestHostile: every sent document is either rejected quickly, with the name of the field, or is
+// valid and does not change fields that belong to the node.
 func TestHostile(t *testing.T) {
-	all := hostile()
+	all := hostileDocuments()
 	if len(all) < 200 {
 		t.Fatalf("%d configurations", len(all))
 	}
@@ -324,8 +325,8 @@ func TestBoundFieldsAreFields(t *testing.T) {
 	}
 }
 
-// TestSentCounts: a value in a document has the same effect as in a file: it is not replaced by a
-// default for small machines or standalone nodes.
+// TestSentCounts: a value in a sent document has the same effect as in a file. The defaults for
+// small machines and standalone nodes do not replace it.
 func TestSentCounts(t *testing.T) {
 	n := newSentNode(t)
 	next, err := n.load(kubeletDocHead+"evictionHard: {memory.available: 7Mi}\nfailSwapOn: true\n", "")

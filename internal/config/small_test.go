@@ -46,7 +46,7 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// Configured values are used on every machine.
+// TestThresholdOfOnesOwn: configured values are used on every machine.
 func TestThresholdOfOnesOwn(t *testing.T) {
 	c, _ := mustLoad(t, "--eviction-hard=memory.available<100Mi")
 	if got := c.Kubelet.EvictionHard["memory.available"]; got != "100Mi" || len(c.Kubelet.EvictionHard) != 1 {
@@ -58,7 +58,8 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 	}
 }
 
-// On every machine the defaults leave memory for pods, and do not conflict with configured values.
+// TestSuit: on every machine the defaults leave memory for pods, and do not conflict with
+// configured values.
 func TestSuit(t *testing.T) {
 	bytes := func(text string) int64 {
 		q, err := resource.ParseQuantity(text)

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// withSysctls begins a configuration with defaultPodSysctls.
+// withSysctls is the beginning of a configuration with defaultPodSysctls.
 const withSysctls = "featureGates: {DefaultPodSysctls: true}\ndefaultPodSysctls: {"
 
 func equalJSON(t *testing.T, a, b any) bool {
@@ -162,7 +162,7 @@ func TestValidation(t *testing.T) {
 		{"containerRuntimeEndpoint: tcp://x", "containerRuntimeEndpoint: Invalid value"},
 		{"podCIDR: x", "podCIDR: Invalid value"},
 	} {
-		dir := put(t, map[string]string{"c.yaml": kubeletHead + c.text})
+		dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + c.text})
 		_, _, err := Load([]string{"--hostname-override=n", "--config=" + filepath.Join(dir, "c.yaml")})
 		if c.want == "wrong" { // a type error, told with its line
 			c.want = "c.yaml:3: "
@@ -194,7 +194,7 @@ func TestValidationAccepts(t *testing.T) {
 		"podPidsLimit: -5",
 		"showHiddenMetricsForVersion: '1.36'",
 	} {
-		dir := put(t, map[string]string{"c.yaml": kubeletHead + text})
+		dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + text})
 		if _, _, err := Load([]string{"--hostname-override=n", "--config=" + filepath.Join(dir, "c.yaml")}); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -209,7 +209,7 @@ func TestCheckHost(t *testing.T) {
 		"proc/sys/kernel/panic":            {Data: []byte("10\n")},
 	}
 	v1 := fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n")}}
-	refusing := filepath.Join(put(t, map[string]string{"swap.conf": kubeletHead + "failSwapOn: true"}), "swap.conf")
+	refusing := filepath.Join(writeFiles(t, map[string]string{"swap.conf": kubeletHead + "failSwapOn: true"}), "swap.conf")
 	for _, c := range []struct {
 		name string
 		host fstest.MapFS
@@ -259,8 +259,8 @@ func TestSwapUnasked(t *testing.T) {
 	}
 }
 
-// TestFlexVolume: FlexVolume drivers are listed in a warning, whatever else is in their directory,
-// and only the first ones.
+// TestFlexVolume: a warning lists the first FlexVolume drivers. Other files in the directory have
+// no effect.
 func TestFlexVolume(t *testing.T) {
 	program := &fstest.MapFile{Mode: 0o755}
 	many := fstest.MapFS{}
@@ -293,7 +293,7 @@ func TestKillsWholeContainers(t *testing.T) {
 		single string
 		want   bool
 	}{{v2, "", true}, {v2, "singleProcessOOMKill: true", false}, {v2, "singleProcessOOMKill: false", true}, {noMemory, "", false}, {fstest.MapFS{}, "", false}} {
-		dir := put(t, map[string]string{"c.yaml": kubeletHead + c.single})
+		dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + c.single})
 		cfg, _ := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
 		if got := cfg.KillsWholeContainers(c.host); got != c.want {
 			t.Errorf("%v %q: %v", c.host, c.single, got)
@@ -330,8 +330,8 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// TestUpdateKeys: there must be as many different keys as required signatures; a repeated key
-// counts once.
+// TestUpdateKeys: the number of different keys must be at least the number of required signatures.
+// A repeated key counts once.
 func TestUpdateKeys(t *testing.T) {
 	a, b := release.Key(make([]byte, 32)).String(), release.Key(slices.Repeat([]byte{1}, 32)).String()
 	for _, c := range []struct{ text, want string }{
@@ -343,7 +343,7 @@ func TestUpdateKeys(t *testing.T) {
 		{"keys: [mine]", `update.keys[0]: Invalid value: "mine"`},
 		{"archive: /a", "update.keys: Required value"},
 	} {
-		dir := put(t, map[string]string{"edge.yaml": edgeDocHead + "update: {" + c.text + "}\n"})
+		dir := writeFiles(t, map[string]string{"edge.yaml": edgeDocHead + "update: {" + c.text + "}\n"})
 		_, _, err := Load([]string{"--hostname-override=n", "--edge-config=" + filepath.Join(dir, "edge.yaml")})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.text, err, c.want)

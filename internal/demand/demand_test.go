@@ -15,8 +15,8 @@ func list(kv ...string) v1.ResourceList {
 	return l
 }
 
-// TestPodLevel: spec.resources applies to the pod as a whole, and to containers without values of
-// their own (KEP-2837).
+// TestPodLevel: spec.resources applies to the pod as a whole, and to containers without their own
+// values (KEP-2837).
 func TestPodLevel(t *testing.T) {
 	limited := v1.Container{Name: "limited", Resources: v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", "10Mi"), Limits: list("cpu", "200m", "memory", "20Mi")}}
 	free := v1.Container{Name: "free"}

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// TestTalkers: beyond the limit of unanswered bytes, the stranger that sent most, in the network
-// that sent most, is closed. Answered bytes, and those of known and hijacked connections, are not
-// counted.
+// TestTalkers: beyond the limit of unanswered bytes, the unauthenticated connection that sent the
+// most, in the network that sent the most, is closed. Answered bytes, and bytes of authenticated
+// and hijacked connections, are not counted.
 func TestTalkers(t *testing.T) {
 	h := newHouse(t, 16)
 	busy := h.fill(4, "10.42.0.5", "10.42.0.6")
-	other, friend, exec := h.enter("192.0.2.10"), h.enter("192.0.2.11"), h.enter("192.0.2.12")
+	other, friend, exec := h.connect("192.0.2.10"), h.connect("192.0.2.11"), h.connect("192.0.2.12")
 	friend.setAuthenticated()
 	exec.setHijacked()
 	for _, c := range []*conn{friend, exec} {
@@ -57,11 +57,11 @@ func TestTalkers(t *testing.T) {
 	}
 }
 
-// TestReadsWithoutLock: a connection that is known, or that a handler took over, does not wait for
-// the others' places when it reads.
+// TestReadsWithoutLock: a read from an authenticated or hijacked connection does not wait for the
+// Listener's lock.
 func TestReadsWithoutLock(t *testing.T) {
 	h := newHouse(t, 16)
-	friend, exec, own := h.enter("192.0.2.11"), h.enter("192.0.2.12"), h.enter("127.0.0.1")
+	friend, exec, own := h.connect("192.0.2.11"), h.connect("192.0.2.12"), h.connect("127.0.0.1")
 	friend.setAuthenticated()
 	exec.setHijacked()
 	h.Expect(net.TCPAddrFromAddrPort(own.from))
@@ -95,7 +95,7 @@ func headerBomb(size int) string {
 	return b.String()
 }
 
-// TestHeaderBombs: hundreds of clients that send the longest accepted headers cost little memory,
+// TestHeaderBombs: hundreds of clients that send the longest accepted headers need little memory,
 // and another client is served meanwhile.
 func TestHeaderBombs(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -103,7 +103,7 @@ func TestHeaderBombs(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 64 << 10
-	hs := &http.Server{Handler: http.NotFoundHandler(), MaxHeaderBytes: most, ErrorLog: newSilence(), ReadHeaderTimeout: time.Minute}
+	hs := &http.Server{Handler: http.NotFoundHandler(), MaxHeaderBytes: most, ErrorLog: discardLog(), ReadHeaderTimeout: time.Minute}
 	Watch(hs)
 	go hs.Serve(Listen(ln, Config{What: "a test", Most: 256, Log: quiet}))
 	defer hs.Close()

@@ -59,7 +59,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The host's root cgroup is readable, whatever cgroup version is mounted.
+// TestHost: the host's root cgroup is readable with both cgroup versions.
 func TestHost(t *testing.T) {
 	f, err := NewReader(Mountpoint).Read("/")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestQuiet: a cgroup is read completely when a process of it has run, when its memory has changed,
-// when it was replaced by another cgroup of the same name, after Forget, and after some time.
+// TestQuiet: a cgroup is read completely if one of its processes has run, if its memory has
+// changed, if another cgroup of the same name has replaced it, after Forget, and after some time.
 // Otherwise only the figures that can change without a running process are read.
 func TestQuiet(t *testing.T) {
 	for name, x := range map[string]struct {
@@ -77,8 +77,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestQuietV2: with cgroup v2, an idle cgroup is checked without garbage except for opening it.
-// Changes of its I/O or its pressures are returned in a copy.
+// TestQuietV2: with cgroup v2, the check of an idle cgroup allocates memory only to open it. If its
+// I/O or its pressures have changed, a copy with the new values is returned.
 func TestQuietV2(t *testing.T) {
 	const pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
 	root := tree(t, map[string]string{"a/cpu.stat": "usage_usec 1000\n", "a/memory.current": "5\n", "a/io.stat": "8:0 rbytes=1\n8:16 wbytes=2\n",
@@ -134,7 +134,7 @@ func TestQuietV2(t *testing.T) {
 	}
 }
 
-// TestChildren: added and removed children are noticed; a list of unchanged length is read again
+// TestChildren: added and removed children are detected. A list of unchanged length is read again
 // only after Forget.
 func TestChildren(t *testing.T) {
 	root := tree(t, map[string]string{"a/memory.current": "1\n", "a/b/x": "", "a/c/x": ""})

@@ -84,9 +84,9 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestSlowTree: a directory whose walk took long is walked again only after a multiple of that
-// time. A running walk does not block other directories or callers for which an older result
-// exists.
+// TestSlowTree: a directory is walked again only after a multiple of the duration of the last walk.
+// A running walk does not block calls for other directories, or calls that can return an older
+// result.
 func TestSlowTree(t *testing.T) {
 	slow, other := t.TempDir(), t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestCounted: bytes that two devices count are counted once, at the disk.
+// TestCounted: bytes that the counters of two devices include are counted once, for the disk.
 func TestCounted(t *testing.T) {
 	sys := t.TempDir()
 	for number, d := range map[string]struct{ name, below string }{"8:0": {"sda", ""}, "253:0": {"dm-0", "sda2"}, "9:0": {"md0", "sda1"}, "7:0": {"loop0", ""}, "252:1": {"zram1", ""}, "1:0": {"ram0", ""}, "259:0": {"rampart0", ""}} {
@@ -210,8 +210,8 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// TestHostileTree: nothing that a container creates during a walk leads the walk out of the
-// directory or blocks it.
+// TestHostileTree: files that a container creates during a walk neither block the walk nor lead it
+// out of the directory.
 func TestHostileTree(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	for i := range 500 {

@@ -17,8 +17,8 @@ import (
 )
 
 // TestResource: the node, the pods and the containers have their measured figures with the time of
-// measurement. The page is the same as text and as protobuf, also one after another, and with an
-// error it has only the error metrics.
+// measurement. The text and the protobuf of the page have the same content, also for several pages
+// in a row. With an error the page contains only the error metrics.
 func TestResource(t *testing.T) {
 	number := func(n uint64) *uint64 { return &n }
 	at := metav1.NewTime(time.UnixMilli(5_000))

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestSpare: memory is reused while it is used regularly, is never given to two users at once, and
-// is released when it is unused.
+// TestSpare: an object that is used regularly is kept. It is never given to two callers at once. An
+// unused object is released.
 func TestSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s spare[page]

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRead: files of all lengths up to the limit are read completely. A longer file returns its
-// beginning and an error.
+// TestRead: files of all lengths up to the limit are read completely. For a longer file, Read
+// returns the beginning and an error.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	b := Get()
@@ -34,7 +34,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestOpen: a missing file and a symlink return specific errors, and a directory cannot be read.
+// TestOpen: the errors for a missing file and a symlink are specific. A directory cannot be read.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("/dev/null", filepath.Join(dir, "link")); err != nil {

@@ -55,7 +55,7 @@ type Kubelet struct {
 // not comply with the recommendation.
 type Check struct {
 	ID, Text string
-	Check     func(*Node) error
+	Check    func(*Node) error
 }
 
 // proxy is the path of the kubeconfig that kube-proxy would use outside a pod.
@@ -79,7 +79,8 @@ func Table() []Check {
 		{"4.1.6", "the kubeconfig is root's", func(n *Node) error { return n.checkOwner(n.Kubeconfig) }},
 		{"4.1.7", "the file of authorities has mode 644 or less",
 			func(n *Node) error { return n.checkModes(0o644, n.Kubelet.Authentication.X509.ClientCAFile) }},
-		{"4.1.8", "the file of authorities is root's", func(n *Node) error { return n.checkOwner(n.Kubelet.Authentication.X509.ClientCAFile) }},
+		{"4.1.8", "the file of authorities is root's",
+			func(n *Node) error { return n.checkOwner(n.Kubelet.Authentication.X509.ClientCAFile) }},
 		{"4.1.9", "the configuration has mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.ConfigFile) }},
 		{"4.1.10", "the configuration is root's", func(n *Node) error { return n.checkOwner(n.ConfigFile) }},
 		{"4.2.1", "requests without credentials are rejected", (*Node).checkAnonymous},

@@ -86,7 +86,9 @@ func start() (_ *Cluster, err error) {
 			host.Halt()
 		}
 	}()
-	for _, step := range []func() error{c.createNetwork, c.certify, c.startEtcd, c.startAPIServer, c.connect, c.startControllers, c.allowJoin} {
+	for _, step := range []func() error{
+		c.createNetwork, c.certify, c.startEtcd, c.startAPIServer, c.connect, c.startControllers, c.allowJoin,
+	} {
 		if err := step(); err != nil {
 			return nil, err
 		}

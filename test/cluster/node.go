@@ -28,7 +28,8 @@ func (c *Cluster) Node(t testing.TB, server string) *Node {
 	if server == "" {
 		server = gateway + ":6443"
 	}
-	t.Cleanup(func() { c.deleteNode(t, Name(t)) }) // runs after the machine's cleanup, because a running agent would register the Node again
+	// This cleanup runs after the machine's, because a running agent would register the Node again.
+	t.Cleanup(func() { c.deleteNode(t, Name(t)) })
 	m := machine.New(t, Name(t))
 	n := &Node{Machine: m, Link: c.Plug(m), c: c, t: t}
 	m.InstallImage()

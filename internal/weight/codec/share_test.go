@@ -14,9 +14,9 @@ func (p *pool) idle() bool {
 	return p.free == poolSize && len(p.held)+len(p.queue) == 0
 }
 
-// TestSlowPeers: peers that stall with large messages, repeatedly over new connections, delay
-// another peer by at most the least time of one message. A message that nobody waits for has its
-// full time.
+// TestSlowPeers: peers stall with large messages, repeatedly over new connections. They delay
+// another peer by at most the minimum time of one message. While no other message waits, a message
+// has the maximum time.
 func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make([]*Inflow, 4*poolSize/most)

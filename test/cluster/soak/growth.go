@@ -38,7 +38,7 @@ var allSeries = []Series{
 	{Name: "mounts", Node: true},
 	{Name: "links", Node: true},
 	{Name: "files of the node", Slack: 3, Node: true},
-	{Name: "database", Unit: "MiB", Part: .1, Slack: 2}, // includes the write-ahead log, which begins again with each agent and grows to 2 MiB
+	{Name: "database", Unit: "MiB", Part: .1, Slack: 2}, // with the write-ahead log, which grows to 2 MiB during the life of an agent
 	{Name: "written", Unit: "MiB", Part: .5, Slack: 2, Sum: true},
 }
 
