@@ -23,7 +23,8 @@ type Configuration struct {
 	// Failed describes why the last configuration that was sent is not in use. It is nil if that
 	// configuration is in use or has not been tried yet.
 	Failed *ConfigurationFailure `json:"failed,omitempty"`
-	// FailedUpdate describes why the last version of islet that was sent does not run.
+	// FailedUpdate describes why the node does not run the last version of islet that was sent to
+	// it.
 	FailedUpdate *ConfigurationFailure `json:"failedUpdate,omitempty"`
 	Problem      string                `json:"problem,omitempty"` // a problem that an administrator should know
 	Follows      string                `json:"follows,omitempty"` // the source that the node follows
@@ -64,7 +65,7 @@ type ConfigurationTrial struct {
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 
-// ConfigurationOptions are the options of sending a configuration.
+// ConfigurationOptions contains the options of a request that sends a configuration.
 type ConfigurationOptions struct {
 	Consent     []string // the fields of the node that it may change
 	Dry         bool     // only validate it

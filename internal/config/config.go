@@ -18,7 +18,7 @@ type Config struct {
 	// Kubelet has all defaults set. A pointer to a scalar is nil only if nil differs in meaning
 	// from every value.
 	Kubelet kubelet.KubeletConfiguration
-	// Edge has all defaults set, and absolute paths.
+	// Edge has all defaults set. Its paths are absolute.
 	Edge EdgeConfiguration
 	// Dirs are the agent's own directories, as absolute paths.
 	Dirs Dirs
@@ -168,8 +168,8 @@ func LoadWith(args []string, readSent func(Dirs) (*Sent, error)) (*Config, []Not
 	return c, slices.Concat(listNotices(c, fs, docs), idle, small), nil
 }
 
-// isSet reports whether the command line or a file sets a top-level field, also if it is set to its
-// default.
+// isSet reports whether the command line or a file sets a top-level field. It returns true even if
+// the value is the default.
 func isSet(path string, fs flagSet, docs []document) bool {
 	found := false
 	fs.Visit(func(f *pflag.Flag) { found = found || fs.rows[f.Name].field == path })

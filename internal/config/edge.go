@@ -42,8 +42,8 @@ type EdgeConfiguration struct {
 	// RegistryConfigDir contains a directory for each registry host, in containerd's layout. Its
 	// hosts.toml configures mirrors, plain HTTP and certificates.
 	RegistryConfigDir string `json:"registryConfigDir,omitempty"`
-	// ImagesDir is the directory from which image archives are imported. If it is empty, it is
-	// images in the state directory.
+	// ImagesDir is the directory from which image archives are imported. If it is empty, it is the
+	// subdirectory images of the state directory.
 	ImagesDir string `json:"imagesDir,omitempty"`
 	// CRISocket is the socket at which islet serves CRI, for crictl and kubeadm. If it is empty,
 	// islet serves no CRI socket, unless containerRuntimeEndpoint is a socket in the run directory.
@@ -74,8 +74,8 @@ type EdgeConfiguration struct {
 
 // Updates defines which archives of islet a node accepts, and which archive it follows.
 type Updates struct {
-	// Keys are the public keys of the signers of archives, as "islet-ed25519 BASE64". If there is
-	// no key, no archive is accepted.
+	// Keys are the public keys of the signers of archives, as "islet-ed25519 BASE64". Without keys,
+	// the node accepts no archive.
 	Keys []string `json:"keys,omitempty"`
 	// Threshold is the number of different Keys that must have signed an archive.
 	Threshold int32 `json:"threshold,omitempty"`

@@ -74,7 +74,7 @@ type InfoRequest struct {
 // Error returns Text.
 func (a *InfoRequest) Error() string { return a.Text }
 
-// A flagSet is the set of flags, bound to settings.
+// A flagSet contains all flags, each bound to a field of settings.
 type flagSet struct {
 	*pflag.FlagSet
 	rows map[string]flagRow // by name

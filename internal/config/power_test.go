@@ -84,8 +84,8 @@ func fieldDocument(path, value string) (kubelet, edge string) {
 }
 
 // TestPowerNeedsConsent: a sent configuration cannot set a field that gives power without the
-// node's consent. A configuration that is older than this rule keeps its meaning. A change that
-// restores the value of the node's own files is always allowed.
+// node's consent. A configuration that was accepted before this rule existed keeps its meaning. A
+// change that restores the value of the node's own files is always allowed.
 func TestPowerNeedsConsent(t *testing.T) {
 	n := newSentNode(t)
 	for _, b := range powerFields() {

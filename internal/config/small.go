@@ -44,7 +44,7 @@ func defaultThreshold(memory uint64) string {
 	return strconv.FormatUint(memory/part>>10, 10) + "Ki"
 }
 
-// largeMemory is the memory in bytes from which on a machine gets a kubelet's defaults.
+// largeMemory is the minimum memory in bytes of a machine that gets a kubelet's defaults.
 const largeMemory = 800 << 20
 
 // tinyMemory is the memory in bytes below which a machine is short of memory for the file pages of programs. On an

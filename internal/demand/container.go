@@ -10,7 +10,7 @@ import (
 )
 
 // EffectiveLimits returns the limits for a container's cgroup: the container's own limits, and the
-// pod's limits for resources without a limit in the container. The pod's cgroup already enforces
+// pod's limits for resources that the container does not limit. The pod's cgroup already enforces
 // the pod's limits, but some programs read the limits of their own cgroup.
 func EffectiveLimits(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	out := v1.ResourceList{}

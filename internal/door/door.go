@@ -60,7 +60,7 @@ func Listen(ln net.Listener, c Config) *Listener {
 	return &Listener{Listener: ln, c: c}
 }
 
-// A state is the state of a connection.
+// A state defines whether a connection is authenticated, hijacked or closed.
 type state int
 
 const (

@@ -26,7 +26,7 @@ const (
 	ServiceAccount = "ServiceAccount"
 )
 
-// A Credential is a credential for a registry.
+// A Credential contains a user and password, or a token, for a registry.
 type Credential struct {
 	Auth *api.AuthConfig
 	// From is the Secret of the credential, or the service account whose token a plugin used. If it
@@ -34,7 +34,7 @@ type Credential struct {
 	From v1.ObjectReference
 }
 
-// Credentials are the credentials that a pod has for an image.
+// Credentials contains the credentials with which a pod may pull an image.
 type Credentials struct {
 	// Stored lists the credentials that are known without plugins, in the order in which to try
 	// them.
@@ -165,8 +165,8 @@ func placeOf(name string) string {
 	return u.Host + p
 }
 
-// Lookup returns the credentials for an image, the most specific places first. The image is the
-// full name without tag and digest.
+// Lookup returns the credentials for an image, the most specific places first. The parameter image
+// is the full name of the image without tag and digest.
 func (r Ring) Lookup(image string) (found []Credential) {
 	sorted := slices.Clone(r)
 	sorting.StableBy(sorted, func(a, b entry) int { return -cmp.Compare(a.place, b.place) })

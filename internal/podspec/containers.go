@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A Kind is the kind of a container. It determines when the container runs.
+// A Kind classifies a container by the time at which it runs.
 type Kind int
 
 // These are the kinds, in the order in which their containers start.

@@ -9,5 +9,5 @@
 // Run waits for events of the kernel. It uses no CPU while nothing is removed or mounted.
 //
 // A socket that another process serves is never replaced. The mode of a socket is 0600, so only
-// root and the agent's own user can connect. Servers check the credentials of peers themselves.
+// root and the agent's own user can connect. ListenLocal also checks the credentials of each peer.
 package socket

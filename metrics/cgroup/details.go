@@ -63,9 +63,9 @@ type IO struct {
 // ReadDetails is like Read, but it reads all details.
 func (r Reader) ReadDetails(path string) (Details, error) { return r.readDetails(path, nil) }
 
-// readDetails is like ReadDetails, but it copies the limits from last, an earlier reading, if they were read
-// less than maxLimits ago.
-func (r Reader) readDetails(path string, last *Details) (Details, error) {
+// readDetails is like ReadDetails, but it copies the limits from an earlier reading if they were read less
+// than maxLimits ago.
+func (r Reader) readDetails(path string, earlier *Details) (Details, error) {
 	d := Details{Figures: Figures{At: time.Now()}}
 	d.all = d.At
 	memory, err := open(r.dir("memory", path))
@@ -74,13 +74,13 @@ func (r Reader) readDetails(path string, last *Details) (Details, error) {
 	}
 	defer memory.close()
 	if r.v2 {
-		d.readV2(memory, last)
+		d.readV2(memory, earlier)
 		if path == "/" {
 			d.setRootV2(r.proc)
 		}
 		return d, memory.err()
 	}
-	d.readV1(r, path, memory, last)
+	d.readV1(r, path, memory, earlier)
 	return d, memory.err()
 }
 
@@ -98,16 +98,17 @@ func (d *Details) setCreated(fd int) {
 	d.Created = time.Unix(t.Sec, int64(t.Nsec))
 }
 
-// countProcesses sets the number of processes and the PID of the first one from the list of PIDs.
+// countProcesses sets the number of processes and the PID of the first process. The list contains a
+// PID in each line.
 func (d *Details) countProcesses(list []byte) {
 	first, _, _ := bytes.Cut(list, []byte("\n"))
 	d.First, _ = strconv.Atoi(kernfile.View(first))
 	d.Processes = uint64(bytes.Count(list, []byte("\n")))
 }
 
-func (d *Details) readV2(dir *dir, last *Details) {
+func (d *Details) readV2(dir *dir, earlier *Details) {
 	d.id = dir.inode("cpu.stat")
-	known := d.takeLimits(last)
+	known := d.takeLimits(earlier)
 	dir.visitPairs("cpu.stat", func(k string, n uint64) {
 		switch k {
 		case "usage_usec":
@@ -158,7 +159,7 @@ func (d *Details) readV2(dir *dir, last *Details) {
 		}
 	})
 	d.Peak = dir.readNumber("memory.peak")
-	d.IO, d.Pressure, _ = cmp.Or(last, d).readWaiting(dir)
+	d.IO, d.Pressure, _ = cmp.Or(earlier, d).readWaiting(dir)
 	if known {
 		return
 	}
@@ -191,18 +192,18 @@ func sharesOf(weight uint64) uint64 {
 }
 
 // parseIO parses io.stat, which has a line "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each
-// device. If the counters are equal to last, it returns last itself.
-func parseIO(text []byte, last []IO) (out []IO, same bool) {
+// device. If the counters are equal to the earlier ones, it returns the earlier list itself.
+func parseIO(text []byte, earlier []IO) (out []IO, same bool) {
 	n := 0
 	for line := range bytes.Lines(text) {
 		io, ok := parseDevice(line)
 		switch {
 		case !ok:
-		case out == nil && n < len(last) && last[n] == io:
+		case out == nil && n < len(earlier) && earlier[n] == io:
 			n++
 		default:
 			if out == nil {
-				out = append(make([]IO, 0, n+1), last[:n]...)
+				out = append(make([]IO, 0, n+1), earlier[:n]...)
 			}
 			io.Device = strings.Clone(io.Device)
 			out = append(out, io)
@@ -211,10 +212,10 @@ func parseIO(text []byte, last []IO) (out []IO, same bool) {
 	switch {
 	case out != nil:
 		return out, false
-	case n < len(last): // some devices were removed
-		return slices.Clone(last[:n]), false
+	case n < len(earlier): // some devices were removed
+		return slices.Clone(earlier[:n]), false
 	}
-	return last, true
+	return earlier, true
 }
 
 // parseDevice parses a line of io.stat. The name of the device is a slice of line, not a copy.

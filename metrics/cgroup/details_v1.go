@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-func (d *Details) readV1(r Reader, path string, memory *dir, last *Details) {
+func (d *Details) readV1(r Reader, path string, memory *dir, earlier *Details) {
 	acct := memory.openOther(r.dir("cpuacct", path))
 	pids := memory.openOther(r.dir("pids", path))
 	blkio := memory.openOther(r.dir("blkio", path))
@@ -20,7 +20,7 @@ func (d *Details) readV1(r Reader, path string, memory *dir, last *Details) {
 	defer blkio.close()
 	d.id = acct.inode("cpuacct.usage")
 	d.CPU = time.Duration(acct.readNumber("cpuacct.usage")) // read first, so that CPU time used from now on changes the next reading
-	known := d.takeLimits(last)
+	known := d.takeLimits(earlier)
 	d.countProcesses(memory.readText("cgroup.procs"))
 	memory.visitPairs("memory.stat", func(k string, n uint64) {
 		d.statV1(k, n, &d.InactiveFile)

@@ -24,18 +24,18 @@ type Stall struct {
 
 // readPressure reads a pressure file, with the lines "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and
 // "full ...". It returns nil if the file does not exist or if accounting is off. If the values are equal to
-// last, it returns last itself.
-func (d *dir) readPressure(file string, last *Pressure) *Pressure {
-	return pressureFrom(last, d.readText(file))
+// the earlier ones, it returns the earlier Pressure itself.
+func (d *dir) readPressure(file string, earlier *Pressure) *Pressure {
+	return pressureFrom(earlier, d.readText(file))
 }
 
-func pressureFrom(last *Pressure, text []byte) *Pressure {
+func pressureFrom(earlier *Pressure, text []byte) *Pressure {
 	now, ok := parsePressure(text)
 	switch {
 	case !ok:
 		return nil
-	case last != nil && *last == now:
-		return last
+	case earlier != nil && *earlier == now:
+		return earlier
 	}
 	p := now
 	return &p

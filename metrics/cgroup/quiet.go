@@ -24,47 +24,48 @@ func maxIdleOf(path string) time.Duration {
 	return maxIdle - time.Duration(h%64)*(maxIdle/128)
 }
 
-// readAfter is like ReadDetails, but it may reuse last, an earlier reading of the cgroup. If CPU time and memory usage
-// are unchanged, the cgroup was idle, and readAfter reads only a few files. Most pods are idle most of the time, and
-// reading all files takes ten times as long. If no figure has changed, readAfter returns last itself.
-func (r Reader) readAfter(last *Details, path string) (d *Details, idle bool, err error) {
-	if last.CPU > 0 && last.id > 0 && time.Since(last.all) < maxIdleOf(path) {
-		if !r.v2 && r.isIdleV1(last, path) {
-			return last, true, nil
+// readAfter is like ReadDetails, but it may reuse an earlier reading of the cgroup. If CPU time and memory usage are
+// unchanged, the cgroup was idle, and readAfter reads only a few files. Most pods are idle most of the time, and
+// reading all files takes ten times as long. If no figure has changed, readAfter returns the earlier reading itself.
+func (r Reader) readAfter(earlier *Details, path string) (d *Details, idle bool, err error) {
+	if earlier.CPU > 0 && earlier.id > 0 && time.Since(earlier.all) < maxIdleOf(path) {
+		if !r.v2 && r.isIdleV1(earlier, path) {
+			return earlier, true, nil
 		}
 		if r.v2 {
-			if d, ok := r.updateV2(last, path); ok {
+			if d, ok := r.updateV2(earlier, path); ok {
 				return d, true, nil
 			}
 		}
 	}
-	d, err = r.readAll(path, last)
+	d, err = r.readAll(path, earlier)
 	return d, false, err
 }
 
-// readAll reads all files. It copies the limits from last, as readDetails does.
-func (r Reader) readAll(path string, last *Details) (*Details, error) {
-	d, err := r.readDetails(path, last)
+// readAll reads all files. Like readDetails, it may copy the limits from the earlier reading.
+func (r Reader) readAll(path string, earlier *Details) (*Details, error) {
+	d, err := r.readDetails(path, earlier)
 	return &d, err
 }
 
-// isIdleV1 reports whether the cgroup was idle since the earlier reading last. It allocates no memory, because a
+// isIdleV1 reports whether the cgroup was idle since the earlier reading. It allocates no memory, because a
 // scrape spends most of its time in such calls.
-func (r Reader) isIdleV1(last *Details, path string) bool {
+func (r Reader) isIdleV1(earlier *Details, path string) bool {
 	b := kernfile.Get()
 	defer b.Put()
 	id := uint64(0)
 	cpu, known := r.readNumber(b, "cpuacct", path, "cpuacct.usage", &id)
-	if !known || time.Duration(cpu) != last.CPU || id != last.id {
+	if !known || time.Duration(cpu) != earlier.CPU || id != earlier.id {
 		return false
 	}
 	memory, known := r.readNumber(b, "memory", path, "memory.usage_in_bytes", nil)
-	return known && memory == last.Memory
+	return known && memory == earlier.Memory
 }
 
 // updateV2 updates a reading of an idle cgroup with the figures that change while no process runs. If no figure
-// has changed, it returns last itself, otherwise an updated copy. It returns false if the cgroup was not idle.
-func (r Reader) updateV2(last *Details, path string) (*Details, bool) {
+// has changed, it returns the earlier reading itself, otherwise an updated copy. It returns false if the cgroup
+// was not idle.
+func (r Reader) updateV2(earlier *Details, path string) (*Details, bool) {
 	dir, err := open(r.dir("", path))
 	if err != nil {
 		return nil, false
@@ -76,27 +77,27 @@ func (r Reader) updateV2(last *Details, path string) (*Details, bool) {
 			cpu = micros(n)
 		}
 	})
-	if cpu != last.CPU || dir.inode("cpu.stat") != last.id || dir.readNumber("memory.current") != last.Memory {
+	if cpu != earlier.CPU || dir.inode("cpu.stat") != earlier.id || dir.readNumber("memory.current") != earlier.Memory {
 		return nil, false
 	}
-	all, p, same := last.readWaiting(dir)
+	all, p, same := earlier.readWaiting(dir)
 	if same || dir.err() != nil {
-		return last, dir.err() == nil
+		return earlier, dir.err() == nil
 	}
-	d := *last
+	d := *earlier
 	d.IO, d.Pressure = all, p
 	return &d, true
 }
 
-// takeLimits copies the limits of last to d. It returns false, without copying, if the limits are too old or belong
-// to another cgroup.
-func (d *Details) takeLimits(last *Details) bool {
-	if last == nil || last.id == 0 || last.id != d.id || d.At.Sub(last.limits) >= maxLimits {
+// takeLimits copies the limits of an earlier reading to d. It returns false, without copying, if the limits are too
+// old or belong to another cgroup.
+func (d *Details) takeLimits(earlier *Details) bool {
+	if earlier == nil || earlier.id == 0 || earlier.id != d.id || d.At.Sub(earlier.limits) >= maxLimits {
 		return false
 	}
-	d.limits, d.Created = last.limits, last.Created
-	d.Shares, d.Quota, d.Period = last.Shares, last.Quota, last.Period
-	d.Limit, d.Reservation, d.SwapLimit, d.MaxPIDs = last.Limit, last.Reservation, last.SwapLimit, last.MaxPIDs
-	d.SwapMax, d.SwapLimited = last.SwapMax, last.SwapLimited
+	d.limits, d.Created = earlier.limits, earlier.Created
+	d.Shares, d.Quota, d.Period = earlier.Shares, earlier.Quota, earlier.Period
+	d.Limit, d.Reservation, d.SwapLimit, d.MaxPIDs = earlier.Limit, earlier.Reservation, earlier.SwapLimit, earlier.MaxPIDs
+	d.SwapMax, d.SwapLimited = earlier.SwapMax, earlier.SwapLimited
 	return true
 }

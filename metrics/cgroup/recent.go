@@ -39,15 +39,17 @@ type Reading struct {
 }
 
 // provesUnchanged reports whether r proves that no descendant of the cgroup has changed since the given turn. The
-// kernel adds the usage of a cgroup to that of its parents, so a change of a descendant would have changed r.
+// kernel adds the usage of a cgroup to the usage of its parents, so a change of a descendant would have changed
+// r.
 func (r Reading) provesUnchanged(turn uint64) bool { return r.changed > 0 && turn > r.changed }
 
-// Oldest returns r or a reading of a descendant, whichever has been unchanged for a longer time.
-func (r Reading) Oldest(below Reading) Reading {
-	if r.changed > 0 && r.changed <= below.changed {
+// Oldest returns the reading that has been unchanged for a longer time: r or a reading of a
+// descendant.
+func (r Reading) Oldest(descendant Reading) Reading {
+	if r.changed > 0 && r.changed <= descendant.changed {
 		return r
 	}
-	return below
+	return descendant
 }
 
 // storedReading is a stored reading of a cgroup, with the list of its children.
@@ -111,28 +113,28 @@ func (r *Recent) ReadShared(path string) (Reading, error) {
 }
 
 // Unchanged returns the stored reading of a cgroup if a newer reading of an ancestor proves that it is still valid.
-// The parameter above is the reading of the ancestor. If the second result is false, the cgroup must be read.
-func (r *Recent) Unchanged(path string, above Reading) (Reading, bool) {
+// If the second result is false, the cgroup must be read.
+func (r *Recent) Unchanged(path string, ancestor Reading) (Reading, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.stored[path]
-	if k == nil || k.id == 0 || !above.provesUnchanged(k.seen) || above.At.Sub(k.all) >= maxIdleOf(path) {
+	if k == nil || k.id == 0 || !ancestor.provesUnchanged(k.seen) || ancestor.At.Sub(k.all) >= maxIdleOf(path) {
 		return Reading{}, false
 	}
-	if k.At.Before(above.At) {
-		k.At = above.At
+	if k.At.Before(ancestor.At) {
+		k.At = ancestor.At
 	}
 	return k.Reading, true
 }
 
-// StoredChildren returns the stored paths of a cgroup's direct children. The parameter above is a reading
-// of the cgroup or of an ancestor. The second result is false if no paths are stored, or if above does not
-// prove that they are still valid.
-func (r *Recent) StoredChildren(path string, above Reading) ([]string, bool) {
+// StoredChildren returns the stored paths of a cgroup's direct children. The parameter ancestor is a
+// reading of the cgroup or of an ancestor. The second result is false if no paths are stored, or if this
+// reading does not prove that they are still valid.
+func (r *Recent) StoredChildren(path string, ancestor Reading) ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.stored[path]
-	if k == nil || k.links <= 1 || !above.provesUnchanged(k.listed) {
+	if k == nil || k.links <= 1 || !ancestor.provesUnchanged(k.listed) {
 		return nil, false
 	}
 	return k.children, true

@@ -18,16 +18,16 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// A Usage is the disk usage of all files below a directory.
+// A Usage contains the sizes of all files below a directory.
 type Usage struct {
 	At            time.Time
 	Bytes, Inodes uint64
 	Cut           bool // true if not all files were counted
 }
 
-// Trees measures the disk usage of directories. Its methods are safe for concurrent use. The
-// measurement of one directory does not block that of another. A call returns at the latest when its
-// context ends.
+// Trees measures the disk usage of directories. Its methods are safe for concurrent use. A
+// measurement of one directory does not block measurements of other directories. A call returns at
+// the latest when its context ends.
 type Trees struct {
 	Age time.Duration // maximum age of a returned Usage
 

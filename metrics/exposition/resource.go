@@ -151,7 +151,8 @@ type resourceFamily struct {
 	user       userKind
 }
 
-// A userKind is a kind of user. The metrics of the kind ofError report an error.
+// A userKind classifies users: nodes, pods and containers. Metrics of the kind ofError report an
+// error.
 type userKind int
 
 const (

@@ -19,7 +19,7 @@ type Usage struct {
 	Load   [3]float64 // over 1, 5 and 15 minutes
 }
 
-// CPU contains the CPU time of all processors together.
+// CPU contains the usage of all processors together.
 type CPU struct {
 	Busy  time.Duration // CPU time since the boot
 	Cores float64       // mean number of busy cores since the previous Usage, or since the boot for the first Usage

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Kind is the kind of a cgroup.
+// Kind classifies a cgroup: the root, all pods, a QoS class, a pod, a container, or another one.
 type Kind int
 
 // These are the kinds of cgroups.
@@ -193,8 +193,8 @@ var noProof cgroup.Reading
 
 // add adds a cgroup to the sample. It reads the cgroup, unless the reading of an ancestor proves that it
 // is unchanged. It returns false if the cgroup does not exist.
-func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
-	if d, ok := w.c.Cgroups.Unchanged(g.Path, above); ok {
+func (w *walk) add(g Group, ancestor cgroup.Reading) (*Group, bool, error) {
+	if d, ok := w.c.Cgroups.Unchanged(g.Path, ancestor); ok {
 		g.Reading = d
 		w.sample.Groups = append(w.sample.Groups, g)
 		return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
@@ -248,12 +248,12 @@ type podError struct{ error }
 
 // visitChildren calls f for each direct child of a cgroup. If f returns false, because a child no
 // longer exists, visitChildren discards the added groups and starts again with a new list.
-func (w *walk) visitChildren(dir string, above cgroup.Reading, f func(path, name string) (bool, error)) error {
+func (w *walk) visitChildren(dir string, ancestor cgroup.Reading, f func(path, name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:
 	for range 3 {
 		w.sample.Groups = w.sample.Groups[:begun]
-		paths, listed := w.c.Cgroups.StoredChildren(dir, above)
+		paths, listed := w.c.Cgroups.StoredChildren(dir, ancestor)
 		if !listed {
 			var err error
 			if paths, err = w.c.Cgroups.Children(dir); err != nil {
@@ -279,34 +279,34 @@ again:
 	return nil // the children change all the time, and the sample has most of those in the last list
 }
 
-// readPods reads the pods in kubepods or in a QoS class. The parameter above is a reading of an ancestor. If it
-// proves that a cgroup is unchanged, readPods does not read the cgroup.
-func (w *walk) readPods(dir string, above cgroup.Reading, classes bool) error {
-	return w.visitChildren(dir, above, func(at, name string) (bool, error) {
+// readPods reads the pods in kubepods or in a QoS class. If the reading of an ancestor proves that a cgroup is
+// unchanged, readPods does not read the cgroup.
+func (w *walk) readPods(dir string, ancestor cgroup.Reading, classes bool) error {
+	return w.visitChildren(dir, ancestor, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
-			return w.readPod(at, uid, above)
+			return w.readPod(at, uid, ancestor)
 		}
 		if !classes || !isClass(name) {
 			return true, nil
 		}
-		class, ok, err := w.add(Group{Path: at, Kind: Class}, above)
+		class, ok, err := w.add(Group{Path: at, Kind: Class}, ancestor)
 		if err != nil || !ok {
 			return ok, err
 		}
-		return true, w.readPods(at, above.Oldest(class.Reading), false)
+		return true, w.readPods(at, ancestor.Oldest(class.Reading), false)
 	})
 }
 
-func (w *walk) readPod(at, uid string, above cgroup.Reading) (bool, error) {
-	g, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid}, above)
+func (w *walk) readPod(at, uid string, ancestor cgroup.Reading) (bool, error) {
+	g, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid}, ancestor)
 	if err != nil || !ok {
 		return ok, err
 	}
-	above = above.Oldest(g.Reading)
+	ancestor = ancestor.Oldest(g.Reading)
 	pod := len(w.sample.Groups) - 1
 	someone := 0 // PID of a process in the pod's own network
-	err = w.visitChildren(at, above, func(path, name string) (bool, error) {
-		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, above)
+	err = w.visitChildren(at, ancestor, func(path, name string) (bool, error) {
+		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, ancestor)
 		if err != nil || !ok {
 			return ok, err
 		}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// A Node describes the node that the checks inspect.
+// A Node contains the properties of the node that the checks inspect.
 type Node struct {
 	Root       string // the root of its file system, as a path of this process
 	Units      []string
@@ -169,8 +169,8 @@ func (n *Node) existing(files ...string) (out []string) {
 	return out
 }
 
-// checkFiles passes each file to check. A file that does not exist is an error. An empty name means that this node
-// does not need the file, and is skipped.
+// checkFiles passes each file to check. A file that does not exist is an error. It skips empty names, which mean
+// that this node does not need the file.
 func (n *Node) checkFiles(look func(fs.FileInfo) error, files []string) error {
 	var errs []error
 	for _, f := range files {

@@ -186,7 +186,7 @@ func (c *Cluster) kubeadm(phase ...string) error {
 	return c.run("", filepath.Join(c.bin, "kubeadm"), append(args, "--config="+dir+"/kubeadm.yaml")...)
 }
 
-// run runs a command on the control plane's host.
+// run executes a command on the control plane's host.
 func (c *Cluster) run(stdin, name string, args ...string) error {
 	cmd := c.host.Command(name, args...)
 	cmd.Stdin = strings.NewReader(stdin)

@@ -55,7 +55,7 @@ func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got 
 	return got
 }
 
-// Check checks that every rule has data and that no alert except Control is active. The rules in
+// Check verifies that every rule has data and that no alert except Control is active. The rules in
 // without must have no data; its values are the reasons. Check returns the errors in wrong and the
 // other results in notes.
 func (r Rules) Check(without map[string]string) (wrong, notes []string) {

@@ -72,7 +72,8 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return exec.Command("nsenter", all...)
 }
 
-// A Process is a process inside a Host.
+// A Process contains the PID of a running process inside a Host, and a channel that signals its
+// end.
 type Process struct {
 	Pid   int           // in this process's namespace
 	Ended chan struct{} // closed when the process has ended
