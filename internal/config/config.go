@@ -206,8 +206,8 @@ func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, docume
 	return e, doc, nil
 }
 
-// mergeGates adds the feature gates in the files to those of the flags. A gate that a flag sets
-// keeps the value of the flag.
+// mergeGates adds the feature gates in the files to those of the flags. If a flag and a file set
+// the same gate, the flag's value is used.
 func mergeGates(c *kubelet.KubeletConfiguration, files map[string]bool) {
 	for name, on := range files {
 		if _, given := c.FeatureGates[name]; !given {

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A ResourceClaim is a ResourceClaim object that a pod uses.
+// A ResourceClaim identifies a ResourceClaim object that a pod uses.
 type ResourceClaim struct {
 	Ref  string // its name within the pod; empty for the claim for extended resources (KEP-5004)
 	Name string // the object's name, in the pod's namespace

@@ -35,13 +35,13 @@ const (
 	maxTries = 1000 // number of attempts to find an unused ID
 )
 
-// attributes are the attributes of an inode (struct fsxattr).
+// attributes is the kernel's struct fsxattr, which describes an inode.
 type attributes struct {
 	flags, extent, extents, project, cow uint32
 	_                                    [8]byte
 }
 
-// limits are the limits of a project (struct if_dqblk).
+// limits is the kernel's struct if_dqblk, which contains the limits and the usage of a project.
 type limits struct {
 	hard, soft             uint64 // blocks
 	used                   uint64 // bytes
@@ -52,7 +52,7 @@ type limits struct {
 	_                      uint32
 }
 
-// state is the quota state of a file system (struct fs_quota_statv).
+// state is the kernel's struct fs_quota_statv, which describes the quotas of a file system.
 type state struct {
 	version int8
 	_       uint8

@@ -176,8 +176,8 @@ type readFunc func(b []byte) (int, error)
 
 func (r readFunc) Read(b []byte) (int, error) { return r(b) }
 
-// readUntil returns a reader that fails when ctx has ended. The gzip reader notices this soon, because it reads again
-// after at most a few MiB of unpacked data.
+// readUntil returns a reader that returns an error after ctx has ended. The gzip reader notices this soon, because it
+// reads again after at most a few MiB of unpacked data.
 func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	return readFunc(func(b []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {
@@ -187,7 +187,7 @@ func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	})
 }
 
-// limitReader returns a reader that fails after the given number of bytes.
+// limitReader returns a reader that returns an error after the given number of bytes.
 func limitReader(most int64, in io.Reader) io.Reader {
 	left := most
 	return readFunc(func(b []byte) (int, error) {

@@ -226,7 +226,8 @@ func swapLimit(f *figures) (at time.Time, v float64, ok bool) {
 	return f.swap.Time.Time, float64(limit), true
 }
 
-// startTime returns a zero time, because the value does not change.
+// startTime returns the start time as the value. The time of the value is zero, because the value
+// does not change.
 func startTime(f *figures) (at time.Time, v float64, ok bool) {
 	return at, float64(f.started.UnixNano()) / float64(time.Second), f.started.Unix() > 0
 }

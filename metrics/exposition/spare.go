@@ -40,7 +40,7 @@ func (s *spare[T]) put(one *T) {
 	}
 }
 
-// release releases the object, because it was not used for spareTime.
+// release drops the object, because it was not used for spareTime.
 func (s *spare[T]) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -84,7 +84,8 @@ func (s *Self) parseNetstat(text []byte) {
 	}
 }
 
-// index returns the index of a word among the words of a line, or -1 if the line does not contain the word.
+// index returns the position of a word among the words of a line, or -1 if the line does not contain the
+// word.
 func index(line []byte, word string) int {
 	i := 0
 	for w := range bytes.FieldsSeq(line) {

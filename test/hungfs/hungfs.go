@@ -102,8 +102,8 @@ type attr struct {
 
 func directory(node uint64) attr { return attr{Ino: node, Mode: unix.S_IFDIR | 0o777, Nlink: 2} }
 
-// serve responds to requests until the file system is unmounted. The responses do not allow the
-// kernel to cache them, so that every access causes a request.
+// serve responds to requests until the file system is unmounted. The responses forbid caching in
+// the kernel, so that every access causes a request.
 func serve(fd int) error {
 	told, broken := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(told, Deaf)

@@ -93,7 +93,7 @@ func nextPair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, dr
 	}
 }
 
-// isClosed reports whether the peer has closed the connection, even if unread data is left.
+// isClosed reports whether the peer has closed the connection. There may still be unread data.
 func isClosed(c net.Conn) bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {
