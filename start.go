@@ -34,13 +34,13 @@ type runner func(
 //	           ^                          |
 //	           +--- restart: a new role --+
 func start(args []string, version string, run runner, stdout, stderr io.Writer) int {
-	stays := inherit.Agent()
+	stays := inherit.ResetAgent()
 	began := configure.Begin(guard.TakeRole(), args)
 	if began.Role.Kind == guard.Guard {
 		return began.Role.Supervise(slog.New(slog.NewTextHandler(stderr, nil)))
 	}
 	cfg, notices, err := began.Load()
-	if asked := (*config.Asked)(nil); errors.As(err, &asked) {
+	if asked := (*config.InfoRequest)(nil); errors.As(err, &asked) {
 		if asked.Version && filepath.Base(os.Args[0]) != "kubelet" { // kubeadm and other tools parse a single line
 			fmt.Fprintf(stdout, "islet %s\n", version)
 		}
@@ -63,7 +63,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), home.Home{Config: cfg, Log: log}.Enter())...); err != nil {
 		return began.HandleUnfit(err, log)
 	}
-	for _, concern := range cfg.Concerns(os.DirFS("/")) {
+	for _, concern := range cfg.HostWarnings(os.DirFS("/")) {
 		log.Warn(concern)
 	}
 	settle.Begin(log)

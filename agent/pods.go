@@ -76,7 +76,7 @@ func (p *podset) openObjects(ctx context.Context) (err error) {
 	p.objects, err = objects.Open(ctx, objects.Config{
 		Client: p.link.Client(), Alone: p.cfg.Alone(), Store: p.store, Dir: filepath.Join(p.cfg.Dirs.State, process.Claims),
 		Quota: &p.quotas, Node: p.cfg.Node.Name,
-		Strategy: string(p.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Every: p.cfg.LooksEvery(),
+		Strategy: string(p.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy), Every: p.cfg.PollPeriod(),
 		Touched: p.settler.Touched, Now: p.link.Now, Desired: p.desired, Events: p.events, NodeUID: p.late.nodeUID, Log: p.log,
 		Refresh: p.refreshVolumes, Retry: p.late.retryPod,
 	})

@@ -32,7 +32,7 @@ func openRuntime(ctx context.Context, n *node) (r *containers, err error) {
 	}
 	r.closing(r.rt.Close)
 	r.figures = figures.New(r.rt.Operations, r.rt.Cgroups.Unified())
-	r.cfg.Features(r.figures.Feature)
+	r.cfg.VisitFeatures(r.figures.Feature)
 	r.observer = observe.New(observe.Config{
 		Runtime: r.rt.Runtime, Changed: r.late.pokePod, Relisted: r.figures.Relisted,
 		Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,

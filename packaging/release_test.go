@@ -122,7 +122,7 @@ func TestRelease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := release.Parse(text); err != nil || r.Version != "0.1.0" || r.Arch != arch || r.Signed(keys, 2) != nil {
+		if r, err := release.Parse(text); err != nil || r.Version != "0.1.0" || r.Arch != arch || r.VerifySignatures(keys, 2) != nil {
 			t.Errorf("%s: %+v, %v", arch, r, err)
 		}
 	}

@@ -57,7 +57,7 @@ func (p *checkup) clock(context.Context) {
 	const sync = "set it, and enable time synchronisation: timedatectl set-ntp true"
 	now, built := p.sys.Now(), p.Built
 	if !clock.IsSet(built) {
-		built = clock.First()
+		built = clock.EarliestTime()
 	}
 	switch {
 	case now.Year() < 1971:

@@ -134,7 +134,7 @@ func New(c Config) (*Desired, error) {
 // not be read again for a long time.
 func setPriority(source string, pod *v1.Pod) {
 	if source != API {
-		demand.Rank(pod)
+		demand.SetPriority(pod)
 	}
 }
 

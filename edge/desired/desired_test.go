@@ -359,7 +359,7 @@ func TestOldPriority(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range w.List() {
-		if got, want := demand.System(p.Pod), want[p.Pod.UID]; got != want {
+		if got, want := demand.HasSystemPriority(p.Pod), want[p.Pod.UID]; got != want {
 			t.Errorf("%s: the priority is that of the system: %v", p.Pod.UID, got)
 		}
 	}

@@ -142,7 +142,7 @@ func (p pairs) link(file string) error {
 	if err := os.Rename(next, p.current()); err != nil {
 		return err
 	}
-	return durable.Dir(p.dir)
+	return durable.SyncDir(p.dir)
 }
 
 // pendingKey returns the key of the pending request. It creates and stores the key if there is none. A node that restarts while it waits

@@ -144,7 +144,7 @@ func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	uses := o.pods[pod.UID]
-	podspec.Names(&pod.Spec, func(kind, name string) {
+	podspec.VisitReferences(&pod.Spec, func(kind, name string) {
 		if uses == nil {
 			uses = map[Key]bool{}
 			o.pods[pod.UID] = uses

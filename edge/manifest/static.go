@@ -48,7 +48,7 @@ func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 		pod.Name += "-" + strings.ToLower(o.NodeName)
 	}
 	pod.Spec.NodeName = o.NodeName
-	demand.Rank(pod)
+	demand.SetPriority(pod)
 	if pod.Annotations == nil {
 		pod.Annotations = make(map[string]string, 3)
 	}

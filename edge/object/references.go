@@ -48,14 +48,14 @@ func referencesOf(pod *v1.Pod) references {
 			add(resourceKind, c.Name)
 		}
 	}
-	podspec.Names(&pod.Spec, add)
+	podspec.VisitReferences(&pod.Spec, add)
 	for i := range pod.Spec.Volumes {
 		r.addVolume(pod, &pod.Spec.Volumes[i], add)
 	}
 	return r
 }
 
-// addVolume adds the references of a volume that podspec.Names does not return.
+// addVolume adds the references of a volume that podspec.VisitReferences does not return.
 func (r references) addVolume(pod *v1.Pod, v *v1.Volume, add func(kind, name string)) {
 	switch {
 	case v.Ephemeral != nil:

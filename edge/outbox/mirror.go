@@ -85,7 +85,7 @@ func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
 // the variables get no value. See https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction.
 func hideOwn(spec *v1.PodSpec) {
 	own := false
-	podspec.Names(spec, func(string, string) { own = true })
+	podspec.VisitReferences(spec, func(string, string) { own = true })
 	if !own {
 		return
 	}

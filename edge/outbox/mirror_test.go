@@ -24,7 +24,7 @@ func TestMirrorNamesNothing(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", Annotations: map[string]string{}}, Spec: spec}
 	before := pod.DeepCopy().String()
 	m := mirrorOf(pod, "uid")
-	podspec.Names(&m.Spec, func(kind, name string) { t.Errorf("names %s %s", kind, name) })
+	podspec.VisitReferences(&m.Spec, func(kind, name string) { t.Errorf("names %s %s", kind, name) })
 	if pod.String() != before {
 		t.Error("the pod was changed")
 	}

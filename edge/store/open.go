@@ -243,7 +243,7 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 			return "", fmt.Errorf("set the broken database aside (%w): %w", why, err)
 		}
 	}
-	if err := durable.Dir(filepath.Dir(path)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
 		return "", err
 	}
 	log.Error("the database cannot be used: a new one with the readable rows replaces it; "+

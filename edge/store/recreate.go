@@ -100,7 +100,7 @@ func (s *Store) putInPlace(made string) error {
 	if err := os.Rename(made, s.path); err != nil {
 		return err
 	}
-	return durable.Dir(filepath.Dir(s.path))
+	return durable.SyncDir(filepath.Dir(s.path))
 }
 
 func syncFile(path string) error {

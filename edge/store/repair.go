@@ -23,7 +23,7 @@ type repair struct {
 }
 
 // readOnly reports whether the database's disk is read-only.
-func readOnly(path string) bool { return readonly.Disk(filepath.Dir(path)) }
+func readOnly(path string) bool { return readonly.CheckDisk(filepath.Dir(path)) }
 
 // replace sets a broken database aside, and opens a new one with all readable rows. If the disk is read-only, the new database is in
 // memory.

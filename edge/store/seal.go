@@ -160,5 +160,5 @@ func makeKey(path string) error {
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return durable.Dir(filepath.Dir(path))
+	return durable.SyncDir(filepath.Dir(path))
 }

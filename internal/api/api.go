@@ -16,7 +16,7 @@ const (
 	// PathPods: GET watches; POST applies; DELETE deletes the pods of a manifest, or
 	// /NAMESPACE/NAME; POST /NAMESPACE/NAME/restart restarts a pod.
 	PathPods        = "/islet/v1/pods"
-	PathDetails     = "/islet/v1/details" // /UID of a pod
+	PathDetails     = "/islet/v1/details" // GET /UID: the Details of a pod
 	PathImages      = "/islet/v1/images"
 	PathImageImport = "/islet/v1/images/import"
 	PathImagePull   = "/islet/v1/images/pull"

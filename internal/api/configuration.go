@@ -10,11 +10,12 @@ const PathConfiguration = "/islet/v1/configuration"
 // MiB each.
 const MaxConfiguration = 2<<20 + 4<<10
 
-// Configuration describes the configuration that was sent to a node and the one that the node uses.
+// Configuration describes the configuration that was sent to a node and the configuration that the
+// node uses.
 type Configuration struct {
-	Active   ConfigurationRef  `json:"active"`             // the one that the agent uses
-	Good     ConfigurationRef  `json:"lastKnownGood"`      // the one to which a failed trial returns
-	Before   ConfigurationRef  `json:"before"`             // the last known good one before Good
+	Active   ConfigurationRef  `json:"active"`             // the configuration that the agent uses
+	Good     ConfigurationRef  `json:"lastKnownGood"`      // the configuration to which a failed trial returns
+	Before   ConfigurationRef  `json:"before"`             // the last known good configuration before Good
 	Assigned *ConfigurationRef `json:"assigned,omitempty"` // the last configuration that was sent, until its trial has ended
 	Trying   bool              `json:"trying"`             // Assigned is being tried
 	Attempts int               `json:"attempts,omitempty"` // the number of attempts to try Assigned
@@ -22,13 +23,14 @@ type Configuration struct {
 	// Failed describes why the last configuration that was sent is not in use. It is nil if that
 	// configuration is in use or has not been tried yet.
 	Failed *ConfigurationFailure `json:"failed,omitempty"`
-	// FailedUpdate describes why the last version of islet that was sent does not run.
+	// FailedUpdate describes why the node does not run the last version of islet that was sent to
+	// it.
 	FailedUpdate *ConfigurationFailure `json:"failedUpdate,omitempty"`
 	Problem      string                `json:"problem,omitempty"` // a problem that an administrator should know
 	Follows      string                `json:"follows,omitempty"` // the source that the node follows
 	// FollowProblem is the reason why the node cannot follow its source. It is empty if there is no such reason.
 	FollowProblem string `json:"followProblem,omitempty"`
-	// Overridden reports that an administrator selected another configuration than that of the source. The node uses
+	// Overridden is true if an administrator selected a configuration other than that of the source. The node uses
 	// it until the source changes.
 	Overridden bool                 `json:"overridden,omitempty"`
 	History    []ConfigurationTrial `json:"history,omitempty"` // ended trials, the newest last
@@ -58,11 +60,12 @@ type ConfigurationTrial struct {
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
 	Why     string    `json:"why,omitempty"` // the reason why it failed; empty if it succeeded
-	// Interrupted reports that the configuration did not cause the failure and may be tried again.
+	// Interrupted is true if the trial was cancelled, or was interrupted, as by a power cut. Its
+	// configuration has not failed and can be tried again.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 
-// ConfigurationOptions are the options of sending a configuration.
+// ConfigurationOptions contains the options of a request that sends a configuration.
 type ConfigurationOptions struct {
 	Consent     []string // the fields of the node that it may change
 	Dry         bool     // only validate it

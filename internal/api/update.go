@@ -11,7 +11,7 @@ type Update struct {
 	ID      string `json:"id,omitempty"` // the ID of its trial in PathConfiguration; empty if there is no trial
 }
 
-// UpdateOptions are the options of an update.
+// UpdateOptions contains the options of a request for an update.
 type UpdateOptions struct {
 	Older       bool // also accept a version that is not newer
 	Dry         bool // only fetch and test it

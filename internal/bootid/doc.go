@@ -1,5 +1,5 @@
-// Package bootid identifies a boot of the machine. A caller stores the ID and later compares it to
-// find out whether the machine was restarted since.
+// Package bootid identifies a boot of the machine. A caller stores the ID. A different ID later
+// means that the machine was restarted.
 //
 //	machine    /proc/sys/kernel/random/boot_id
 //	container  the same, and the start time of the container's first process: inside a container,

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSentBombs: a sent configuration takes little memory before it is rejected.
+// TestSentBombs: the rejection of a sent configuration needs little memory.
 func TestSentBombs(t *testing.T) {
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	for name, body := range map[string]string{
@@ -23,12 +23,12 @@ func TestSentBombs(t *testing.T) {
 			if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 8<<20 {
 				t.Errorf("Split: got %v with %d MiB", err, took>>20)
 			}
-			if err := light("sent", []byte(head+body)); err == nil || !strings.Contains(err.Error(), "sent") {
+			if err := checkWeight("sent", []byte(head+body)); err == nil || !strings.Contains(err.Error(), "sent") {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
-	if err := light("sent", []byte(head+"evictionHard: &e {memory.available: 1Mi}\nevictionSoft: *e\n")); err != nil {
+	if err := checkWeight("sent", []byte(head+"evictionHard: &e {memory.available: 1Mi}\nevictionSoft: *e\n")); err != nil {
 		t.Errorf("one alias: %v", err)
 	}
 }

@@ -27,10 +27,10 @@ const (
 )
 
 // Bound returns the fields that belong to the node.
-func Bound() []BoundField { return slices.Concat(local(), powers()) }
+func Bound() []BoundField { return slices.Concat(localFields(), powerFields()) }
 
-// local returns the fields that belong to the node because they depend on this machine.
-func local() []BoundField {
+// localFields returns the fields that belong to the node because they depend on this machine.
+func localFields() []BoundField {
 	return []BoundField{
 		{"staticPodPath", boundPods}, {"staticPodURL", boundPods}, {"staticPodURLHeader", boundPods},
 		{"podLogsDir", boundFile}, {"resolvConf", boundFile}, {"volumePluginDir", boundFile},
@@ -58,13 +58,14 @@ func HeldByPods() []BoundField {
 	}
 }
 
-// Held returns an error for each field of next that must not change while the node has pods.
-func Held(now, next *Config, pods int) []error {
+// CheckHeld returns an error for each field that must not change while the node has pods and whose
+// value differs between current and next.
+func CheckHeld(current, next *Config, pods int) []error {
 	if pods == 0 {
 		return nil
 	}
 	var errs []error
-	err := differing(now, next, HeldByPods(), func(f BoundField, _ any) {
+	err := visitChanges(current, next, HeldByPods(), func(f BoundField, _ any) {
 		errs = append(errs, field.Forbidden(field.NewPath(f.Field), fmt.Sprintf(
 			"this node has %d pods, and %s: remove the pods first, or change the node's own file and restart the machine", pods, f.Why)))
 	})
@@ -74,24 +75,24 @@ func Held(now, next *Config, pods int) []error {
 	return errs
 }
 
-// Withheld returns an error for each field that belongs to the node and that next changes without consent. own is the
-// configuration from the node's files alone, or nil if it is unknown. A field that gives power may change back to its
-// value in own without consent. The present value differs from own after an earlier consent, or after a change of the
-// files.
-func Withheld(now, next, own *Config, consent []string) []error {
+// CheckConsent returns an error for each field that belongs to the node and that next changes without consent. The
+// parameter own is the configuration from the node's files alone, or nil if it is unknown. A field that gives power
+// may change back to its value in own without consent. The present value differs from that value after an earlier
+// consent, or after a change of the files.
+func CheckConsent(current, next, own *Config, consent []string) []error {
 	var errs []error
-	others := map[string]bool{} // fields that next sets to another value than the node's own files
+	changed := map[string]bool{} // fields whose value in next differs from that of the node's own files
 	if own != nil {
-		if err := differing(own, next, Bound(), func(b BoundField, _ any) { others[b.Field] = true }); err != nil {
+		if err := visitChanges(own, next, Bound(), func(b BoundField, _ any) { changed[b.Field] = true }); err != nil {
 			return []error{err}
 		}
 	}
-	err := differing(now, next, Bound(), func(b BoundField, value any) {
-		back := own != nil && !others[b.Field]
-		if slices.Contains(consent, b.Field) || back && givesPower(b.Field) {
+	err := visitChanges(current, next, Bound(), func(b BoundField, value any) {
+		restores := own != nil && !changed[b.Field]
+		if slices.Contains(consent, b.Field) || restores && givesPower(b.Field) {
 			return
 		}
-		errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+")"+b.advice(value, back)))
+		errs = append(errs, field.Forbidden(field.NewPath(b.Field), "it belongs to the node ("+b.Why+")"+b.changeHint(value, restores)))
 	})
 	if err != nil {
 		errs = append(errs, err)
@@ -99,38 +100,40 @@ func Withheld(now, next, own *Config, consent []string) []error {
 	return errs
 }
 
-// advice returns a hint how to avoid the error for a change of the field. now is the field's present value. back is
-// set if the change would restore the value of the node's own files.
-func (b BoundField) advice(now any, back bool) string {
+// changeHint returns the part of an error message that tells the user how to avoid the error. The parameter current
+// is the field's present value. The parameter restores is set if the change would restore the value of the node's
+// own files.
+func (b BoundField) changeHint(current any, restores bool) string {
 	const consent = "name it in configuration.consent of the node's EdgeConfiguration or with --consent"
-	if !back {
+	if !restores {
 		return ": leave it out, or " + consent
 	}
 	text := "what is in use now"
-	switch now = nonEmpty(now); now.(type) {
+	switch current = nonEmpty(current); current.(type) {
 	case nil: // without consent, an empty value cannot replace the value of the files
 		return " and is empty now, but next would take its value from the node's own files: " + consent +
 			", and set it to the empty value to keep it empty"
 	case []any, map[string]any:
 	default:
 		if b.Field != "staticPodURL" { // the value may contain a password
-			text = fmt.Sprintf("%v, which is in use now", now)
+			text = fmt.Sprintf("%v, which is in use now", current)
 		}
 	}
 	return " and its present value differs from the node's own files, whose value applies if it is left out: set it to " +
 		text + ", or " + consent
 }
 
-// differing calls visit for each of the given fields that differs between now and next, with the field's value in now.
-func differing(now, next *Config, fields []BoundField, visit func(BoundField, any)) error {
-	was, werr := tree(now)
-	will, nerr := tree(next)
+// visitChanges calls visit for each of the given fields that differs between current and next. It passes the field's
+// value in current.
+func visitChanges(current, next *Config, fields []BoundField, visit func(BoundField, any)) error {
+	currentTree, werr := settingsTree(current)
+	nextTree, nerr := settingsTree(next)
 	if err := errors.Join(werr, nerr); err != nil {
 		return err
 	}
 	for _, f := range fields {
-		before, _ := valueAt(was, f.Field)
-		after, _ := valueAt(will, f.Field)
+		before, _ := valueAt(currentTree, f.Field)
+		after, _ := valueAt(nextTree, f.Field)
 		if !reflect.DeepEqual(nonEmpty(before), nonEmpty(after)) {
 			visit(f, before)
 		}

@@ -15,10 +15,10 @@ import (
 
 // Config is the complete, validated configuration of an agent. It is immutable.
 type Config struct {
-	// Kubelet has all defaults set. Pointers to scalars are nil only if nil has a meaning of its
-	// own.
+	// Kubelet has all defaults set. A pointer to a scalar is nil only if nil differs in meaning
+	// from every value.
 	Kubelet kubelet.KubeletConfiguration
-	// Edge has all defaults set, and absolute paths.
+	// Edge has all defaults set. Its paths are absolute.
 	Edge EdgeConfiguration
 	// Dirs are the agent's own directories, as absolute paths.
 	Dirs Dirs
@@ -65,7 +65,7 @@ type Config struct {
 // flag shows the file's value. Values that may contain a password are shown as CLASSIFIED.
 func (c *Config) Flags() []string { return c.flags }
 
-// IDsPerPod returns the number of user IDs in the user namespace of a pod.
+// IDsPerPod returns the number of user IDs in a pod's user namespace.
 func (c *Config) IDsPerPod() uint32 {
 	if u := c.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod > 0 {
 		return uint32(*u.IDsPerPod) // validation has checked the range
@@ -73,10 +73,10 @@ func (c *Config) IDsPerPod() uint32 {
 	return 65536
 }
 
-// LooksEvery returns the average period of polling for changes that cause no event, such as a larger volume for a
+// PollPeriod returns the average period of polling for changes that cause no event, such as a larger volume for a
 // claim. A kubelet polls for them when it syncs a pod, after a random time between syncFrequency and 1.5 times
 // syncFrequency.
-func (c *Config) LooksEvery() time.Duration {
+func (c *Config) PollPeriod() time.Duration {
 	return max(cmp.Or(c.Kubelet.SyncFrequency.Duration, time.Minute), time.Second) * 4 / 3
 }
 
@@ -95,8 +95,10 @@ type Dirs struct {
 
 // Node is the identity of this machine in a cluster.
 type Node struct {
-	Name          string       // lower case
-	IPs           []netip.Addr // --node-ip; empty for the addresses of the default route, unspecified for its address of that IP family
+	Name string // lower case
+	// IPs are the addresses in --node-ip. If there are none, the node has the addresses of the default route. An
+	// unspecified address means the default route's address of that IP family.
+	IPs           []netip.Addr
 	Labels        map[string]string
 	CloudProvider string // "" or "external"
 }
@@ -104,8 +106,8 @@ type Node struct {
 // Dead limits the exited containers that are kept.
 type Dead struct {
 	MinAge          time.Duration
-	MaxPerContainer int32 // exited instances of one container of a pod
-	Max             int32 // of the whole node; negative for no limit
+	MaxPerContainer int32 // exited instances of each container of a pod
+	Max             int32 // exited containers on the whole node; negative for no limit
 }
 
 // A Notice is a message to the user that a setting has no effect. It is logged once.
@@ -118,9 +120,9 @@ type Notice struct {
 func (n Notice) String() string { return n.Subject + " has no effect: " + n.Text }
 
 // Load returns the configuration that results from the command line (without the program's name), the files it names
-// and the defaults. Flags override drop-in files, which override the file. If a flag is given twice, the last value
-// applies, but the values of lists and maps are merged. For --help and --version, the error has the type *Asked. Other
-// errors join a *FileError or field.Error for each mistake.
+// and the defaults. Flags override drop-in files, which override the file. If a flag is repeated, its last value
+// applies. The values of a repeated list or map flag are merged. For --help and --version, the error has the type
+// *InfoRequest. Other errors join a *FileError or field.Error for each mistake.
 func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil) }
 
 // LoadWith does the same as Load for a node that may have a sent configuration. It passes the directories of the
@@ -132,7 +134,7 @@ func LoadWith(args []string, readSent func(Dirs) (*Sent, error)) (*Config, []Not
 	if err := newFlagSet(&first).parse(args); err != nil {
 		return nil, nil, err
 	}
-	received, err := sentTo(&first.Flags, readSent)
+	received, err := loadSent(&first.Flags, readSent)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -152,22 +154,23 @@ func LoadWith(args []string, readSent func(Dirs) (*Sent, error)) (*Config, []Not
 		return nil, nil, err
 	}
 	mergeGates(&s.KubeletConfiguration, kube.FeatureGates)
-	idle := unused(&s)
+	idle := unusedNotices(&s)
 	c, errs := derive(&s)
-	if c.Alone() && !given("failSwapOn", fs, docs) {
+	if c.Alone() && !isSet("failSwapOn", fs, docs) {
 		c.Kubelet.FailSwapOn, c.SwapUnasked = new(false), true
 	}
-	small := suit(&c.Kubelet, memory("/proc/meminfo"), func(field string) bool { return given(field, fs, docs) })
+	small := setMemoryDefaults(&c.Kubelet, totalMemory("/proc/meminfo"), func(field string) bool { return isSet(field, fs, docs) })
 	if errs = append(errs, validate(&s)...); len(errs) > 0 {
-		return nil, nil, nameFiles(errs, fs, docs, edgeDoc)
+		return nil, nil, addPositions(errs, fs, docs, edgeDoc)
 	}
 	s.KubeletConfiguration = c.Kubelet
-	c.flags, c.files = fs.values(), own
-	return c, slices.Concat(notices(c, fs, docs), idle, small), nil
+	c.flags, c.files = fs.list(), own
+	return c, slices.Concat(listNotices(c, fs, docs), idle, small), nil
 }
 
-// given reports whether the command line or a file sets a top-level field. It may be set to its default.
-func given(path string, fs flagSet, docs []document) bool {
+// isSet reports whether the command line or a file sets a top-level field. It returns true even if
+// the value is the default.
+func isSet(path string, fs flagSet, docs []document) bool {
 	found := false
 	fs.Visit(func(f *pflag.Flag) { found = found || fs.rows[f.Name].field == path })
 	for _, doc := range docs {
@@ -179,7 +182,8 @@ func given(path string, fs flagSet, docs []document) bool {
 	return found
 }
 
-// loadEdge returns the EdgeConfiguration, and the document that it comes from, which is empty without one.
+// loadEdge returns the EdgeConfiguration and its document. The document is empty if neither a file nor a
+// sent configuration contains one.
 func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, document, error) {
 	var e EdgeConfiguration
 	var doc document
@@ -188,7 +192,7 @@ func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, docume
 		if doc, err = readDocument(own, file, EdgeAPIVersion, EdgeKind, &e); err != nil {
 			return e, doc, err
 		}
-		absolute(e.paths(), filepath.Dir(doc.file))
+		makeAbsolute(e.paths(), filepath.Dir(doc.file))
 	}
 	if sent != nil && len(sent.Edge) > 0 {
 		ours := e
@@ -202,8 +206,8 @@ func loadEdge(own *ownFiles, file string, sent *Sent) (EdgeConfiguration, docume
 	return e, doc, nil
 }
 
-// mergeGates adds the feature gates in the files to those of the flags. A gate that a flag sets
-// keeps the value of the flag.
+// mergeGates adds the feature gates in the files to those of the flags. If a flag and a file set
+// the same gate, the flag's value is used.
 func mergeGates(c *kubelet.KubeletConfiguration, files map[string]bool) {
 	for name, on := range files {
 		if _, given := c.FeatureGates[name]; !given {

@@ -20,14 +20,14 @@ const (
 	maxCopies  = 16 << 20 // bytes
 )
 
-// ownFiles reads the node's own configuration files for one Load. If the disk fails for a file (see readonly.Fault),
-// it uses the copy of the file from the last start, so that the node starts in spite of a damaged file. The copies are
-// in the state directory.
+// ownFiles reads the node's own configuration files for one call of Load. If the disk fails for a file (see
+// readonly.Fault), it uses the copy of the file from the last start, so that a damaged file does not prevent the
+// start. The copies are in the state directory.
 type ownFiles struct {
-	copies string       // path of the copies
-	before []copiedFile // the files of the last start
-	now    []copiedFile // the files that this Load has read, in order
-	faults []string     // messages about unreadable files; each names the replacement that is used
+	copies      string       // path of the copies
+	atLastStart []copiedFile // the files of the last start
+	current     []copiedFile // the files that this Load has read, in order
+	faults      []string     // messages about unreadable files; each names the replacement that is used
 }
 
 type copiedFile struct {
@@ -43,8 +43,8 @@ func newOwnFiles(flags *options) *ownFiles {
 		return &ownFiles{}
 	}
 	o := &ownFiles{copies: filepath.Join(dirs.State, copiesFile)}
-	if data, err := regular.Read(o.copies, maxCopies); err == nil && json.Unmarshal(data, &o.before) != nil {
-		o.before = nil
+	if data, err := regular.Read(o.copies, maxCopies); err == nil && json.Unmarshal(data, &o.atLastStart) != nil {
+		o.atLastStart = nil
 	}
 	return o
 }
@@ -53,7 +53,7 @@ func newOwnFiles(flags *options) *ownFiles {
 func (o *ownFiles) read(name string) ([]byte, error) {
 	data, err := os.ReadFile(name)
 	if readonly.Fault(err) {
-		for _, c := range o.before {
+		for _, c := range o.atLastStart {
 			if c.Name == name {
 				o.faults = append(o.faults, fmt.Sprintf("%v: using its content at the last start", err))
 				data, err = c.Data, nil
@@ -61,29 +61,30 @@ func (o *ownFiles) read(name string) ([]byte, error) {
 		}
 	}
 	if err == nil {
-		o.now = append(o.now, copiedFile{name, data})
+		o.current = append(o.current, copiedFile{name, data})
 	}
 	return data, err
 }
 
-// canOmit reports whether the node can start without a drop-in file. It can if err, the error of reading the file, is
-// a disk fault, and if the file did not exist at the last start.
+// canOmit reports whether the node can start without a drop-in file that could not be read. It can if the error is a
+// disk fault and the file did not exist at the last start.
 func (o *ownFiles) canOmit(err error) bool {
-	if !readonly.Fault(err) || len(o.before) == 0 {
+	if !readonly.Fault(err) || len(o.atLastStart) == 0 {
 		return false
 	}
 	o.faults = append(o.faults, fmt.Sprintf("%v: ignored, because it was not there at the last start", err))
 	return true
 }
 
-// filesAtLastStart returns the names of the files that the last start read from a directory, in order. ok is false if
-// err, the error of reading the directory, is not a disk fault, or if this is the first start.
+// filesAtLastStart returns the names of the files that the last start read from a directory, in order. The parameter
+// err is the error of reading the directory. The result ok is false if err is not a disk fault, or if this is the
+// first start.
 func (o *ownFiles) filesAtLastStart(dir string, err error) (names []string, ok bool) {
-	if !readonly.Fault(err) || len(o.before) == 0 {
+	if !readonly.Fault(err) || len(o.atLastStart) == 0 {
 		return nil, false
 	}
 	o.faults = append(o.faults, fmt.Sprintf("%v: using its files at the last start", err))
-	for _, c := range o.before {
+	for _, c := range o.atLastStart {
 		if strings.HasPrefix(c.Name, dir+"/") {
 			names = append(names, c.Name)
 		}
@@ -105,10 +106,10 @@ func (c *Config) FileFaults() []string {
 // concurrent.
 func (c *Config) KeepFiles() error {
 	o := c.files
-	if o == nil || reflect.DeepEqual(o.now, o.before) {
+	if o == nil || reflect.DeepEqual(o.current, o.atLastStart) {
 		return nil
 	}
-	data, err := json.Marshal(o.now)
+	data, err := json.Marshal(o.current)
 	if err == nil && len(data) > maxCopies {
 		err = errors.New("they are too large")
 	}
@@ -118,6 +119,6 @@ func (c *Config) KeepFiles() error {
 	if err != nil {
 		return fmt.Errorf("store copies of the configuration files: %w", err)
 	}
-	o.before = o.now
+	o.atLastStart = o.current
 	return nil
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// fault makes reads of a file fail with EIO, because nothing is mapped at address 0 of a process.
-func fault(t *testing.T, file string) {
+// makeFault replaces a file so that reads of it fail with EIO: no memory is mapped at address 0 of
+// a process.
+func makeFault(t *testing.T, file string) {
 	t.Helper()
 	if err := errors.Join(os.Remove(file), os.Symlink("/proc/self/mem", file)); err != nil {
 		t.Fatal(err)
@@ -23,9 +24,8 @@ func fault(t *testing.T, file string) {
 	}
 }
 
-// TestCopies: if the disk fails for a configuration file, a node that has run before uses the
-// file's content at its last start, and reports that. A node that has never run returns the disk's
-// error.
+// TestCopies: if the disk fails for a configuration file, a node uses the file's content at its
+// last start, and reports this. At the first start it returns the error of the disk.
 func TestCopies(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -73,7 +73,7 @@ func TestCopies(t *testing.T) {
 	content := map[string][]byte{}
 	for _, f := range []string{main, first, second, edge} {
 		content[f], _ = os.ReadFile(f)
-		fault(t, f)
+		makeFault(t, f)
 		if _, err := load(); !readonly.Fault(err) || !strings.Contains(err.Error(), f) {
 			t.Errorf("%s without a copy: %v", f, err)
 		}
@@ -85,7 +85,7 @@ func TestCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range []string{main, second, edge} {
-		fault(t, f)
+		makeFault(t, f)
 	}
 	c = good(main, second, edge)
 	if err := c.KeepFiles(); err != nil {
@@ -93,7 +93,7 @@ func TestCopies(t *testing.T) {
 	}
 	good(main, second, edge) // the copies of what failed are kept
 	third := write("drop/3.conf", "")
-	fault(t, third)
+	makeFault(t, third)
 	good(main, second, edge, third)
 
 	info, err := os.Stat(filepath.Join(state, copiesFile))
@@ -120,10 +120,10 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestCopiesOfDirectory: if the disk fails for a drop-in directory, its files at the last start are
-// used.
+// TestCopiesOfDirectory: if the disk fails for a drop-in directory, the node uses the files of the
+// last start.
 func TestCopiesOfDirectory(t *testing.T) {
-	own := &ownFiles{before: []copiedFile{
+	own := &ownFiles{atLastStart: []copiedFile{
 		{"/d/0.conf", []byte("x")}, {"/e/1.conf", []byte("x")}, {"/e/sub/2.conf", []byte("x")},
 	}}
 	for dir, want := range map[string]string{"/e": "/e/1.conf /e/sub/2.conf", "/e/sub": "/e/sub/2.conf", "/none": ""} {

@@ -73,7 +73,7 @@ func decode(file string, data []byte, apiVersion, kind string, v any) ([]byte, e
 	}
 	for _, want := range []struct{ field, value string }{{"apiVersion", apiVersion}, {"kind", kind}} {
 		if have := head[want.field]; have != want.value {
-			return nil, fail(lineOf(data, want.field), want.field, "want %s, have %s", want.value, show(have))
+			return nil, fail(lineOf(data, want.field), want.field, "want %s, have %s", want.value, quoteValue(have))
 		}
 	}
 	strict, err := kjson.UnmarshalStrict(doc, v)
@@ -97,7 +97,7 @@ func decode(file string, data []byte, apiVersion, kind string, v any) ([]byte, e
 	return doc, errors.Join(errs...)
 }
 
-func show(v any) string {
+func quoteValue(v any) string {
 	if v == nil {
 		return "nothing"
 	}
@@ -157,9 +157,9 @@ type wrongLeaf struct {
 	err  error
 }
 
-// wrongLeaves returns the values of a wrong type. The decoder stops at the first error and does not
-// name the field of a wrong duration or quantity, so each scalar is decoded separately. This is
-// done only after an error.
+// wrongLeaves returns the values of a wrong type. It is called only after a decoding error. The
+// decoder stops at the first error and does not name the field of a wrong duration or quantity. So
+// wrongLeaves decodes each scalar separately.
 func wrongLeaves(doc []byte, v any) []wrongLeaf {
 	var tree any
 	if err := json.Unmarshal(doc, &tree); err != nil {

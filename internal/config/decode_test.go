@@ -56,7 +56,7 @@ func TestDocumentSeparatorsThatSeparateNothing(t *testing.T) {
 }
 
 func TestEdgeConfiguration(t *testing.T) {
-	dir := put(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 4\ncniConfDir: net\ncniBinDirs: [bin, /opt]\nociRuntime: runc\nruntimeHandlers: [{name: gvisor, ociRuntime: /bin/runsc}, {name: kata, shim: containerd-shim-kata-v2, shimConfig: /etc/kata.toml}]\n"})
+	dir := writeFiles(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 4\ncniConfDir: net\ncniBinDirs: [bin, /opt]\nociRuntime: runc\nruntimeHandlers: [{name: gvisor, ociRuntime: /bin/runsc}, {name: kata, shim: containerd-shim-kata-v2, shimConfig: /etc/kata.toml}]\n"})
 	c, _ := mustLoad(t, "--edge-config="+filepath.Join(dir, "edge.yaml"), "--cni-conf-dir=/flag", "--state-dir=/s")
 	e := c.Edge
 	if e.ShimPods != 4 || e.OCIRuntime != "runc" || e.BridgeName != "islet0" || e.ImagesDir != "/s/images" ||
@@ -87,7 +87,7 @@ func TestEdgeConfiguration(t *testing.T) {
 		"shimpods: 1":              "edge.yaml:3: shimpods: unknown field",
 		"shimPods: 1\nshimPods: 2": "edge.yaml:4: shimPods: duplicate field",
 	} {
-		dir := put(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n" + text})
+		dir := writeFiles(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n" + text})
 		if _, _, err := Load([]string{"--edge-config=" + filepath.Join(dir, "edge.yaml")}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", text, err, want)
 		}
@@ -111,7 +111,7 @@ func FuzzKubeletConfiguration(f *testing.F) {
 			}
 			return
 		}
-		absolute(kubeletPaths(&s.KubeletConfiguration), "/etc")
+		makeAbsolute(kubeletPaths(&s.KubeletConfiguration), "/etc")
 		setKubeletDefaults(&s.KubeletConfiguration)
 		once := s.KubeletConfiguration.DeepCopy()
 		setKubeletDefaults(&s.KubeletConfiguration)
@@ -120,7 +120,7 @@ func FuzzKubeletConfiguration(f *testing.F) {
 		}
 		c, errs := derive(&s)
 		_ = append(errs, validate(&s)...)
-		notices(c, newFlagSet(&s), []document{{file: "f", json: doc}})
+		listNotices(c, newFlagSet(&s), []document{{file: "f", json: doc}})
 	})
 }
 
@@ -135,13 +135,13 @@ func FuzzEdgeConfiguration(f *testing.F) {
 		if _, err := decode("f", []byte(text), EdgeAPIVersion, EdgeKind, &s.Edge); err != nil {
 			return
 		}
-		absolute(s.Edge.paths(), "/etc")
+		makeAbsolute(s.Edge.paths(), "/etc")
 		setEdgeDefaults(&s.Edge)
 		if e := s.Edge; e.ShimPods == 0 || e.BridgeName == "" || e.CNIConfDir == "" || len(e.CNIBinDirs) == 0 {
 			t.Errorf("a default is missing: %+v", e)
 		}
 		c := checker{k: &s.KubeletConfiguration, edge: &s.Edge, opts: &s.Flags}
-		c.edgeFields()
+		c.checkEdge()
 	})
 }
 
@@ -158,6 +158,6 @@ func FuzzFlags(f *testing.F) {
 		}
 		c, errs := derive(&s)
 		_ = append(errs, validate(&s)...)
-		notices(c, fs, nil)
+		listNotices(c, fs, nil)
 	})
 }

@@ -121,7 +121,7 @@ func seconds(n int) metav1.Duration {
 
 // setKubeletDefaults sets defaults for fields that are unset or zero. It is idempotent.
 func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
-	if c.NodeStatusReportFrequency.Duration == 0 { // the default is the update frequency, if that is set
+	if c.NodeStatusReportFrequency.Duration == 0 { // the update frequency, if it is set, is the default
 		c.NodeStatusReportFrequency = c.NodeStatusUpdateFrequency
 	}
 	if c.SerializeImagePulls == nil {
@@ -137,7 +137,7 @@ func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
 	if !gateOn(c.FeatureGates, gatePulledImages) {
 		defaults.ImagePullCredentialsVerificationPolicy = ""
 	}
-	fill(reflect.ValueOf(c).Elem(), reflect.ValueOf(defaults))
+	fillZeroFields(reflect.ValueOf(c).Elem(), reflect.ValueOf(defaults))
 	if c.EvictionHard == nil {
 		c.EvictionHard = defaultEvictionHard()
 	} else if *c.MergeDefaultEvictionSettings {
@@ -147,11 +147,12 @@ func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
 	}
 }
 
-// fill sets each zero field of a struct to the field of defaults, recursively.
-func fill(c, defaults reflect.Value) {
+// fillZeroFields sets each zero field of a struct to the value of the same field of defaults,
+// recursively.
+func fillZeroFields(c, defaults reflect.Value) {
 	if c.Kind() == reflect.Struct {
 		for i := range c.NumField() {
-			fill(c.Field(i), defaults.Field(i))
+			fillZeroFields(c.Field(i), defaults.Field(i))
 		}
 	} else if c.CanSet() && c.IsZero() { // the unexported fields of a quantity cannot be set
 		c.Set(defaults)

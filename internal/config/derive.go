@@ -21,7 +21,7 @@ import (
 const DefaultPodCIDR = "10.42.0.0/24"
 
 func setEdgeDefaults(e *EdgeConfiguration) {
-	fill(reflect.ValueOf(e).Elem(), reflect.ValueOf(defaultEdge()))
+	fillZeroFields(reflect.ValueOf(e).Elem(), reflect.ValueOf(defaultEdge()))
 }
 
 // derive returns the Config with the parsed settings and the values that are derived from them. The
@@ -52,11 +52,11 @@ func derive(s *settings) (*Config, []error) {
 	if s.Edge.ImagesDir == "" {
 		s.Edge.ImagesDir = filepath.Join(c.Dirs.State, "images")
 	}
-	if foreign(k.ContainerRuntimeEndpoint, c.Dirs.Run) {
+	if isExternal(k.ContainerRuntimeEndpoint, c.Dirs.Run) {
 		c.RuntimeEndpoint, c.ImageEndpoint = k.ContainerRuntimeEndpoint, cmp.Or(k.ImageServiceEndpoint, k.ContainerRuntimeEndpoint)
 		s.Edge.CRISocket = "" // the external runtime has its own socket
 	} else {
-		s.Edge.CRISocket = cmp.Or(s.Edge.CRISocket, ownSocket(k.ContainerRuntimeEndpoint, c.Dirs.Run))
+		s.Edge.CRISocket = cmp.Or(s.Edge.CRISocket, socketInRunDir(k.ContainerRuntimeEndpoint, c.Dirs.Run))
 	}
 	deriveMachineWide(k, &c.Dirs)
 	c.PodLogQuota, c.FlashBudget = bytesOf(s.Edge.PodLogQuota), bytesOf(s.Edge.FlashBudget)
@@ -74,10 +74,10 @@ func derive(s *settings) (*Config, []error) {
 	return c, errs
 }
 
-// ownSocket returns the path of a CRI endpoint in the run directory, or "" for other endpoints. An
-// endpoint in the run directory cannot belong to another runtime, so the user, or kubeadm with
-// --cri-socket, wants islet to serve it.
-func ownSocket(endpoint, run string) string {
+// socketInRunDir returns the path of a CRI endpoint in the run directory, or "" for other
+// endpoints. islet serves CRI at such an endpoint, because no other runtime can have a socket in
+// islet's run directory. kubeadm sets such an endpoint with --cri-socket.
+func socketInRunDir(endpoint, run string) string {
 	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
 	if filepath.Dir(path) != run {
 		return ""

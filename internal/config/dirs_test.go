@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDirs: the directories that other programs expect exist, and are not accessible to everybody.
+// TestDirs: the directories for other programs exist, and other users cannot access them.
 func TestDirs(t *testing.T) {
 	d := Dirs{Root: filepath.Join(t.TempDir(), "kubelet")}
 	for range 2 {

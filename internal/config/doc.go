@@ -1,4 +1,4 @@
-// Package config combines everything that configures the agent into one validated, immutable
+// Package config combines flags, configuration files and defaults into one validated, immutable
 // Config. It reads files and the host's name, and has no other side effects.
 //
 //	defaults -> --config file -> --config-dir/*.conf -> flags ---+
@@ -7,7 +7,7 @@
 // Flags are bound to fields by a table (flags_table.go). Another table (fields_table.go) lists what
 // each field does, or why it has no effect. docs/configuration.md is generated from both.
 //
-// A sent configuration comes from a ConfigMap or a person and may be meant for many nodes (Sent). Bound lists the fields
-// that it cannot change without consent: local (bound.go) has those that differ per machine, and powers (power.go) those
-// that give power over the node. Free lists the groups of other fields.
+// A sent configuration (Sent) comes from a ConfigMap or a person and may be meant for many nodes. Bound lists the
+// fields that it cannot change without consent: fields that differ per machine (localFields in bound.go), and fields
+// that give power over the node (powerFields in power.go). Free lists all other fields, in groups.
 package config

@@ -16,9 +16,9 @@ const (
 	kubeletKind       = "KubeletConfiguration"
 )
 
-// loadKubelet reads the configuration file, or uses the sent configuration in its place, and merges the drop-in files
-// into it. Drop-in files are JSON merge patches: maps are merged, lists are replaced (KEP-3983). It also returns every
-// document, because the notices are computed from them.
+// loadKubelet reads the configuration file, or uses the sent configuration instead, and merges the drop-in files into
+// it. Drop-in files are JSON merge patches: maps are merged, lists are replaced (KEP-3983). It also returns every
+// document, for the notices.
 func loadKubelet(own *ownFiles, file, dir string, sent *Sent) (kubelet.KubeletConfiguration, []document, error) {
 	var c kubelet.KubeletConfiguration
 	var docs []document
@@ -27,7 +27,7 @@ func loadKubelet(own *ownFiles, file, dir string, sent *Sent) (kubelet.KubeletCo
 		if err != nil {
 			return c, nil, err
 		}
-		absolute(kubeletPaths(&c), filepath.Dir(doc.file))
+		makeAbsolute(kubeletPaths(&c), filepath.Dir(doc.file))
 		docs = append(docs, doc)
 	}
 	if sent != nil && len(sent.Kubelet) > 0 {
@@ -64,8 +64,8 @@ func loadKubelet(own *ownFiles, file, dir string, sent *Sent) (kubelet.KubeletCo
 	return c, append(docs, drops...), nil
 }
 
-// readDropins decodes the *.conf files below dir in lexical order. Each is decoded strictly, so
-// that a mistake is reported with its file and line. If the disk fails for the directory, it
+// readDropins decodes the *.conf files below dir in lexical order. It decodes each file strictly,
+// so that a mistake is reported with its file and line. If the disk fails for the directory, it
 // decodes the copies of the files.
 func readDropins(own *ownFiles, dir string) ([]document, error) {
 	dir, err := filepath.Abs(dir)
@@ -152,7 +152,7 @@ func kubeletPaths(c *kubelet.KubeletConfiguration) []*string {
 	return p
 }
 
-func absolute(paths []*string, dir string) {
+func makeAbsolute(paths []*string, dir string) {
 	for _, p := range paths {
 		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)

@@ -20,36 +20,37 @@ type EdgeConfiguration struct {
 	// ShimPods is the maximum number of pods in one shim process. When a shim dies, all its pods
 	// restart. With 1, each pod has its own shim.
 	ShimPods int `json:"shimPods,omitempty"`
-	// OCIRuntime is the name or absolute path of the OCI runtime. If it is empty, the runtime is crun if crun works on
-	// this host, or else runc.
+	// OCIRuntime is the name or absolute path of the OCI runtime. If it is empty, islet uses the first of these that
+	// works on this host: the crun that is shipped with islet, the host's crun, runc.
 	OCIRuntime string `json:"ociRuntime,omitempty"`
 	// RuntimeHandlers are additional OCI runtimes and shims, by the handler names of
 	// RuntimeClasses.
 	RuntimeHandlers []RuntimeHandler `json:"runtimeHandlers,omitempty"`
 	// BridgeName is the bridge interface that the built-in network creates.
 	BridgeName string `json:"bridgeName,omitempty"`
-	// NetworkPlugin selects the pods' network. auto uses a CNI configuration if there is one, even
-	// if it appears later, and otherwise the built-in network. It ignores configurations that
-	// podman, CRI-O or nerdctl installed for themselves. A standalone node uses the built-in
-	// network while plugins of the configuration are missing. cni uses only a CNI configuration, of
-	// any program; without one the node is not ready. built-in ignores CNI configurations.
+	// NetworkPlugin selects the pods' network: "auto", "cni" or "built-in". With auto, islet uses a
+	// CNI configuration as soon as there is one, and otherwise the built-in network. It ignores
+	// configurations that podman, CRI-O or nerdctl installed for themselves. A standalone node uses
+	// the built-in network while plugins of the configuration are missing. With cni, islet uses
+	// only CNI configurations, of any program. The node is not ready without one. With built-in,
+	// islet ignores CNI configurations.
 	NetworkPlugin string `json:"networkPlugin,omitempty"`
 	// CNIConfDir is the directory of CNI configurations. The first file in lexical order is used.
 	CNIConfDir string `json:"cniConfDir,omitempty"`
 	// CNIBinDirs are the directories of CNI plugins that are not built into islet.
 	CNIBinDirs []string `json:"cniBinDirs,omitempty"`
-	// RegistryConfigDir contains a directory per registry host with a hosts.toml (mirrors, plain
-	// HTTP, certificates), in containerd's layout.
+	// RegistryConfigDir contains a directory for each registry host, in containerd's layout. Its
+	// hosts.toml configures mirrors, plain HTTP and certificates.
 	RegistryConfigDir string `json:"registryConfigDir,omitempty"`
-	// ImagesDir is the directory from which image archives are imported. If it is empty, it is
-	// images in the state directory.
+	// ImagesDir is the directory from which image archives are imported. If it is empty, it is the
+	// subdirectory images of the state directory.
 	ImagesDir string `json:"imagesDir,omitempty"`
 	// CRISocket is the socket at which islet serves CRI, for crictl and kubeadm. If it is empty,
 	// islet serves no CRI socket, unless containerRuntimeEndpoint is a socket in the run directory.
 	CRISocket string `json:"criSocket,omitempty"`
-	// HoldPodsFor is how long pods continue to run after the control plane has lost them, because
-	// it was restored or re-created, or because the Node was deleted. With 0, they run until islet
-	// accept.
+	// HoldPodsFor is the time for which pods continue to run after the control plane has lost them.
+	// A control plane loses pods if it is restored or re-created, or if the Node is deleted. With
+	// 0, they run until the command islet accept ends them.
 	HoldPodsFor metav1.Duration `json:"holdPodsFor,omitzero"`
 	// StatusPagePort is the port on 127.0.0.1 of a status page for browsers on the device. If it is
 	// set, port 10250 also serves the page at /page/. If it is 0, there is no page.
@@ -65,23 +66,24 @@ type EdgeConfiguration struct {
 	// Devices are the resources through which containers use devices of the host. A device belongs
 	// to the first resource that matches it.
 	Devices []DeviceClass `json:"devices,omitempty"`
-	// Configuration is how the node receives configurations.
+	// Configuration defines the source of the node's configuration and the conditions of its trial.
 	Configuration Following `json:"configuration,omitzero"`
-	// Update is how the node receives other versions of islet.
+	// Update defines which other versions of islet the node installs.
 	Update Updates `json:"update,omitzero"`
 }
 
-// Updates defines the archives of islet that a node accepts.
+// Updates defines which archives of islet a node accepts, and which archive it follows.
 type Updates struct {
-	// Keys are the public keys of the signers of archives, as "islet-ed25519 BASE64". If there is
-	// no key, no archive is accepted.
+	// Keys are the public keys of the signers of archives, as "islet-ed25519 BASE64". Without keys,
+	// the node accepts no archive.
 	Keys []string `json:"keys,omitempty"`
 	// Threshold is the number of different Keys that must have signed an archive.
 	Threshold int32 `json:"threshold,omitempty"`
 	// Archive is the archive that the node follows, as an absolute path or an https URL. If it
-	// contains a newer version, the node tries that version. Empty: none.
+	// contains a newer version, the node tries that version. If Archive is empty, the node follows
+	// none.
 	Archive string `json:"archive,omitempty"`
-	// Every is the interval between two checks of Archive.
+	// The interval between two checks of Archive.
 	Every metav1.Duration `json:"every,omitzero"`
 }
 
@@ -91,13 +93,12 @@ type Following struct {
 	// Its key kubelet is a KubeletConfiguration, its key edge an EdgeConfiguration. If it is empty,
 	// the node follows the one in the Node's annotation keys.FollowConfigMap, if any.
 	ConfigMap string `json:"configMap,omitempty"`
-	// HealthyFor is how long the node must stay as healthy as before the trial.
+	// HealthyFor is the time for which the node must stay as healthy as before the trial.
 	HealthyFor metav1.Duration `json:"healthyFor,omitzero"`
-	// Deadline is the time after which a trial fails if the node has not been healthy for
-	// HealthyFor.
+	// Deadline is the maximum duration of a trial. The trial fails if the node has not been healthy
+	// for HealthyFor by then.
 	Deadline metav1.Duration `json:"deadline,omitzero"`
-	// Consent lists fields that belong to the node and that sent configurations may change
-	// nevertheless.
+	// Consent lists fields that sent configurations may change although they belong to the node.
 	Consent []string `json:"consent,omitempty"`
 }
 
@@ -107,19 +108,22 @@ type Following struct {
 type DeviceClass struct {
 	// Resource is the name of the resource, such as islet.dev/serial.
 	Resource string `json:"resource"`
-	// Match selects the devices that match at least one element.
+	// Match contains the conditions for devices. A device belongs to the resource if it matches at
+	// least one element.
 	Match []DeviceMatch `json:"match"`
-	// Unit defines one unit of the resource: node is one device node, device is all nodes of one
-	// piece of hardware, such as a camera, and all is all nodes that match.
+	// Unit defines one unit of the resource. "node": one device node. "device": all device nodes of
+	// one piece of hardware, such as a camera. "all": all device nodes that match.
 	Unit string `json:"unit,omitempty"`
-	// Permissions of a container: a subset of r (read), w (write) and m (mknod). Empty: rw.
+	// Permissions is the access of a container: a subset of r (read), w (write) and m (mknod). If
+	// it is empty, it is rw.
 	Permissions string `json:"permissions,omitempty"`
-	// Group is the group of the device nodes in the container, which its processes get as a
-	// supplementary group: a number, or a name on the host. If it is nil, it is the device node's
-	// group on the host, unless that is root's.
+	// Group is the group of the device nodes in the container, as a number or a name on the host.
+	// The container's processes get it as a supplementary group. If Group is nil, it is the device
+	// node's group on the host, unless that is root's group.
 	Group *intstr.IntOrString `json:"group,omitempty"`
-	// ContainerPath is the path of the first device node in the container; further nodes are
-	// numbered: /dev/serial0, /dev/serial1. If it is empty, it is the path on the host.
+	// ContainerPath is the path of the device node in the container. If there are several device
+	// nodes, they are numbered: /dev/serial0, /dev/serial1. If ContainerPath is empty, each device
+	// node has its path on the host.
 	ContainerPath string `json:"containerPath,omitempty"`
 	// Shared is the maximum number of containers that use the same device at a time. 0 means 1.
 	Shared int `json:"shared,omitempty"`
@@ -137,8 +141,8 @@ type DeviceMatch struct {
 	Driver string `json:"driver,omitempty"`
 	// Subsystem is the kernel's subsystem of the device: tty, video4linux, gpio, i2c-dev, spidev.
 	Subsystem string `json:"subsystem,omitempty"`
-	// Attributes are patterns for the content of files in the device's directory in /sys, or else
-	// in the directory of its nearest parent device that has the file.
+	// Attributes are patterns for the content of files, by the file's name. Each file is in the
+	// device's directory in /sys, or else in that of its nearest parent device that has the file.
 	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
@@ -149,8 +153,8 @@ type USBMatch struct {
 	Serial  string `json:"serial,omitempty"`  // a pattern
 }
 
-// A RuntimeHandler is the runtime of a RuntimeClass: an OCI runtime or a containerd shim. Exactly
-// one of the two is set. https://kubernetes.io/docs/concepts/containers/runtime-class/
+// A RuntimeHandler is the runtime of a RuntimeClass: either an OCI runtime or a containerd shim.
+// https://kubernetes.io/docs/concepts/containers/runtime-class/
 type RuntimeHandler struct {
 	// Name is the handler in a RuntimeClass.
 	Name string `json:"name"`
@@ -158,8 +162,8 @@ type RuntimeHandler struct {
 	OCIRuntime string `json:"ociRuntime,omitempty"`
 	// Shim is the name or absolute path of a containerd shim, such as containerd-shim-kata-v2.
 	Shim string `json:"shim,omitempty"`
-	// ShimConfig is the absolute path of the shim's configuration file. If it is empty, the shim
-	// finds a file itself or needs none.
+	// ShimConfig is the absolute path of the shim's configuration file. If it is empty, islet
+	// passes no path, and the shim uses its default.
 	ShimConfig string `json:"shimConfig,omitempty"`
 }
 
@@ -178,7 +182,7 @@ func defaultEdge() EdgeConfiguration {
 	}
 }
 
-// paths returns the fields whose relative paths are resolved.
+// paths returns the fields that contain paths, which may be relative to the directory of the file.
 func (e *EdgeConfiguration) paths() []*string {
 	p := []*string{&e.CNIConfDir, &e.RegistryConfigDir, &e.ImagesDir, &e.CRISocket}
 	for i := range e.CNIBinDirs {

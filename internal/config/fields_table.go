@@ -2,8 +2,8 @@ package config
 
 import "strings"
 
-// A fieldRow describes one field of settings and its effect. If the field has no effect, none is
-// the reason.
+// A fieldRow describes one field of settings and its effect. The member none is the reason why the
+// field has no effect, or empty.
 type fieldRow struct{ path, what, none string }
 
 // These reasons apply to several fields.
@@ -124,7 +124,7 @@ func kubeletFields() []fieldRow {
 			"iptables variant; not on a host without iptables", ""},
 		{"iptablesMasqueradeBit", "mark of packets to masquerade", asKubelet},
 		{"iptablesDropBit", "mark of packets to drop", asKubelet},
-		{"featureGates", "feature gates by name. Those with an effect are " + strings.Join(gates(), ", ") +
+		{"featureGates", "feature gates by name. Those with an effect are " + strings.Join(supportedGates(), ", ") +
 			" and, for the beta ones, AllBeta. Rejected are gates that Kubernetes " + KubernetesMinor +
 			" does not have, other values of locked gates, and alpha gates whose feature islet does not have",
 			"the feature of any other gate is either always or never in islet"},

@@ -23,8 +23,8 @@ const KubernetesMinor = "1.37"
 
 const previousVersion = "1.36" // the previous minor version
 
-// settings are all settings that flags can change. The JSON paths of settings are the names of
-// fields in the tables.
+// settings contains all settings that flags can change. In the tables, a field is named by its JSON
+// path in settings.
 type settings struct {
 	kubelet.KubeletConfiguration `json:",inline"`
 
@@ -32,7 +32,7 @@ type settings struct {
 	Flags options           `json:"flags"`
 }
 
-// options are the settings that only the command line has.
+// options contains the settings that can be set only on the command line.
 type options struct {
 	RootDir                       string            `json:"rootDir"`
 	StateDir                      string            `json:"stateDir"`
@@ -64,17 +64,17 @@ func defaultOptions() options {
 	}
 }
 
-// Asked is the error that Load returns for --help and --version. It is not a failure. The caller prints Text and
-// exits.
-type Asked struct {
+// InfoRequest is the error that Load returns for --help and --version. It is not a failure. The caller prints
+// Text and exits.
+type InfoRequest struct {
 	Text    string
 	Version bool // Text is the version of the kubelet that islet replaces
 }
 
 // Error returns Text.
-func (a *Asked) Error() string { return a.Text }
+func (a *InfoRequest) Error() string { return a.Text }
 
-// A flagSet is the set of flags, bound to settings.
+// A flagSet contains all flags, each bound to a field of settings.
 type flagSet struct {
 	*pflag.FlagSet
 	rows map[string]flagRow // by name
@@ -82,7 +82,7 @@ type flagSet struct {
 
 func newFlagSet(s *settings) flagSet {
 	fs := flagSet{pflag.NewFlagSet("islet", pflag.ContinueOnError), map[string]flagRow{}}
-	known := fields()
+	known := fieldRows()
 	fs.SortFlags = false
 	fs.Usage = func() {}
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -91,7 +91,7 @@ func newFlagSet(s *settings) flagSet {
 	for _, row := range flagTable() {
 		fs.rows[row.name] = row
 		if row.field == "" {
-			f := fs.VarPF(ignored{}, row.name, "", "")
+			f := fs.VarPF(ignoredValue{}, row.name, "", "")
 			f.Hidden = true
 			if row.bare {
 				f.NoOptDefVal = "true"
@@ -111,8 +111,8 @@ func newFlagSet(s *settings) flagSet {
 	return fs
 }
 
-// values returns the flags that Config.Flags describes.
-func (fs flagSet) values() (out []string) {
+// list returns the list of flags for Config.Flags.
+func (fs flagSet) list() (out []string) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		switch row := fs.rows[f.Name]; {
 		case row.field == "":
@@ -126,12 +126,12 @@ func (fs flagSet) values() (out []string) {
 	return out
 }
 
-// ignored is the value of a flag without effect.
-type ignored struct{}
+// ignoredValue is the value of a flag without effect.
+type ignoredValue struct{}
 
-func (ignored) String() string   { return "" }
-func (ignored) Set(string) error { return nil }
-func (ignored) Type() string     { return "" }
+func (ignoredValue) String() string   { return "" }
+func (ignoredValue) Set(string) error { return nil }
+func (ignoredValue) Type() string     { return "" }
 
 // parse parses the command line into the bound settings.
 func (fs flagSet) parse(args []string) error {
@@ -141,13 +141,13 @@ func (fs flagSet) parse(args []string) error {
 			given = append(given, a)
 		}
 	}
-	ask := fs.VarPF(&askVersion{}, "version", "", "print the version (raw: with details of the build) and exit")
+	ask := fs.VarPF(&versionValue{}, "version", "", "print the version (raw: with details of the build) and exit")
 	ask.NoOptDefVal = "true"
 	err := fs.Parse(given)
 	var unknown *pflag.NotExistError
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		return &Asked{Text: "Usage:\n  islet agent [flags]\n  islet [flags]\n\n" +
+		return &InfoRequest{Text: "Usage:\n  islet agent [flags]\n  islet [flags]\n\n" +
 			"Flags (the complete reference is docs/configuration.md):\n" + fs.FlagUsages()}
 	case errors.As(err, &unknown):
 		return fmt.Errorf("%w%s", err, fs.suggest(unknown.GetSpecifiedName()))
@@ -156,8 +156,8 @@ func (fs flagSet) parse(args []string) error {
 	case fs.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: the agent takes flags only", fs.Arg(0))
 	}
-	if text := ask.Value.(*askVersion).text(); text != "" {
-		return &Asked{Text: text, Version: true}
+	if text := ask.Value.(*versionValue).text(); text != "" {
+		return &InfoRequest{Text: text, Version: true}
 	}
 	return nil
 }
@@ -179,8 +179,8 @@ func (fs flagSet) suggest(name string) string {
 	return fmt.Sprintf("; did you mean --%s?", best)
 }
 
-// distance returns the edit distance of two strings: how many letters have to be inserted, removed
-// or replaced.
+// distance returns the edit distance of two strings: the number of letters to insert, remove or
+// replace.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -201,13 +201,13 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// askVersion is the value of --version.
-type askVersion struct{ form string }
+// versionValue is the value of the flag --version.
+type versionValue struct{ form string }
 
-func (v *askVersion) String() string { return v.form }
-func (v *askVersion) Type() string   { return "version" }
+func (v *versionValue) String() string { return v.form }
+func (v *versionValue) Type() string   { return "version" }
 
-func (v *askVersion) Set(s string) error {
+func (v *versionValue) Set(s string) error {
 	if s == "raw" {
 		v.form = s
 		return nil
@@ -224,7 +224,7 @@ func (v *askVersion) Set(s string) error {
 }
 
 // text returns the output of --version. kubeadm parses the short form.
-func (v *askVersion) text() string {
+func (v *versionValue) text() string {
 	switch v.form {
 	case "true":
 		return "Kubernetes " + KubernetesVersion + "\n"

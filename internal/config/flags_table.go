@@ -1,8 +1,8 @@
 package config
 
-// A flagRow is one flag of the command line. field is the JSON path of the field in settings that
-// it sets. If field is empty, the flag has no effect, none is the reason, and bare is set if the
-// flag may be used without a value.
+// A flagRow is one flag of the command line. Its member field is the JSON path in settings of the
+// field that the flag sets. A flag without effect has an empty field, and the reason in none. In
+// such a row, bare is set if the flag may be used without a value.
 type flagRow struct {
 	name, field, none string
 	bare              bool

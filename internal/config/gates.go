@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// gatesText has a line for each feature gate of a kubelet: its name, its stage, its default, and
-// whether it is locked to the default. test/cluster/upstream generates the file.
+// gatesText contains a line for each feature gate of a kubelet: its name, its stage, its default,
+// and whether it is locked to the default. test/cluster/upstream generates the file.
 //
 //go:embed gates-1.37.txt
 var gatesText string
@@ -31,10 +31,10 @@ func knownGates() map[string]knownGate {
 	return out
 }
 
-// featureGates rejects gates that a kubelet does not know, like a kubelet, and alpha gates whose
-// feature islet does not have. Turning a feature off is accepted even if it has no effect; notices
-// report that.
-func (c *checker) featureGates() {
+// checkFeatureGates rejects gates that a kubelet does not know, and gates of features that islet
+// does not have. A gate that turns a feature off is always valid. If it has no effect, a notice
+// reports that.
+func (c *checker) checkFeatureGates() {
 	known := knownGates()
 	for name, on := range c.k.FeatureGates {
 		gate, ok := known[name]
@@ -91,16 +91,17 @@ func unsupportedGates() []string {
 	}
 }
 
-// gates returns all gates with an effect in islet.
-func gates() []string {
-	return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod, gateSELinuxMount})
+// supportedGates returns all gates that have an effect in islet.
+func supportedGates() []string {
+	return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod})
 }
 
-// Features calls f for each feature gate with an effect in islet: its name, its stage in Kubernetes
-// 1.37 as in the metric kubernetes_feature_enabled, and whether it is on.
-func (c *Config) Features(f func(name, stage string, on bool)) {
+// VisitFeatures calls f for each feature gate that has an effect in islet. It passes the gate's
+// name, its stage in Kubernetes 1.37 in the form of the metric kubernetes_feature_enabled, and
+// whether the gate is on.
+func (c *Config) VisitFeatures(f func(name, stage string, on bool)) {
 	known := knownGates()
-	for _, name := range gates() {
+	for _, name := range supportedGates() {
 		f(name, strings.TrimPrefix(known[name].stage, "GA"), c.Gate(name))
 	}
 }

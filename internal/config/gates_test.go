@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-// TestGatesOfTheKubelet: the table of feature gates agrees with a kubelet's.
+// TestGatesOfTheKubelet: the table of feature gates is equal to that of a kubelet.
 func TestGatesOfTheKubelet(t *testing.T) {
 	known := knownGates()
 	for _, c := range []struct {

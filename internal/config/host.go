@@ -25,9 +25,9 @@ func KernelSettings() map[string]int {
 	}
 }
 
-// KillsWholeContainers reports whether the kernel kills a whole container, not only one of its
-// processes, when it exceeds its memory limit. It requires cgroup v2 with the memory controller on
-// the host, which is given by its root directory. singleProcessOOMKill turns it off.
+// KillsWholeContainers reports whether the kernel kills all processes of a container that exceeds
+// its memory limit, not only one of them. This requires cgroup v2 with the memory controller. The
+// field singleProcessOOMKill turns it off. The parameter host is the host's root directory.
 func (c *Config) KillsWholeContainers(host fs.FS) bool {
 	controllers, err := fs.ReadFile(host, "sys/fs/cgroup/cgroup.controllers")
 	single := c.Kubelet.SingleProcessOOMKill
@@ -35,7 +35,8 @@ func (c *Config) KillsWholeContainers(host fs.FS) bool {
 }
 
 // SwapCgroup returns the cgroup version (1 or 2) whose memory controller can limit the swap of
-// containers on a host, given by its root directory, or 0 if the kernel does not account swap.
+// containers, or 0 if the kernel does not account swap. The parameter host is the host's root
+// directory.
 func SwapCgroup(host fs.FS) int {
 	if _, err := fs.Stat(host, "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
 		return 1
@@ -64,9 +65,9 @@ func swapDevice(host fs.FS) string {
 	return ""
 }
 
-// Concerns returns warnings about the host, given by its root directory, that do not prevent the
-// start.
-func (c *Config) Concerns(host fs.FS) (out []string) {
+// HostWarnings returns warnings about the host that do not prevent the start. The parameter host is
+// the host's root directory.
+func (c *Config) HostWarnings(host fs.FS) (out []string) {
 	if device := swapDevice(host); device != "" && c.SwapUnasked {
 		out = append(out,
 			fmt.Sprintf("swap is on (%s): containers do not use it if the kernel supports that limit, but the rest of the system "+
@@ -90,21 +91,7 @@ func (c *Config) Concerns(host fs.FS) (out []string) {
 	return out
 }
 
-// oldThrottling returns the release of the host's kernel if it is older than 5.9. Such a kernel may reclaim memory of a
-// throttled process without end. https://github.com/torvalds/linux/commit/b3ff92916af3156df27716bb080a407e4caf9085
-func oldThrottling(host fs.FS) string {
-	var major, minor int
-	text, err := fs.ReadFile(host, "proc/sys/kernel/osrelease")
-	if err == nil {
-		_, err = fmt.Sscanf(string(text), "%d.%d", &major, &minor)
-	}
-	if err != nil || major > 5 || major == 5 && minor >= 9 {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
-}
-
-// flexDrivers returns the first FlexVolume drivers in a directory, as vendor/driver.
+// flexDrivers returns the first five FlexVolume drivers in a directory, as vendor/driver.
 func flexDrivers(host fs.FS, dir string) (out []string) {
 	const most = 5
 	entries, err := fs.ReadDir(host, strings.Trim(filepath.Clean(dir), "/"))
@@ -124,15 +111,16 @@ func flexDrivers(host fs.FS, dir string) (out []string) {
 	return out
 }
 
-// Gate reports whether a feature gate of a kubelet is on. Gates that are not in its table are on.
+// Gate reports whether a feature gate that has an effect in islet is on.
 func (c *Config) Gate(name string) bool { return gateOn(c.Kubelet.FeatureGates, name) }
 
-// unifiedControllers exists only on cgroup v2.
+// unifiedControllers is a file that exists only on cgroup v2.
 const unifiedControllers = "sys/fs/cgroup/cgroup.controllers"
 
-// CheckHost returns the reasons why an agent with this configuration cannot start on a host, given
-// by its root directory: swap with failSwapOn, cgroup v1 with failCgroupV1, kernel parameters with
-// protectKernelDefaults. Files that cannot be read are ignored.
+// CheckHost returns the reasons why an agent with this configuration cannot start on a host.
+// Examples are swap with failSwapOn, cgroup v1 with failCgroupV1, and kernel parameters that differ
+// from a kubelet's with protectKernelDefaults. Files that cannot be read are ignored. The parameter
+// host is the host's root directory.
 func (c *Config) CheckHost(host fs.FS) []error {
 	var errs []error
 	add := func(path string, value any, detail string) {

@@ -16,8 +16,8 @@ import (
 
 const kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-// put writes files to a temporary directory and returns its path.
-func put(t *testing.T, files map[string]string) string {
+// writeFiles writes files to a temporary directory and returns its path.
+func writeFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -41,7 +41,7 @@ func mustLoad(t *testing.T, args ...string) (*Config, []Notice) {
 	return c, notices
 }
 
-// A typical configuration of production guides: every value is applied.
+// TestProductionExample: every value of a typical configuration in production guides is applied.
 func TestProductionExample(t *testing.T) {
 	c, notices := mustLoad(t, "--config=testdata/production.yaml")
 	file, err := filepath.Abs("testdata/production.yaml")
@@ -85,8 +85,8 @@ func TestProductionExample(t *testing.T) {
 	}
 }
 
-// dropinArgs returns the flags of islet's drop-in for kubeadm, without the file that kubeadm would
-// have written.
+// dropinArgs returns the flags in islet's drop-in for kubeadm, without the flag for the file that
+// kubeadm writes.
 func dropinArgs(t *testing.T) []string {
 	t.Helper()
 	data, err := os.ReadFile("../../packaging/kubeadm/10-kubeadm.conf")
@@ -106,9 +106,9 @@ func dropinArgs(t *testing.T) []string {
 	return slices.DeleteFunc(args, func(a string) bool { return a == "--config=/var/lib/kubelet/config.yaml" })
 }
 
-// The arguments that kubeadm and systemd pass.
+// TestKubeadmChain: the arguments that kubeadm and systemd pass are valid.
 func TestKubeadmChain(t *testing.T) {
-	dir := put(t, map[string]string{"config.yaml": kubeletHead + `
+	dir := writeFiles(t, map[string]string{"config.yaml": kubeletHead + `
 cpuManagerReconcilePeriod: 0s
 evictionPressureTransitionPeriod: 0s
 fileCheckFrequency: 0s
@@ -151,9 +151,9 @@ nodeStatusReportFrequency: 0s
 	}
 }
 
-// TestGatesTold: a gate without effect is reported by name, and one with an effect is not.
+// TestGatesTold: a notice names a gate without effect. A gate with an effect causes no notice.
 func TestGatesTold(t *testing.T) {
-	dir := put(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, ClusterTrustBundle: false, SELinuxMount: false, AllBeta: true}"})
+	dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, SELinuxMount: false, AllBeta: true}"})
 	_, notices := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
 	var told []string
 	for _, n := range notices {
@@ -164,8 +164,8 @@ func TestGatesTold(t *testing.T) {
 	}
 }
 
-// A CRI endpoint in the run directory is the socket at which islet serves CRI, so that kubeadm with
-// --cri-socket needs no file of islet.
+// TestServesTheEndpointInItsRunDirectory: islet serves CRI at an endpoint in its run directory, so
+// that kubeadm with --cri-socket needs no EdgeConfiguration.
 func TestServesTheEndpointInItsRunDirectory(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -185,7 +185,7 @@ func TestServesTheEndpointInItsRunDirectory(t *testing.T) {
 }
 
 func TestDropins(t *testing.T) {
-	dir := put(t, map[string]string{
+	dir := writeFiles(t, map[string]string{
 		"base.yaml":          kubeletHead + "maxPods: 20\nclusterDNS: [10.0.0.1, 10.0.0.2]\nevictionHard: {memory.available: 50Mi}\nport: 11",
 		"d/10-a.conf":        kubeletHead + "maxPods: 30\nclusterDNS: [10.0.0.3]\nevictionHard: {nodefs.available: 1%}",
 		"d/20-b.conf":        kubeletHead + "maxPods: 40\nfeatureGates: {NodeLogQuery: true, SELinuxMount: true}\neventRecordQPS: 9007199254",
@@ -294,7 +294,7 @@ func TestVersionAndHelp(t *testing.T) {
 		{"-h", "--state-dir"},
 	} {
 		_, _, err := Load([]string{c.arg})
-		var asked *Asked
+		var asked *InfoRequest
 		if !errors.As(err, &asked) || !strings.Contains(asked.Text, c.want) {
 			t.Errorf("%s: got %v", c.arg, err)
 		}
@@ -304,7 +304,8 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 }
 
-// Two agents with different directories share nothing.
+// TestDirectoriesKeepAgentsApart: agents with different directories share no path, cgroup or
+// socket.
 func TestDirectoriesKeepAgentsApart(t *testing.T) {
 	a, _ := mustLoad(t, "--root-dir=/a/root", "--state-dir=/a/state", "--run-dir=/a/run")
 	b, _ := mustLoad(t, "--root-dir=/b/root", "--state-dir=/b/state", "--run-dir=/b/run")
@@ -328,7 +329,7 @@ func TestDirectoriesKeepAgentsApart(t *testing.T) {
 }
 
 func TestDerivedSettings(t *testing.T) {
-	dir := put(t, map[string]string{
+	dir := writeFiles(t, map[string]string{
 		"some.yaml": kubeletHead + "cpuCFSQuotaPeriod: 20ms\ncrashLoopBackOff: {maxContainerRestartPeriod: 3s}",
 		"none.yaml": kubeletHead + "cpuCFSQuota: false\nfeatureGates: {KubeletCrashLoopBackOffMax: false}",
 	})
@@ -342,10 +343,10 @@ func TestDerivedSettings(t *testing.T) {
 	}
 }
 
-// TestFlagValues: /flagz shows every flag with an effect, with its default, the value of a file or
-// the given value, and no password.
+// TestFlagValues: /flagz shows the value of every flag that has an effect, from the defaults, a
+// file or the command line. It shows no password.
 func TestFlagValues(t *testing.T) {
-	file := filepath.Join(put(t, map[string]string{"kubelet.yaml": kubeletHead + "maxPods: 42\n"}), "kubelet.yaml")
+	file := filepath.Join(writeFiles(t, map[string]string{"kubelet.yaml": kubeletHead + "maxPods: 42\n"}), "kubelet.yaml")
 	cfg, _, err := Load([]string{"--hostname-override=n", "--config=" + file, "--v=3", "--manifest-url=http://x/", "--manifest-url-header=Authorization:secret", "--vmodule=x=1", "--vmodule=y/z=4", "--lock-file=/x"})
 	if err != nil {
 		t.Fatal(err)
@@ -361,13 +362,13 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-// TestLooksEvery: the period of polling is a third longer than syncFrequency, and has a minimum and
+// TestPollPeriod: the period of polling is a third longer than syncFrequency, and has a minimum and
 // a default.
-func TestLooksEvery(t *testing.T) {
+func TestPollPeriod(t *testing.T) {
 	for frequency, want := range map[time.Duration]time.Duration{0: 80 * time.Second, time.Nanosecond: 4 * time.Second / 3, 3 * time.Second: 4 * time.Second, time.Minute: 80 * time.Second} {
 		c := &Config{}
 		c.Kubelet.SyncFrequency.Duration = frequency
-		if got := c.LooksEvery(); got != want {
+		if got := c.PollPeriod(); got != want {
 			t.Errorf("syncFrequency %s: every %s, not %s", frequency, got, want)
 		}
 	}

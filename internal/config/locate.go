@@ -50,7 +50,7 @@ func lineOf(data []byte, path string) int {
 		best, indent := -1, 0
 		for i := from; i < len(lines); i++ {
 			column, at := keyAt(lines[i], key)
-			if at == 0 && i > from && parent >= 0 && ends(lines[i], parent) {
+			if at == 0 && i > from && parent >= 0 && endsBlock(lines[i], parent) {
 				break
 			}
 			if at > 0 && column > parent && (best < 0 || column < indent) {
@@ -65,8 +65,8 @@ func lineOf(data []byte, path string) int {
 	return found
 }
 
-// keyAt returns the column of `key:` in a line. ok is 1 if the line contains the key, and otherwise 0. The key may be
-// quoted and may follow the dashes of a list.
+// keyAt returns the column of `key:` in a line. The result ok is 1 if the line contains the key, and otherwise 0. The
+// key may be quoted and may follow the dashes of a list.
 func keyAt(line, key string) (column, ok int) {
 	for _, k := range []string{key, `"` + key + `"`, "'" + key + "'"} {
 		for from := 0; ; {
@@ -86,8 +86,8 @@ func keyAt(line, key string) (column, ok int) {
 	return 0, 0
 }
 
-// ends reports whether a line ends the block whose key is in column parent.
-func ends(line string, parent int) bool {
+// endsBlock reports whether a line ends the block whose key is in the given column.
+func endsBlock(line string, column int) bool {
 	text := strings.TrimLeft(line, " -")
-	return text != "" && text[0] != '#' && text[0] != '}' && text[0] != ']' && len(line)-len(text) <= parent
+	return text != "" && text[0] != '#' && text[0] != '}' && text[0] != ']' && len(line)-len(text) <= column
 }

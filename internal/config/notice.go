@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fields returns the description of every field by its path.
-func fields() map[string]fieldRow {
+// fieldRows returns the descriptions of all fields, by path.
+func fieldRows() map[string]fieldRow {
 	all := map[string]fieldRow{}
 	for _, row := range slices.Concat(kubeletFields(), edgeFields(), optionFields()) {
 		all[row.path] = row
@@ -18,19 +18,19 @@ func fields() map[string]fieldRow {
 	return all
 }
 
-// notices returns a Notice for each flag, and each field of a file, that was set and has no effect.
-// Each field is reported only for the first file that sets it. A field that is set to its default
-// is not reported.
-func notices(c *Config, fs flagSet, docs []document) []Notice {
+// listNotices returns a Notice for each flag, and for each field of a file, that was set and has no
+// effect. It reports a field only for the first file that sets it. It does not report a field that
+// is set to its default.
+func listNotices(c *Config, fs flagSet, docs []document) []Notice {
 	var out []Notice
-	known := fields()
+	known := fieldRows()
 	fs.Visit(func(f *pflag.Flag) {
 		row, ok := fs.rows[f.Name]
 		if why := row.none + known[row.field].none; ok && why != "" {
 			out = append(out, Notice{"--" + f.Name, why})
 		}
 	})
-	reported, usual := map[string]bool{}, usualLeaves()
+	reported, usual := map[string]bool{}, defaultLeaves()
 	for _, doc := range docs {
 		tree, err := decodeTree(doc.json)
 		if err != nil {
@@ -41,7 +41,7 @@ func notices(c *Config, fs flagSet, docs []document) []Notice {
 			text := fmt.Sprint(value)
 			name := row.path
 			if gate, ok := strings.CutPrefix(path, "featureGates."); ok {
-				if gate == gateAllBeta || slices.Contains(gates(), gate) {
+				if gate == gateAllBeta || slices.Contains(supportedGates(), gate) {
 					return // the setting has an effect
 				}
 				name = path
@@ -71,8 +71,8 @@ func fieldOf(known map[string]fieldRow, leaf string) (fieldRow, bool) {
 	return fieldRow{}, false
 }
 
-// usualLeaves returns the default of every field that has one, as text.
-func usualLeaves() map[string]string {
+// defaultLeaves returns the default of every field that has one, as text, by path.
+func defaultLeaves() map[string]string {
 	c := defaultKubelet()
 	setKubeletDefaults(&c)
 	leaves := map[string]string{}

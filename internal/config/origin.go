@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// nameFiles joins the errors of a validation. The error of a field that a file sets begins with "file:line: ". For a
-// field that several files set, this is the last one. An error of a field that a flag sets is not changed. After
-// maxMistakes errors, the others are only counted, because finding their lines takes time and a sent configuration may
-// have any number of them.
-func nameFiles(errs []error, fs flagSet, kube []document, edge document) error {
+// addPositions joins the errors of a validation. It adds "file:line: " to the error of a field that a file sets. If
+// several files set the field, this is the last of them. It does not change the error of a field that a flag sets. It
+// only counts the errors after the first maxMistakes, because finding their lines takes time, and a sent configuration
+// may have any number of them.
+func addPositions(errs []error, fs flagSet, kube []document, edge document) error {
 	var flags []string
 	fs.Visit(func(f *pflag.Flag) { flags = append(flags, fs.rows[f.Name].field) })
 	if more := len(errs) - maxMistakes; more > 0 {
@@ -61,7 +61,7 @@ func topFields(docs []document) []documentFields {
 	return out
 }
 
-// position returns "file:line" for the last document that has the top-level field, with the line of the path. It
+// position returns "file:line" for a path. The file is the last document that has the top-level field. It
 // returns "" if no document has the field.
 func position(docs []documentFields, top, path string) string {
 	for _, doc := range slices.Backward(docs) {

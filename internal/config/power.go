@@ -2,7 +2,7 @@ package config
 
 import "slices"
 
-// These are reasons why a field gives power over the node, or over data that is entrusted to it.
+// These are reasons why a field gives power over the node or over data on it.
 const (
 	powerEnter   = "who may use the kubelet API: a command in a privileged container is root on the node"
 	powerServed  = "which data the kubelet API serves to authorized clients"
@@ -16,14 +16,14 @@ const (
 	powerExpire  = "without it the node loses its access to the cluster when its certificate expires, long after a trial"
 )
 
-// Binding is the version of the list of fields that belong to the node. A configuration that was
-// accepted under an earlier version keeps its meaning: see Sent.Binding. Increase Binding if a field that existed before
-// is added to the list. A new field does not need it, because no earlier configuration contains the field.
+// Binding is the version of the list of fields that belong to the node. A configuration that was accepted under an
+// earlier version keeps its meaning: see Sent.Binding. Increase Binding when an existing field is added to the list. A
+// new field requires no increase, because no earlier configuration contains it.
 const Binding = 1
 
-// powers returns the fields that belong to the node because they give power over it. A change back
-// to the value of the node's own files needs no consent.
-func powers() []BoundField {
+// powerFields returns the fields that belong to the node because they give power over it. A change
+// that restores the value of the node's own files needs no consent.
+func powerFields() []BoundField {
 	return []BoundField{
 		{"authentication.anonymous.enabled", powerEnter}, {"authentication.webhook.enabled", powerEnter},
 		{"authentication.webhook.cacheTTL", powerEnter},
@@ -98,10 +98,11 @@ func Free() []FreeGroup {
 	}
 }
 
-// Granted returns the fields that give power, that differ between the node's own files and now, and for which there is
-// no consent. They differ because the configuration was accepted when these fields did not yet belong to the node.
-func Granted(own, now *Config, consent []string) (names []string, _ error) {
-	err := differing(own, now, powers(), func(b BoundField, _ any) {
+// UnconsentedPowers returns the fields that give power, for which there is no consent, and whose present value differs
+// from that of the node's own files. Such a configuration was accepted when these fields did not belong to the node
+// yet.
+func UnconsentedPowers(own, now *Config, consent []string) (names []string, _ error) {
+	err := visitChanges(own, now, powerFields(), func(b BoundField, _ any) {
 		if !slices.Contains(consent, b.Field) {
 			names = append(names, b.Field)
 		}
@@ -109,7 +110,7 @@ func Granted(own, now *Config, consent []string) (names []string, _ error) {
 	return names, err
 }
 
-// givesPower reports whether a field is one of powers.
+// givesPower reports whether powerFields contains a field.
 func givesPower(name string) bool {
-	return slices.ContainsFunc(powers(), func(b BoundField) bool { return b.Field == name })
+	return slices.ContainsFunc(powerFields(), func(b BoundField) bool { return b.Field == name })
 }

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestEveryFieldIsSorted: each field of both kinds either belongs to the node, or is listed with
-// the reason why it gives no power.
+// TestEveryFieldIsSorted: each field of both kinds of documents is in Bound or in Free.
 func TestEveryFieldIsSorted(t *testing.T) {
 	sorted := map[string]int{}
 	for _, b := range Bound() {
@@ -50,7 +49,8 @@ func TestEveryFieldIsSorted(t *testing.T) {
 	}
 }
 
-// samples has a value for each field that gives power, which differs from the one in newSentNode.
+// samples contains a value for each field that gives power. It differs from the value in
+// newSentNode.
 var samples = map[string]string{
 	"authentication.anonymous.enabled": "true", "authentication.webhook.enabled": "false", "authentication.webhook.cacheTTL": "9h",
 	"authorization.mode": "AlwaysAllow", "authorization.webhook.cacheAuthorizedTTL": "9h", "authorization.webhook.cacheUnauthorizedTTL": "9h",
@@ -84,11 +84,11 @@ func fieldDocument(path, value string) (kubelet, edge string) {
 }
 
 // TestPowerNeedsConsent: a sent configuration cannot set a field that gives power without the
-// node's consent. A configuration from before that rule keeps its meaning, and every change back to
-// the node's own files is allowed.
+// node's consent. A configuration that was accepted before this rule existed keeps its meaning. A
+// change that restores the value of the node's own files is always allowed.
 func TestPowerNeedsConsent(t *testing.T) {
 	n := newSentNode(t)
-	for _, b := range powers() {
+	for _, b := range powerFields() {
 		value, ok := samples[b.Field]
 		if !ok {
 			t.Errorf("%s has no sample", b.Field)
@@ -102,20 +102,20 @@ func TestPowerNeedsConsent(t *testing.T) {
 			t.Errorf("%s: %v", b.Field, err)
 			continue
 		}
-		if errs := Withheld(n.own, next, n.own, nil); !slices.ContainsFunc(errs, func(err error) bool {
+		if errs := CheckConsent(n.own, next, n.own, nil); !slices.ContainsFunc(errs, func(err error) bool {
 			return strings.HasPrefix(err.Error(), b.Field+": Forbidden: it belongs to the node (")
 		}) {
 			t.Errorf("%s: %s without consent: %v", b.Field, value, errs)
 		}
 		also := map[string]string{"defaultPodSysctls": "featureGates"}[b.Field] // what its sample needs
-		if errs := Withheld(n.own, next, n.own, []string{b.Field, "imagePullCredentialsVerificationPolicy", also}); len(errs) > 0 {
+		if errs := CheckConsent(n.own, next, n.own, []string{b.Field, "imagePullCredentialsVerificationPolicy", also}); len(errs) > 0 {
 			t.Errorf("%s with consent: %v", b.Field, errs)
 		}
 		back, err := n.load(kubeletDocHead, edgeDocHead)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if errs := Withheld(next, back, n.own, nil); len(errs) > 0 {
+		if errs := CheckConsent(next, back, n.own, nil); len(errs) > 0 {
 			t.Errorf("%s: back to the node's own: %v", b.Field, errs)
 		}
 		old, _, err := LoadWith(n.args, func(Dirs) (*Sent, error) {
@@ -127,8 +127,8 @@ func TestPowerNeedsConsent(t *testing.T) {
 	}
 }
 
-// TestOwnPowerStays: if a document leaves out a field that gives power, or sets it to an empty
-// value, the node's own value stays. A configuration from before that rule keeps its meaning.
+// TestOwnPowerStays: if a document omits a field that gives power, or sets it to an empty value,
+// the node's own value stays. A configuration that is older than this rule keeps its meaning.
 func TestOwnPowerStays(t *testing.T) {
 	n := newSentNode(t)
 	file := strings.TrimPrefix(n.args[1], "--config=")

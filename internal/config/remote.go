@@ -9,11 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// noNative is the reason for settings that have no effect with an external runtime.
+// noNative is the reason why settings of islet's own runtime have no effect with an external
+// runtime.
 const noNative = "containers run in the runtime at containerRuntimeEndpoint, which has its own configuration"
 
-// foreign reports whether an endpoint belongs to an external runtime.
-func foreign(endpoint, run string) bool { return endpoint != "" && ownSocket(endpoint, run) == "" }
+// isExternal reports whether an endpoint belongs to an external runtime.
+func isExternal(endpoint, run string) bool {
+	return endpoint != "" && socketInRunDir(endpoint, run) == ""
+}
 
 // nativeFields returns the fields that have no effect with an external runtime.
 func nativeFields() []string {
@@ -21,10 +24,10 @@ func nativeFields() []string {
 		"edge.registryConfigDir", "edge.imagesDir", "edge.criSocket"}
 }
 
-// unused returns a Notice for each setting of islet's own runtime that was given together with an
-// external runtime.
-func unused(s *settings) (out []Notice) {
-	if !foreign(s.ContainerRuntimeEndpoint, filepath.Clean(s.Flags.RunDir)) {
+// unusedNotices returns a Notice for each setting of islet's own runtime that is set although the
+// runtime is external.
+func unusedNotices(s *settings) (out []Notice) {
+	if !isExternal(s.ContainerRuntimeEndpoint, filepath.Clean(s.Flags.RunDir)) {
 		return nil
 	}
 	usual := settings{Edge: defaultEdge()}
@@ -37,16 +40,17 @@ func unused(s *settings) (out []Notice) {
 	return out
 }
 
-// remote rejects settings that exclude, or need, an external runtime.
-func (c *checker) remote() {
+// checkRemote rejects settings that require islet's own runtime if the runtime is external, and
+// settings that require an external runtime if it is not.
+func (c *checker) checkRemote() {
 	run := filepath.Clean(c.opts.RunDir)
-	external := foreign(c.k.ContainerRuntimeEndpoint, run)
+	external := isExternal(c.k.ContainerRuntimeEndpoint, run)
 	if external && c.edge.NetworkPlugin == "built-in" {
 		c.invalid(field.NewPath(EdgeKind, "networkPlugin"), c.edge.NetworkPlugin,
 			"the runtime at containerRuntimeEndpoint (%s) sets up its pods' network itself: leave networkPlugin out",
 			c.k.ContainerRuntimeEndpoint)
 	}
-	if !external && foreign(c.k.ImageServiceEndpoint, run) {
+	if !external && isExternal(c.k.ImageServiceEndpoint, run) {
 		c.forbidden("imageServiceEndpoint",
 			"islet's own runtime is also its image service: set containerRuntimeEndpoint too, or leave this out")
 	}

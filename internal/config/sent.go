@@ -23,19 +23,19 @@ const MaxSent = 1 << 20
 
 // Sent is a configuration that was sent to the running node.
 type Sent struct {
-	Name          string // the source of the configuration, for messages
+	Name          string // the name of the configuration's source, for messages
 	Kubelet, Edge []byte // YAML or JSON; if it is empty, the node's own file is used
-	// Consent lists fields that belong to the node and that the configuration may also set to the
-	// empty value.
+	// Consent lists the fields of the node that the configuration may change. It may also set them
+	// to the empty value.
 	Consent []string
 	// Binding is the version of Bound under which the configuration was accepted. In version 0, fields that give power
 	// did not belong to the node, so their values are not those of the node's own files.
 	Binding int
 }
 
-// sentTo returns the configuration that readSent returns for the directories of the command line. It returns nil if
+// loadSent calls readSent with the directories of the command line and returns its result. It returns nil if
 // readSent is nil.
-func sentTo(o *options, readSent func(Dirs) (*Sent, error)) (*Sent, error) {
+func loadSent(o *options, readSent func(Dirs) (*Sent, error)) (*Sent, error) {
 	if readSent == nil {
 		return nil, nil
 	}
@@ -46,15 +46,15 @@ func sentTo(o *options, readSent func(Dirs) (*Sent, error)) (*Sent, error) {
 	return readSent(dirs)
 }
 
-// decodeOver decodes a document strictly into v. For fields that belong to the node and that the document does not
-// set, it uses the values of own. An empty value counts as not set, because tools such as kubeadm write complete
-// configurations, with empty values for settings that differ per node. decodeOver returns the document.
+// decodeOver decodes a document strictly into v and returns the document. If the document does not set a field
+// that belongs to the node, v gets the value of own. An empty value counts as not set, because tools such as
+// kubeadm write complete configurations, with empty values for settings that differ per node.
 func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
 	name := strings.TrimSpace(s.Name + " " + kind)
 	if len(data) > MaxSent {
 		return out, &FileError{File: name, Detail: fmt.Sprintf("is %d bytes long, but at most %d are allowed", len(data), MaxSent)}
 	}
-	if err := light(name, data); err != nil {
+	if err := checkWeight(name, data); err != nil {
 		return out, err
 	}
 	doc, err := decode(name, data, apiVersion, kind, v)
@@ -63,9 +63,9 @@ func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, pref
 	}
 	var errs []error
 	if kind == kubeletKind {
-		errs = append(errs, relative(name, doc, kubeletPathNames()))
+		errs = append(errs, checkAbsolute(name, doc, kubeletPathNames()))
 	} else {
-		errs = append(errs, relative(name, doc, edgePathNames()))
+		errs = append(errs, checkAbsolute(name, doc, edgePathNames()))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return out, err
@@ -85,7 +85,7 @@ func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, pref
 	kept := map[string]any{}
 	bound := Bound()
 	if s.Binding < Binding {
-		bound = local()
+		bound = localFields()
 	}
 	for _, b := range bound {
 		path, ok := strings.CutPrefix(b.Field, prefix)
@@ -93,10 +93,10 @@ func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, pref
 			continue
 		}
 		if value, set := valueAt(all, path); set {
-			place(kept, path, value)
+			setValue(kept, path, value)
 		}
 		if value, set := valueAt(sent, path); set && nonEmpty(value) == nil && !slices.Contains(s.Consent, b.Field) {
-			drop(sent, path)
+			removeValue(sent, path)
 		}
 	}
 	merged, err := json.Marshal(mergeTrees(kept, sent))
@@ -107,8 +107,9 @@ func (s *Sent) decodeOver(data []byte, apiVersion, kind string, own, v any, pref
 	return document{name, doc, data}, json.Unmarshal(merged, v)
 }
 
-// relative returns an error for each relative path, because a sent document has no directory.
-func relative(name string, doc []byte, fields []string) error {
+// checkAbsolute returns an error for each relative path in the given fields, because a sent
+// document has no directory.
+func checkAbsolute(name string, doc []byte, fields []string) error {
 	tree, err := decodeTree(doc)
 	if err != nil {
 		return err
@@ -152,7 +153,7 @@ func valueAt(tree any, path string) (any, bool) {
 	return tree, true
 }
 
-func place(tree map[string]any, path string, value any) {
+func setValue(tree map[string]any, path string, value any) {
 	key, rest, more := strings.Cut(path, ".")
 	if !more {
 		tree[key] = value
@@ -163,21 +164,21 @@ func place(tree map[string]any, path string, value any) {
 		below = map[string]any{}
 		tree[key] = below
 	}
-	place(below, rest, value)
+	setValue(below, rest, value)
 }
 
-// drop removes a value, which must exist.
-func drop(tree any, path string) {
+// removeValue removes the value at a path, which must exist.
+func removeValue(tree any, path string) {
 	key, rest, more := strings.Cut(path, ".")
 	below := tree.(map[string]any)
 	if !more {
 		delete(below, key)
 		return
 	}
-	drop(below[key], rest)
+	removeValue(below[key], rest)
 }
 
-// SameManifests reports whether both configurations have the same source of the node's own pods.
+// SameManifests reports whether both configurations have the same sources of static pods.
 func SameManifests(a, b *Config) bool {
 	x, y := &a.Kubelet, &b.Kubelet
 	return x.StaticPodPath == y.StaticPodPath && x.StaticPodURL == y.StaticPodURL && maps.EqualFunc(x.StaticPodURLHeader,
@@ -197,8 +198,8 @@ func SamePressure(a, b *Config) bool {
 	return reflect.DeepEqual(limits(a), limits(b))
 }
 
-// tree returns a configuration as decoded JSON, in which the paths are those of the tables of fields.
-func tree(c *Config) (any, error) {
+// settingsTree returns a configuration as decoded JSON with the paths of the field tables.
+func settingsTree(c *Config) (any, error) {
 	data, err := json.Marshal(&settings{KubeletConfiguration: c.Kubelet, Edge: c.Edge})
 	if err != nil {
 		return nil, err
@@ -225,8 +226,8 @@ func nonEmpty(v any) any {
 	return v
 }
 
-// updates checks the settings of updates.
-func (c *checker) updates(path *field.Path) {
+// checkUpdates checks the settings of updates.
+func (c *checker) checkUpdates(path *field.Path) {
 	u := c.edge.Update
 	keys := map[string]bool{} // a repeated key counts once
 	for i, text := range u.Keys {
@@ -252,8 +253,8 @@ func (c *checker) updates(path *field.Path) {
 	}
 }
 
-// following checks the settings of dynamic configuration.
-func (c *checker) following(path *field.Path) {
+// checkFollowing checks the settings of dynamic configuration.
+func (c *checker) checkFollowing(path *field.Path) {
 	f := &c.edge.Configuration
 	if f.ConfigMap != "" {
 		if _, _, err := f.Object(); err != nil {
@@ -299,8 +300,8 @@ const (
 	maxSentAliases = 8
 )
 
-// light returns an error for a sent document that would take too much memory.
-func light(name string, doc []byte) error {
+// checkWeight returns an error for a sent document that would take too much memory.
+func checkWeight(name string, doc []byte) error {
 	if err := weight.YAML(doc, maxSentMemory); err != nil {
 		return &FileError{File: name, Detail: err.Error()}
 	}
@@ -313,7 +314,7 @@ func light(name string, doc []byte) error {
 // Split splits a file that contains a KubeletConfiguration, an EdgeConfiguration or both. Line
 // numbers are preserved.
 func Split(name string, data []byte) (kubeletDoc, edgeDoc []byte, err error) {
-	if err := light(name, data); err != nil {
+	if err := checkWeight(name, data); err != nil {
 		return nil, nil, err
 	}
 	lines := strings.Split(string(data), "\n")

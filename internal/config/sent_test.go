@@ -53,7 +53,7 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := Withheld(own, next, own, []string{"authentication.anonymous.enabled"}); len(errs) > 0 {
+	if errs := CheckConsent(own, next, own, []string{"authentication.anonymous.enabled"}); len(errs) > 0 {
 		t.Errorf("withheld: %v", errs)
 	}
 	if next.Kubelet.PodCIDR != "10.8.0.0/24" ||
@@ -75,16 +75,17 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := Withheld(own, next, own, own.Edge.Configuration.Consent); len(errs) != 3 {
+	if errs := CheckConsent(own, next, own, own.Edge.Configuration.Consent); len(errs) != 3 {
 		t.Errorf("withheld: %v", errs)
 	}
-	if errs := Withheld(own, next, own, []string{"podCIDR", "cgroupDriver", "edge.bridgeName", "edge.configuration"}); len(errs) > 0 {
+	if errs := CheckConsent(own, next, own, []string{"podCIDR", "cgroupDriver", "edge.bridgeName", "edge.configuration"}); len(errs) > 0 {
 		t.Errorf("withheld with consent: %v", errs)
 	}
 }
 
-// TestSentEmpty: an empty value of a field that belongs to the node counts as left out, such as
-// kubeadm's containerRuntimeEndpoint for all nodes. With consent it clears the field.
+// TestSentEmpty: an empty value of a field that belongs to the node, such as
+// containerRuntimeEndpoint in kubeadm's configuration for all nodes, does not change the field.
+// With consent it clears the field.
 func TestSentEmpty(t *testing.T) {
 	n := newSentNode(t)
 	own := n.own
@@ -95,7 +96,7 @@ func TestSentEmpty(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if errs := Withheld(own, next, own, nil); len(errs) > 0 {
+		if errs := CheckConsent(own, next, own, nil); len(errs) > 0 {
 			t.Errorf("%s: withheld: %v", empty, errs)
 		}
 		if next.Kubelet.PodCIDR != "10.8.0.0/24" || next.Kubelet.Authentication.X509.ClientCAFile == "" || next.Edge.BridgeName != "mine0" {
@@ -108,14 +109,14 @@ func TestSentEmpty(t *testing.T) {
 		if next.Kubelet.PodCIDR == own.Kubelet.PodCIDR || next.Edge.BridgeName == "mine0" || next.Kubelet.Authentication.X509.ClientCAFile == "" {
 			t.Errorf("%s: with consent: podCIDR %q, bridgeName %q", empty, next.Kubelet.PodCIDR, next.Edge.BridgeName)
 		}
-		if errs := Withheld(own, next, own, nil); len(errs) != 2 {
+		if errs := CheckConsent(own, next, own, nil); len(errs) != 2 {
 			t.Errorf("%s: withheld: %v", empty, errs)
 		}
 	}
 }
 
-// TestWithheldAdvice: the advice is right for a changed field, and for a left-out field that has
-// its present value from an earlier consent.
+// TestWithheldAdvice: the hint in the error is right for a changed field, and for an omitted field
+// whose present value comes from an earlier consent.
 func TestWithheldAdvice(t *testing.T) {
 	n := newSentNode(t)
 	const consent = "name it in configuration.consent"
@@ -144,7 +145,7 @@ func TestWithheldAdvice(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := ""
-		for _, err := range Withheld(now, next, c.own, nil) {
+		for _, err := range CheckConsent(now, next, c.own, nil) {
 			if strings.HasPrefix(err.Error(), c.field+": Forbidden: it belongs to the node (") {
 				said = err.Error()
 			}
@@ -168,12 +169,12 @@ func TestHeldByPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs := Held(n.own, next, 2)
+	errs := CheckHeld(n.own, next, 2)
 	if text := fmt.Sprint(errs); len(errs) != 2 || !strings.Contains(text, "podLogsDir: Forbidden: this node has 2 pods") ||
 		!strings.Contains(text, "cgroupDriver: ") {
 		t.Errorf("held: %v", errs)
 	}
-	if errs := slices.Concat(Held(n.own, next, 0), Held(n.own, n.own, 2)); len(errs) > 0 {
+	if errs := slices.Concat(CheckHeld(n.own, next, 0), CheckHeld(n.own, n.own, 2)); len(errs) > 0 {
 		t.Errorf("held: %v", errs)
 	}
 	for _, f := range HeldByPods() {
@@ -207,9 +208,9 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// hostile are configurations from an attacker or with mistakes: every field with wrong and extreme
-// values and values of another type, and whole documents.
-func hostile() map[string][2]string {
+// hostileDocuments returns configurations of an attacker or with mistakes: every field with wrong
+// values, extreme values and values of another type, and whole documents.
+func hostileDocuments() map[string][2]string {
 	all := map[string][2]string{}
 	set := func(path, value string) string {
 		text, parts := "", strings.Split(path, ".")
@@ -269,10 +270,10 @@ func manyWrong(n int) string {
 	return b.String()
 }
 
-// TestHostile: every sent document is either rejected quickly, with the name of the field if there
-// is one, or is valid and does not change what belongs to the node.
+// TestHostile: every sent document is either rejected quickly, with the name of the field, or is
+// valid and does not change fields that belong to the node.
 func TestHostile(t *testing.T) {
-	all := hostile()
+	all := hostileDocuments()
 	if len(all) < 200 {
 		t.Fatalf("%d configurations", len(all))
 	}
@@ -298,7 +299,7 @@ func TestHostile(t *testing.T) {
 			}
 		default:
 			taken++
-			for _, err := range Withheld(n.own, next, n.own, nil) {
+			for _, err := range CheckConsent(n.own, next, n.own, nil) {
 				if !IsBound(path) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -313,7 +314,7 @@ func TestHostile(t *testing.T) {
 
 // TestBoundFieldsAreFields: the fields that belong to the node are in the tables of fields.
 func TestBoundFieldsAreFields(t *testing.T) {
-	known := fields()
+	known := fieldRows()
 	for _, b := range Bound() {
 		if _, ok := known[b.Field]; !ok && b.Field != "edge.configuration" && b.Field != "edge.update" {
 			t.Errorf("%s is no field", b.Field)
@@ -324,8 +325,8 @@ func TestBoundFieldsAreFields(t *testing.T) {
 	}
 }
 
-// TestSentCounts: a value in a document has the same effect as in a file: it is not replaced by a
-// default for small machines or standalone nodes.
+// TestSentCounts: a value in a sent document has the same effect as in a file. The defaults for
+// small machines and standalone nodes do not replace it.
 func TestSentCounts(t *testing.T) {
 	n := newSentNode(t)
 	next, err := n.load(kubeletDocHead+"evictionHard: {memory.available: 7Mi}\nfailSwapOn: true\n", "")

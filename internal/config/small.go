@@ -8,16 +8,16 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// suit sets the memory defaults for a machine with the given total memory in bytes. given reports whether the user set
-// a field. The notice warns of a setting that removes a protection of a small machine.
-func suit(k *kubelet.KubeletConfiguration, total uint64, given func(field string) bool) []Notice {
-	aside := setAside(total)
-	if given("kubeReserved") || given("systemReserved") || given("reservedMemory") {
+// setMemoryDefaults sets the memory defaults for a machine with the given total memory in bytes. The function isSet
+// reports whether the user set a field. The Notice warns about a setting that removes a protection of a small machine.
+func setMemoryDefaults(k *kubelet.KubeletConfiguration, total uint64, isSet func(field string) bool) []Notice {
+	aside := defaultReservation(total)
+	if isSet("kubeReserved") || isSet("systemReserved") || isSet("reservedMemory") {
 		aside = ""
 	}
 	switch {
-	case !given("evictionHard"):
-		k.EvictionHard["memory.available"] = keptFree(total)
+	case !isSet("evictionHard"):
+		k.EvictionHard["memory.available"] = defaultThreshold(total)
 		if aside != "" {
 			k.KubeReserved = map[string]string{"memory": aside}
 		}
@@ -29,44 +29,45 @@ func suit(k *kubelet.KubeletConfiguration, total uint64, given func(field string
 	return nil
 }
 
-// keptFree returns the default of the hard eviction threshold memory.available. memory is the machine's memory in
-// bytes, or 0 if it is unknown. The default is a kubelet's 100Mi, but at most an eighth of the memory: with 100Mi, a
-// machine of 128 MiB would have no memory for pods. Below 128 MiB it is a 32nd of the memory, because the threshold
-// reduces the memory of pods.
-func keptFree(memory uint64) string {
-	if memory == 0 || memory >= roomy {
+// defaultThreshold returns the default of the hard eviction threshold memory.available. The parameter memory is the
+// machine's memory in bytes, or 0 if it is unknown. The default is 100Mi as in a kubelet, but at most an eighth of
+// the memory. With 100Mi, a machine of 128 MiB would have no memory for pods. Below 128 MiB the default is a 32nd of
+// the memory, because the threshold reduces the memory of pods.
+func defaultThreshold(memory uint64) string {
+	if memory == 0 || memory >= largeMemory {
 		return defaultEvictionHard()["memory.available"]
 	}
 	part := uint64(8)
-	if memory < tiny {
+	if memory < tinyMemory {
 		part = 32
 	}
 	return strconv.FormatUint(memory/part>>10, 10) + "Ki"
 }
 
-// roomy is the memory in bytes of the smallest machine that gets a kubelet's defaults.
-const roomy = 800 << 20
+// largeMemory is the minimum memory in bytes of a machine that gets a kubelet's defaults.
+const largeMemory = 800 << 20
 
-// tiny is the memory in bytes below which the file pages of programs are the scarcest memory. On an idle machine of
-// 128 MiB, 30 MiB are available, but the system and islet need 10 MiB of them for the file pages of their programs.
-const tiny = 128 << 20
+// tinyMemory is the memory in bytes below which a machine is short of memory for the file pages of programs. On an
+// idle machine of 128 MiB, 30 MiB are available. The system and islet need 10 MiB of them for the file pages of
+// their programs.
+const tinyMemory = 128 << 20
 
-// setAside returns the default of kubeReserved[memory] on a machine with the given memory in bytes. It returns "" if
-// there is no default. The kernel, the system's services and islet need about the same amount on every machine. On a
-// small machine without the reservation, a pod without a memory limit makes the kernel evict the file pages of all
-// programs. Then every program waits for disk reads, for minutes, before the kernel kills a process. The reservation
-// is at most nine tenths of the memory. Five sixths were not enough on a machine of 128 MiB, where programs have 92
-// MiB: such a pod left only 5 MiB for the file pages of all other programs.
-func setAside(memory uint64) string {
+// defaultReservation returns the default of kubeReserved[memory] on a machine with the given memory in bytes. It
+// returns "" if there is no default. The kernel, the system's services and islet need about the same amount on every
+// machine. On a small machine without the reservation, a pod without a memory limit makes the kernel evict the file
+// pages of all programs. Then every program waits for disk reads, for minutes, before the kernel kills a process.
+// The reservation is at most nine tenths of the memory. Five sixths were not enough on a machine of 128 MiB, where
+// programs can use 92 MiB. There such a pod left only 5 MiB for the file pages of all other programs.
+func defaultReservation(memory uint64) string {
 	const need = 96 << 20
-	if memory == 0 || memory >= roomy {
+	if memory == 0 || memory >= largeMemory {
 		return ""
 	}
 	return strconv.FormatUint(min(need, memory/10*9)>>10, 10) + "Ki"
 }
 
-// memory returns the machine's memory in bytes, or 0 if it cannot be read.
-func memory(meminfo string) uint64 {
+// totalMemory returns the machine's memory in bytes, or 0 if the file cannot be read.
+func totalMemory(meminfo string) uint64 {
 	text, err := os.ReadFile(meminfo)
 	if err != nil {
 		return 0

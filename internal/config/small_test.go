@@ -23,14 +23,14 @@ func TestKeptFree(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := keptFree(memory(file)); got != want {
+		if got := defaultThreshold(totalMemory(file)); got != want {
 			t.Errorf("%q: %s, not %s", text, got, want)
 		}
 	}
-	if got := keptFree(memory(filepath.Join(t.TempDir(), "none"))); got != "100Mi" {
+	if got := defaultThreshold(totalMemory(filepath.Join(t.TempDir(), "none"))); got != "100Mi" {
 		t.Errorf("without the file: %s", got)
 	}
-	if has := memory("/proc/meminfo"); has < 64<<20 {
+	if has := totalMemory("/proc/meminfo"); has < 64<<20 {
 		t.Errorf("this machine has %d bytes", has)
 	}
 }
@@ -40,25 +40,26 @@ func TestSetAside(t *testing.T) {
 		24 << 30: "", 800 << 20: "", 0: "",
 		800<<20 - 1: "98304Ki", 218 << 20: "98304Ki", 92 << 20: "84787Ki",
 	} {
-		if got := setAside(memory); got != want {
+		if got := defaultReservation(memory); got != want {
 			t.Errorf("of %d MiB %q is set aside, not %q", memory>>20, got, want)
 		}
 	}
 }
 
-// Configured values are used on every machine.
+// TestThresholdOfOnesOwn: configured values are used on every machine.
 func TestThresholdOfOnesOwn(t *testing.T) {
 	c, _ := mustLoad(t, "--eviction-hard=memory.available<100Mi")
 	if got := c.Kubelet.EvictionHard["memory.available"]; got != "100Mi" || len(c.Kubelet.EvictionHard) != 1 {
 		t.Errorf("%v", c.Kubelet.EvictionHard)
 	}
 	c, _ = mustLoad(t)
-	if got := c.Kubelet.EvictionHard["memory.available"]; got != keptFree(memory("/proc/meminfo")) {
+	if got := c.Kubelet.EvictionHard["memory.available"]; got != defaultThreshold(totalMemory("/proc/meminfo")) {
 		t.Errorf("by default: %s", got)
 	}
 }
 
-// On every machine the defaults leave memory for pods, and do not conflict with configured values.
+// TestSuit: on every machine the defaults leave memory for pods, and do not conflict with
+// configured values.
 func TestSuit(t *testing.T) {
 	bytes := func(text string) int64 {
 		q, err := resource.ParseQuantity(text)
@@ -70,7 +71,7 @@ func TestSuit(t *testing.T) {
 	for mib := range uint64(1200) {
 		k := defaultKubelet()
 		k.EvictionHard = defaultEvictionHard()
-		suit(&k, mib<<20, func(string) bool { return false })
+		setMemoryDefaults(&k, mib<<20, func(string) bool { return false })
 		if kept := bytes(k.EvictionHard["memory.available"]) + bytes(k.KubeReserved["memory"]); mib > 0 && kept >= int64(mib<<20) {
 			t.Errorf("of %d MiB %d bytes are kept", mib, kept)
 		}
@@ -78,11 +79,11 @@ func TestSuit(t *testing.T) {
 	for _, field := range []string{"evictionHard", "kubeReserved", "systemReserved", "reservedMemory"} {
 		k := defaultKubelet()
 		k.EvictionHard = defaultEvictionHard()
-		told := suit(&k, 184<<20, func(one string) bool { return one == field })
+		told := setMemoryDefaults(&k, 184<<20, func(one string) bool { return one == field })
 		if (len(told) == 1 && strings.Contains(told[0].Text, "{memory: 98304Ki}")) != (field == "evictionHard") {
 			t.Errorf("with %s: %q is told", field, told)
 		}
-		if told := suit(&k, 184<<20, func(string) bool { return true }); len(told) > 0 {
+		if told := setMemoryDefaults(&k, 184<<20, func(string) bool { return true }); len(told) > 0 {
 			t.Errorf("with all of them: %q is told", told)
 		}
 		if len(k.KubeReserved) > 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// olderFlags are flags that guides for older kubelets still use.
+// olderFlags contains flags that guides for older kubelets use.
 const olderFlags = `container-runtime container-runtime-endpoint image-service-endpoint runtime-cgroups pod-infra-container-image
 	network-plugin network-plugin-dir network-plugin-mtu cni-bin-dir cni-conf-dir cni-cache-dir non-masquerade-cidr configure-cbr0
 	cgroup-driver cgroups-per-qos experimental-cgroups-per-qos experimental-qos-reserved allow-privileged host-network-sources
@@ -26,7 +26,7 @@ const olderFlags = `container-runtime container-runtime-endpoint image-service-e
 	api-servers require-kubeconfig auth-path image-pull-progress-deadline streaming-connection-idle-timeout feature-gates
 	low-diskspace-threshold-mb outofdisk-transition-frequency resource-container system-container volume-plugin-dir runonce`
 
-// Every flag of kubelet 1.37 is accepted, and so are flags that kubelets had before.
+// TestEveryFlagOfTheKubelet: every flag of kubelet 1.37 and of older kubelets is accepted.
 func TestEveryFlagOfTheKubelet(t *testing.T) {
 	list, err := os.ReadFile("testdata/flags-1.37.txt") // as the kubelet registers them
 	if err != nil {
@@ -40,7 +40,7 @@ func TestEveryFlagOfTheKubelet(t *testing.T) {
 	}
 }
 
-// Flags that kubelet 1.37 removed are unknown, in a kubelet's words.
+// TestRemovedFlags: flags that kubelet 1.37 has removed are rejected with a kubelet's error.
 func TestRemovedFlags(t *testing.T) {
 	list, err := os.ReadFile("testdata/flags-1.37.txt")
 	if err != nil {
@@ -57,7 +57,8 @@ func TestRemovedFlags(t *testing.T) {
 	}
 }
 
-// The value of a flag is set in its field. A flag without a field causes a notice.
+// TestEveryFlagTakesEffectOrSaysWhyNot: a flag sets its field. A flag without a field causes a
+// notice.
 func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 	samples := map[string]string{
 		"feature-gates": "A=true", "register-with-taints": "a=b:NoSchedule", "reserved-memory": "0:memory=1Gi", "vmodule": "a=7", "manifest-url-header": "a:b",
@@ -90,14 +91,15 @@ func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 		if row.field != "" && fs.Lookup(row.name).Value.String() == before {
 			t.Errorf("--%s=%s changes nothing", row.name, sample)
 		}
-		told := slices.ContainsFunc(notices(&Config{}, fs, nil), func(n Notice) bool { return n.Subject == "--"+row.name && n.Text != "" })
-		if dead := row.none != "" || fields()[row.field].none != ""; dead != told {
+		told := slices.ContainsFunc(listNotices(&Config{}, fs, nil), func(n Notice) bool { return n.Subject == "--"+row.name && n.Text != "" })
+		if dead := row.none != "" || fieldRows()[row.field].none != ""; dead != told {
 			t.Errorf("--%s: has no effect: %v, is told: %v", row.name, dead, told)
 		}
 	}
 }
 
-// defaults-1.37.json is an empty KubeletConfiguration after the kubelet's own defaulting.
+// TestDefaultsAreTheKubelets compares the defaults with defaults-1.37.json, an empty
+// KubeletConfiguration after a kubelet's defaulting.
 func TestDefaultsAreTheKubelets(t *testing.T) {
 	data, err := os.ReadFile("testdata/defaults-1.37.json")
 	if err != nil {

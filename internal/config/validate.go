@@ -12,8 +12,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// A checker collects the mistakes of a configuration. Its rules are the kubelet's. Each error names
-// its field by path.
+// A checker collects the mistakes of a configuration. Its rules are the kubelet's. Each error
+// contains the path of its field.
 type checker struct {
 	k    *kubelet.KubeletConfiguration
 	edge *EdgeConfiguration
@@ -25,25 +25,25 @@ type checker struct {
 // does.
 func validate(s *settings) []error {
 	c := &checker{k: &s.KubeletConfiguration, edge: &s.Edge, opts: &s.Flags}
-	c.server()
-	c.tls()
-	c.numbers()
-	c.durations()
-	c.images()
-	c.logs()
-	c.sysctls()
-	c.network()
-	c.cgroups()
-	c.managers()
-	c.reserved()
-	c.eviction()
-	c.shutdown()
-	c.features()
-	c.featureGates()
-	c.taints()
-	c.edgeFields()
-	c.remote()
-	c.flags()
+	c.checkServer()
+	c.checkTLS()
+	c.checkNumbers()
+	c.checkDurations()
+	c.checkImages()
+	c.checkLogs()
+	c.checkSysctls()
+	c.checkNetwork()
+	c.checkCgroups()
+	c.checkManagers()
+	c.checkReserved()
+	c.checkEviction()
+	c.checkShutdown()
+	c.checkFeatures()
+	c.checkFeatureGates()
+	c.checkTaints()
+	c.checkEdge()
+	c.checkRemote()
+	c.checkFlags()
 	slices.SortStableFunc(c.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return c.errs
 }
@@ -60,34 +60,34 @@ func (c *checker) required(path, format string, args ...any) {
 	c.errs = append(c.errs, field.Required(field.NewPath(path), fmt.Sprintf(format, args...)))
 }
 
-// oneOf checks that a value is in a list of allowed values.
-func oneOf[T ~string](c *checker, path string, value T, valid ...T) {
+// checkOneOf checks that a value is in a list of allowed values.
+func checkOneOf[T ~string](c *checker, path string, value T, valid ...T) {
 	if !slices.Contains(valid, value) {
 		c.errs = append(c.errs, field.NotSupported(field.NewPath(path), value, valid))
 	}
 }
 
-// between checks that a value is in an inclusive range.
-func between[T cmp.Ordered](c *checker, path string, value, low, high T) {
+// checkRange checks that a value is in an inclusive range.
+func checkRange[T cmp.Ordered](c *checker, path string, value, low, high T) {
 	if value < low || value > high {
 		c.invalid(field.NewPath(path), value, "must be between %v and %v, inclusive", low, high)
 	}
 }
 
-func atLeast[T cmp.Ordered](c *checker, path string, value, low T) {
+func checkMinimum[T cmp.Ordered](c *checker, path string, value, low T) {
 	if value < low {
 		c.invalid(field.NewPath(path), value, "must be %v or more", low)
 	}
 }
 
-func (c *checker) server() {
+func (c *checker) checkServer() {
 	k := c.k
-	c.ip("address", k.Address)
-	c.ip("healthzBindAddress", k.HealthzBindAddress)
-	between(c, "port", k.Port, 1, 65535)
-	between(c, "readOnlyPort", k.ReadOnlyPort, 0, 65535)
-	between(c, "healthzPort", *k.HealthzPort, 0, 65535)
-	oneOf(c, "authorization.mode", k.Authorization.Mode, kubelet.KubeletAuthorizationModeAlwaysAllow,
+	c.checkIP("address", k.Address)
+	c.checkIP("healthzBindAddress", k.HealthzBindAddress)
+	checkRange(c, "port", k.Port, 1, 65535)
+	checkRange(c, "readOnlyPort", k.ReadOnlyPort, 0, 65535)
+	checkRange(c, "healthzPort", *k.HealthzPort, 0, 65535)
+	checkOneOf(c, "authorization.mode", k.Authorization.Mode, kubelet.KubeletAuthorizationModeAlwaysAllow,
 		kubelet.KubeletAuthorizationModeWebhook)
 	if k.ServerTLSBootstrap && !c.gateIsOn(gateServingCert) {
 		c.forbidden("serverTLSBootstrap", "needs the feature gate %s", gateServingCert)
@@ -105,35 +105,35 @@ func (c *checker) server() {
 	}
 }
 
-func (c *checker) ip(path, value string) {
+func (c *checker) checkIP(path, value string) {
 	for _, e := range validation.IsValidIP(field.NewPath(path), value) {
 		c.errs = append(c.errs, e)
 	}
 }
 
-// numbers checks fields whose only rule is a range.
-func (c *checker) numbers() {
+// checkNumbers checks fields whose only rule is a range.
+func (c *checker) checkNumbers() {
 	k := c.k
-	atLeast(c, "eventBurst", k.EventBurst, 0)
-	atLeast(c, "eventRecordQPS", *k.EventRecordQPS, 0)
-	atLeast(c, "kubeAPIBurst", k.KubeAPIBurst, 0)
-	atLeast(c, "kubeAPIQPS", *k.KubeAPIQPS, 0)
-	atLeast(c, "maxOpenFiles", k.MaxOpenFiles, 0)
-	atLeast(c, "maxPods", k.MaxPods, 0)
-	atLeast(c, "nodeLeaseDurationSeconds", k.NodeLeaseDurationSeconds, 1)
-	atLeast(c, "nodeStatusMaxImages", *k.NodeStatusMaxImages, -1)
-	atLeast(c, "podsPerCore", k.PodsPerCore, 0)
-	atLeast(c, "registryBurst", k.RegistryBurst, 0)
-	atLeast(c, "registryPullQPS", *k.RegistryPullQPS, 0)
-	between(c, "iptablesDropBit", *k.IPTablesDropBit, 0, 31)
-	between(c, "iptablesMasqueradeBit", *k.IPTablesMasqueradeBit, 0, 31)
-	between(c, "oomScoreAdj", *k.OOMScoreAdj, -1000, 1000)
-	atLeast(c, "podPidsLimit", *k.PodPidsLimit, -1)
+	checkMinimum(c, "eventBurst", k.EventBurst, 0)
+	checkMinimum(c, "eventRecordQPS", *k.EventRecordQPS, 0)
+	checkMinimum(c, "kubeAPIBurst", k.KubeAPIBurst, 0)
+	checkMinimum(c, "kubeAPIQPS", *k.KubeAPIQPS, 0)
+	checkMinimum(c, "maxOpenFiles", k.MaxOpenFiles, 0)
+	checkMinimum(c, "maxPods", k.MaxPods, 0)
+	checkMinimum(c, "nodeLeaseDurationSeconds", k.NodeLeaseDurationSeconds, 1)
+	checkMinimum(c, "nodeStatusMaxImages", *k.NodeStatusMaxImages, -1)
+	checkMinimum(c, "podsPerCore", k.PodsPerCore, 0)
+	checkMinimum(c, "registryBurst", k.RegistryBurst, 0)
+	checkMinimum(c, "registryPullQPS", *k.RegistryPullQPS, 0)
+	checkRange(c, "iptablesDropBit", *k.IPTablesDropBit, 0, 31)
+	checkRange(c, "iptablesMasqueradeBit", *k.IPTablesMasqueradeBit, 0, 31)
+	checkRange(c, "oomScoreAdj", *k.OOMScoreAdj, -1000, 1000)
+	checkMinimum(c, "podPidsLimit", *k.PodPidsLimit, -1)
 }
 
-// durations checks fields that are the period of a loop. A negative period would make the loop
-// spin.
-func (c *checker) durations() {
+// checkDurations checks fields that are the period of a loop. A loop with a negative period would
+// never wait.
+func (c *checker) checkDurations() {
 	k := c.k
 	for path, d := range map[string]time.Duration{
 		"syncFrequency":                    k.SyncFrequency.Duration,
@@ -146,30 +146,30 @@ func (c *checker) durations() {
 		"evictionPressureTransitionPeriod": k.EvictionPressureTransitionPeriod.Duration,
 		"cpuManagerReconcilePeriod":        k.CPUManagerReconcilePeriod.Duration,
 	} {
-		atLeast(c, path, d, 0)
+		checkMinimum(c, path, d, 0)
 	}
-	between(c, "cpuCFSQuotaPeriod", k.CPUCFSQuotaPeriod.Duration, time.Millisecond, time.Second)
+	checkRange(c, "cpuCFSQuotaPeriod", k.CPUCFSQuotaPeriod.Duration, time.Millisecond, time.Second)
 	if k.CPUCFSQuotaPeriod.Duration != 100*time.Millisecond && !c.gateIsOn(gateQuotaPeriod) {
 		c.forbidden("cpuCFSQuotaPeriod", "needs the feature gate %s", gateQuotaPeriod)
 	}
 }
 
-func (c *checker) images() {
+func (c *checker) checkImages() {
 	k := c.k
 	high, low := *k.ImageGCHighThresholdPercent, *k.ImageGCLowThresholdPercent
-	between(c, "imageGCHighThresholdPercent", high, 0, 100)
-	between(c, "imageGCLowThresholdPercent", low, 0, 100)
+	checkRange(c, "imageGCHighThresholdPercent", high, 0, 100)
+	checkRange(c, "imageGCLowThresholdPercent", low, 0, 100)
 	if low >= high {
 		c.invalid(field.NewPath("imageGCLowThresholdPercent"), low, "must be less than imageGCHighThresholdPercent (%d)", high)
 	}
 	oldest, youngest := k.ImageMaximumGCAge.Duration, k.ImageMinimumGCAge.Duration
-	atLeast(c, "imageMinimumGCAge", youngest, 0)
-	atLeast(c, "imageMaximumGCAge", oldest, 0)
+	checkMinimum(c, "imageMinimumGCAge", youngest, 0)
+	checkMinimum(c, "imageMaximumGCAge", oldest, 0)
 	if oldest > 0 && oldest <= youngest {
 		c.invalid(field.NewPath("imageMaximumGCAge"), oldest, "must be greater than imageMinimumGCAge (%v)", youngest)
 	}
 	if n := k.MaxParallelImagePulls; n != nil {
-		atLeast(c, "maxParallelImagePulls", *n, 1)
+		checkMinimum(c, "maxParallelImagePulls", *n, 1)
 		if *k.SerializeImagePulls && *n > 1 {
 			c.invalid(field.NewPath("maxParallelImagePulls"), *n, "must be 1 unless serializeImagePulls is false")
 		}
@@ -181,7 +181,7 @@ func (c *checker) images() {
 		}
 		return
 	}
-	oneOf(c, "imagePullCredentialsVerificationPolicy", k.ImagePullCredentialsVerificationPolicy,
+	checkOneOf(c, "imagePullCredentialsVerificationPolicy", k.ImagePullCredentialsVerificationPolicy,
 		kubelet.NeverVerify, kubelet.NeverVerifyPreloadedImages, kubelet.NeverVerifyAllowlistedImages, kubelet.AlwaysVerify)
 	if len(k.PreloadedImagesVerificationAllowlist) > 0 && k.ImagePullCredentialsVerificationPolicy != kubelet.NeverVerifyAllowlistedImages {
 		c.forbidden("preloadedImagesVerificationAllowlist", "needs imagePullCredentialsVerificationPolicy: %s",

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// These limit the settings of devices, because every pattern is matched against every device
-// whenever a device is added or removed.
+// These constants limit the settings of devices, because every pattern is matched against every
+// device whenever a device is added or removed.
 const (
 	maxDeviceClasses = 64
 	maxDeviceMatches = 32
@@ -32,9 +32,9 @@ const (
 // consistsOf reports whether all characters of s are in letters.
 func consistsOf(s, letters string) bool { return strings.Trim(s, letters) == "" }
 
-// devices checks that each resource has a valid name, and that no pattern leaves /dev or matches
-// everything there.
-func (c *checker) devices(root *field.Path) {
+// checkDevices checks that each resource has a valid name, and that no pattern matches paths
+// outside /dev or everything in it.
+func (c *checker) checkDevices(root *field.Path) {
 	if n := len(c.edge.Devices); n > maxDeviceClasses {
 		c.errs = append(c.errs, field.TooMany(root, n, maxDeviceClasses))
 		return
@@ -49,8 +49,8 @@ func (c *checker) devices(root *field.Path) {
 			c.errs = append(c.errs, field.Duplicate(at.Child("resource"), d.Resource))
 		}
 		seen[d.Resource] = true
-		c.deviceMatches(at.Child("match"), d.Match)
-		c.deviceAccess(at, d)
+		c.checkDeviceMatches(at.Child("match"), d.Match)
+		c.checkDeviceAccess(at, d)
 	}
 }
 
@@ -61,7 +61,7 @@ func badResource(name string) string {
 	case !ok:
 		return "must have a domain, such as islet.dev/serial"
 	case kubernetesOwned(name):
-		return "must not lie in kubernetes.io or k8s.io"
+		return "must not be in the domain kubernetes.io or k8s.io"
 	case strings.HasPrefix(domain, v1.DefaultResourceRequestsPrefix):
 		return "must not begin with " + v1.DefaultResourceRequestsPrefix
 	}
@@ -69,7 +69,7 @@ func badResource(name string) string {
 	return strings.Join(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+name), "; ")
 }
 
-func (c *checker) deviceMatches(at *field.Path, all []DeviceMatch) {
+func (c *checker) checkDeviceMatches(at *field.Path, all []DeviceMatch) {
 	switch n := len(all); {
 	case n == 0:
 		c.errs = append(c.errs, field.Required(at, "select devices by paths, usb, driver, subsystem or attributes"))
@@ -78,11 +78,11 @@ func (c *checker) deviceMatches(at *field.Path, all []DeviceMatch) {
 		return
 	}
 	for i := range all {
-		c.deviceMatch(at.Index(i), &all[i])
+		c.checkDeviceMatch(at.Index(i), &all[i])
 	}
 }
 
-func (c *checker) deviceMatch(at *field.Path, m *DeviceMatch) {
+func (c *checker) checkDeviceMatch(at *field.Path, m *DeviceMatch) {
 	if len(m.Paths) == 0 && m.Driver == "" && m.Subsystem == "" && len(m.Attributes) == 0 && (m.USB == nil || *m.USB == (USBMatch{})) {
 		c.errs = append(c.errs, field.Required(at,
 			"an empty match would select every device: set paths, usb, driver, subsystem or attributes"))
@@ -97,7 +97,7 @@ func (c *checker) deviceMatch(at *field.Path, m *DeviceMatch) {
 		}
 	}
 	if m.USB != nil {
-		c.usbMatch(at.Child("usb"), m.USB)
+		c.checkUSBMatch(at.Child("usb"), m.USB)
 	}
 	for name, value := range map[string]string{"driver": m.Driver, "subsystem": m.Subsystem} {
 		if len(value) > maxPattern || !consistsOf(value, nameLetters) {
@@ -109,11 +109,11 @@ func (c *checker) deviceMatch(at *field.Path, m *DeviceMatch) {
 		if !local || !consistsOf(name, nameLetters+"/") || len(name) > maxPattern {
 			c.invalid(at.Child("attributes"), name, "must be the name of a file below the device's directory in /sys")
 		}
-		c.devicePattern(at.Child("attributes").Key(name), value)
+		c.checkDevicePattern(at.Child("attributes").Key(name), value)
 	}
 }
 
-func (c *checker) usbMatch(at *field.Path, u *USBMatch) {
+func (c *checker) checkUSBMatch(at *field.Path, u *USBMatch) {
 	for name, value := range map[string]string{"vendor": u.Vendor, "product": u.Product} {
 		if value != "" && (len(value) != 4 || !consistsOf(value, hexadecimal)) {
 			c.invalid(at.Child(name), value, "must be four hexadecimal digits in quotes, as lsusb shows them")
@@ -122,18 +122,18 @@ func (c *checker) usbMatch(at *field.Path, u *USBMatch) {
 	if u.Product != "" && u.Vendor == "" {
 		c.errs = append(c.errs, field.Required(at.Child("vendor"), "product IDs are specific to a vendor"))
 	}
-	c.devicePattern(at.Child("serial"), u.Serial)
+	c.checkDevicePattern(at.Child("serial"), u.Serial)
 }
 
-func (c *checker) devicePattern(at *field.Path, pattern string) {
+func (c *checker) checkDevicePattern(at *field.Path, pattern string) {
 	if _, err := path.Match(pattern, ""); err != nil || len(pattern) > maxPattern || strings.ContainsAny(pattern, "\n\x00") {
 		c.invalid(at, pattern, "must be a pattern of at most %d bytes in the syntax of Go's path.Match", maxPattern)
 	}
 }
 
 // badDevicePath returns the reason why a pattern is not valid for device paths, or "". A pattern
-// must stay below /dev and begin with a part of a name, because otherwise it would match disks,
-// memory and terminals as well.
+// must be below /dev and begin with a part of a name, because otherwise it would also match disks,
+// memory and terminals.
 func badDevicePath(p string) string {
 	rest, ok := strings.CutPrefix(p, "/dev/")
 	_, err := path.Match(p, "")
@@ -150,9 +150,9 @@ func badDevicePath(p string) string {
 	return ""
 }
 
-// deviceAccess checks how containers use the devices.
-func (c *checker) deviceAccess(at *field.Path, d *DeviceClass) {
-	oneOf(c, at.Child("unit").String(), d.Unit, "", "node", "device", "all")
+// checkDeviceAccess checks the settings for the use of a device in containers.
+func (c *checker) checkDeviceAccess(at *field.Path, d *DeviceClass) {
+	checkOneOf(c, at.Child("unit").String(), d.Unit, "", "node", "device", "all")
 	once := func(letter string) bool { return strings.Count(d.Permissions, letter) <= 1 }
 	if strings.Trim(d.Permissions, "rwm") != "" || !once("r") || !once("w") || !once("m") {
 		c.invalid(at.Child("permissions"), d.Permissions, "must be a subset of r (read), w (write) and m (mknod)")

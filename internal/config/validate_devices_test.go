@@ -17,7 +17,7 @@ func TestDevices(t *testing.T) {
 		{"{" + serial + ", group: '20'}", ""},
 		{"{" + serial + ", containerPath: /dev/snd/pcm0}", ""},
 		{"{resource: serial, match: [{driver: x}]}", `devices[0].resource: Invalid value: "serial": must have a domain`},
-		{"{resource: a.kubernetes.io/serial, match: [{driver: x}]}", "devices[0].resource: Invalid value: \"a.kubernetes.io/serial\": must not lie"},
+		{"{resource: a.kubernetes.io/serial, match: [{driver: x}]}", "devices[0].resource: Invalid value: \"a.kubernetes.io/serial\": must not be"},
 		{"{resource: requests.x/serial, match: [{driver: x}]}", "devices[0].resource: Invalid value"},
 		{"{resource: 'islet.dev/a b', match: [{driver: x}]}", "devices[0].resource: Invalid value"},
 		{"{" + serial + "}, {" + serial + "}", "devices[1].resource: Duplicate value"},
@@ -54,7 +54,7 @@ func TestDevices(t *testing.T) {
 		{"{" + serial + ", colour: red}", "unknown field"},
 		{strings.Repeat("{"+serial+"}, ", 70), "devices: Too many: 70"},
 	} {
-		dir := put(t, map[string]string{"e.yaml": edgeHead + "devices: [" + c.text + "]\n"})
+		dir := writeFiles(t, map[string]string{"e.yaml": edgeHead + "devices: [" + c.text + "]\n"})
 		_, _, err := Load([]string{"--hostname-override=n", "--edge-config=" + filepath.Join(dir, "e.yaml")})
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s:\n got %v\nwant %q", c.text, err, c.want)

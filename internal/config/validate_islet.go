@@ -19,7 +19,7 @@ func interfaceName(name string) bool {
 	return name != "" && len(name) <= 15 && odd == ""
 }
 
-func (c *checker) edgeFields() {
+func (c *checker) checkEdge() {
 	e, root := c.edge, field.NewPath(EdgeKind)
 	if e.ShimPods < 1 || e.ShimPods > 1000 {
 		c.invalid(root.Child("shimPods"), e.ShimPods, "must be between 1 and 1000, inclusive")
@@ -27,16 +27,16 @@ func (c *checker) edgeFields() {
 	if !interfaceName(e.BridgeName) {
 		c.invalid(root.Child("bridgeName"), e.BridgeName, "must be an interface name: at most 15 letters, digits, - and _")
 	}
-	oneOf(c, EdgeKind+".networkPlugin", e.NetworkPlugin, "auto", "built-in", "cni")
+	checkOneOf(c, EdgeKind+".networkPlugin", e.NetworkPlugin, "auto", "built-in", "cni")
 	if strings.Contains(e.OCIRuntime, "/") && !filepath.IsAbs(e.OCIRuntime) {
 		c.invalid(root.Child("ociRuntime"), e.OCIRuntime, "must be a name or an absolute path")
 	}
-	c.bytes(root.Child("podLogQuota"), e.PodLogQuota)
-	c.bytes(root.Child("flashBudget"), e.FlashBudget)
-	c.runtimeHandlers(root.Child("runtimeHandlers"))
-	c.devices(root.Child("devices"))
-	c.following(root.Child("configuration"))
-	c.updates(root.Child("update"))
+	c.checkBytes(root.Child("podLogQuota"), e.PodLogQuota)
+	c.checkBytes(root.Child("flashBudget"), e.FlashBudget)
+	c.checkRuntimeHandlers(root.Child("runtimeHandlers"))
+	c.checkDevices(root.Child("devices"))
+	c.checkFollowing(root.Child("configuration"))
+	c.checkUpdates(root.Child("update"))
 	if len(e.CRISocket) > maxSocketPath {
 		c.invalid(root.Child("criSocket"), e.CRISocket, "is longer than the maximum of a socket's path (%d)", maxSocketPath)
 	}
@@ -48,8 +48,9 @@ func (c *checker) edgeFields() {
 	}
 }
 
-// bytes checks a quantity of bytes. An empty text is valid and means that there is none.
-func (c *checker) bytes(path *field.Path, text string) {
+// checkBytes checks a quantity of bytes. An empty text is valid and means that the quantity is not
+// set.
+func (c *checker) checkBytes(path *field.Path, text string) {
 	if text == "" {
 		return
 	}
@@ -73,8 +74,9 @@ func bytesOf(text string) int64 {
 	return q.Value()
 }
 
-// runtimeHandlers checks that handlers have valid, unique names, and that each has one program.
-func (c *checker) runtimeHandlers(root *field.Path) {
+// checkRuntimeHandlers checks that handlers have valid, unique names, and that each has one
+// program.
+func (c *checker) checkRuntimeHandlers(root *field.Path) {
 	seen := map[string]bool{}
 	for i, h := range c.edge.RuntimeHandlers {
 		path := root.Index(i)
@@ -85,11 +87,11 @@ func (c *checker) runtimeHandlers(root *field.Path) {
 			c.errs = append(c.errs, field.Duplicate(path.Child("name"), h.Name))
 		}
 		seen[h.Name] = true
-		c.handlerProgram(path, h)
+		c.checkHandlerProgram(path, h)
 	}
 }
 
-func (c *checker) handlerProgram(path *field.Path, h RuntimeHandler) {
+func (c *checker) checkHandlerProgram(path *field.Path, h RuntimeHandler) {
 	program, value := path.Child("ociRuntime"), h.OCIRuntime
 	if h.Shim != "" {
 		program, value = path.Child("shim"), h.Shim
@@ -115,10 +117,10 @@ func (c *checker) handlerProgram(path *field.Path, h RuntimeHandler) {
 // maxSocketPath is the longest path in a sockaddr_un, without the final zero.
 const maxSocketPath = 107
 
-func (c *checker) flags() {
+func (c *checker) checkFlags() {
 	o := c.opts
 	flag := func(name string) *field.Path { return field.NewPath("--" + name) }
-	oneOf(c, "--cloud-provider", o.CloudProvider, "", "external")
+	checkOneOf(c, "--cloud-provider", o.CloudProvider, "", "external")
 	if len(filepath.Join(o.RunDir, "islet.sock")) > maxSocketPath {
 		c.invalid(flag("run-dir"), o.RunDir, "is too long for the paths of sockets")
 	}

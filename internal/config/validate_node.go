@@ -23,7 +23,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-func (c *checker) tls() {
+func (c *checker) checkTLS() {
 	k := c.k
 	if _, err := cliflag.TLSCipherSuites(k.TLSCipherSuites); err != nil {
 		c.invalid(field.NewPath("tlsCipherSuites"), k.TLSCipherSuites, "%v", err)
@@ -58,11 +58,11 @@ func badImagePattern(p string) string {
 	return ""
 }
 
-func (c *checker) logs() {
+func (c *checker) checkLogs() {
 	k := c.k
-	atLeast(c, "containerLogMaxFiles", *k.ContainerLogMaxFiles, 2)
-	atLeast(c, "containerLogMaxWorkers", *k.ContainerLogMaxWorkers, 1)
-	atLeast(c, "containerLogMonitorInterval", k.ContainerLogMonitorInterval.Duration, 3*time.Second)
+	checkMinimum(c, "containerLogMaxFiles", *k.ContainerLogMaxFiles, 2)
+	checkMinimum(c, "containerLogMaxWorkers", *k.ContainerLogMaxWorkers, 1)
+	checkMinimum(c, "containerLogMonitorInterval", k.ContainerLogMonitorInterval.Duration, 3*time.Second)
 	if _, err := resource.ParseQuantity(k.ContainerLogMaxSize); err != nil {
 		c.invalid(field.NewPath("containerLogMaxSize"), k.ContainerLogMaxSize, "must be a quantity such as 10Mi")
 	}
@@ -73,7 +73,7 @@ func (c *checker) logs() {
 	case strings.IndexFunc(k.PodLogsDir, func(r rune) bool { return r > 127 }) >= 0:
 		c.invalid(dir, k.PodLogsDir, "must be ASCII")
 	}
-	oneOf(c, "logging.format", k.Logging.Format, "text", "json")
+	checkOneOf(c, "logging.format", k.Logging.Format, "text", "json")
 	if k.Logging.FlushFrequency.Duration.Duration <= 0 {
 		c.invalid(field.NewPath("logging", "flushFrequency"), k.Logging.FlushFrequency.Duration.String(), "must be greater than 0")
 	}
@@ -99,16 +99,16 @@ func (c *checker) logs() {
 			c.invalid(field.NewPath("logging", "vmodule").Index(i), m.FilePattern, "must be a file pattern without = and comma")
 		}
 	}
-	c.tracing()
+	c.checkTracing()
 }
 
-func (c *checker) tracing() {
+func (c *checker) checkTracing() {
 	k := c.k
 	if t := k.Tracing; t != nil && t.Endpoint != nil && t.SamplingRatePerMillion == nil {
 		c.forbidden("tracing.endpoint", "islet has no tracing: leave it out")
 	}
 	if t := k.Tracing; t != nil && t.SamplingRatePerMillion != nil {
-		between(c, "tracing.samplingRatePerMillion", *t.SamplingRatePerMillion, 0, 1000000)
+		checkRange(c, "tracing.samplingRatePerMillion", *t.SamplingRatePerMillion, 0, 1000000)
 		if n := *t.SamplingRatePerMillion; n > 0 && n <= 1000000 {
 			c.forbidden("tracing.samplingRatePerMillion", "islet has no tracing: leave it out, or set it to 0")
 		}
@@ -121,9 +121,9 @@ const sysctlPattern = `^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*([a-z0-9][-_a-z0-9]
 // longestSysctl is the maximum length of the name of a sysctl, in bytes.
 const longestSysctl = 253
 
-// sysctls accepts only sysctls that are namespaced, as a kubelet does.
+// checkSysctls accepts only sysctls that are namespaced, as a kubelet does.
 // https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/
-func (c *checker) sysctls() {
+func (c *checker) checkSysctls() {
 	pattern := regexp.MustCompile(sysctlPattern)
 	for i, s := range c.k.AllowedUnsafeSysctls {
 		at := field.NewPath("allowedUnsafeSysctls").Index(i)
@@ -137,11 +137,11 @@ func (c *checker) sysctls() {
 			c.invalid(at, s, "is a sysctl of user namespaces, which islet does not set")
 		}
 	}
-	c.defaultPodSysctls(pattern)
+	c.checkDefaultSysctls(pattern)
 }
 
-// defaultPodSysctls accepts the names of sysctls that islet can set in a pod's own namespaces.
-func (c *checker) defaultPodSysctls(pattern *regexp.Regexp) {
+// checkDefaultSysctls accepts the names of sysctls that islet can set in a pod's own namespaces.
+func (c *checker) checkDefaultSysctls(pattern *regexp.Regexp) {
 	given := c.k.DefaultPodSysctls
 	if len(given) > 0 && !c.gateIsOn(gatePodSysctls) {
 		c.forbidden("defaultPodSysctls", "needs the feature gate %s", gatePodSysctls)
@@ -164,10 +164,10 @@ func (c *checker) defaultPodSysctls(pattern *regexp.Regexp) {
 	}
 }
 
-func (c *checker) network() {
+func (c *checker) checkNetwork() {
 	k := c.k
-	oneOf(c, "contentType", k.ContentType, ContentTypeProtobuf, ContentTypeJSON)
-	oneOf(c, "hairpinMode", k.HairpinMode, kubelet.HairpinNone, kubelet.HairpinVeth, kubelet.PromiscuousBridge)
+	checkOneOf(c, "contentType", k.ContentType, ContentTypeProtobuf, ContentTypeJSON)
+	checkOneOf(c, "hairpinMode", k.HairpinMode, kubelet.HairpinNone, kubelet.HairpinVeth, kubelet.PromiscuousBridge)
 	for i, s := range k.ClusterDNS {
 		if _, err := netip.ParseAddr(s); err != nil {
 			c.invalid(field.NewPath("clusterDNS").Index(i), s, "must be an IP address")
@@ -191,13 +191,13 @@ func (c *checker) network() {
 	}
 }
 
-// formerThrottlingFactor was the default of kubelets before 1.37. Files that have it are valid without
-// the feature gate MemoryQoS.
+// formerThrottlingFactor is the default of kubelets before 1.37. A file with this value is valid
+// without the feature gate MemoryQoS.
 const formerThrottlingFactor = 0.9
 
-func (c *checker) cgroups() {
+func (c *checker) checkCgroups() {
 	k := c.k
-	oneOf(c, "cgroupDriver", k.CgroupDriver, "cgroupfs", "systemd")
+	checkOneOf(c, "cgroupDriver", k.CgroupDriver, "cgroupfs", "systemd")
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {
 		c.required("cgroupRoot", "systemCgroups requires it")
 	}
@@ -212,12 +212,12 @@ func (c *checker) cgroups() {
 	} else if f != nil && *f != formerThrottlingFactor && !c.gateIsOn(gateMemoryQoS) {
 		c.forbidden("memoryThrottlingFactor", "needs the feature gate %s", gateMemoryQoS)
 	}
-	oneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,
+	checkOneOf(c, "memoryReservationPolicy", k.MemoryReservationPolicy,
 		kubelet.NoneMemoryReservationPolicy, kubelet.TieredReservationMemoryReservationPolicy)
 	if k.MemoryReservationPolicy == kubelet.TieredReservationMemoryReservationPolicy && !c.gateIsOn(gateMemoryQoS) {
 		c.forbidden("memoryReservationPolicy", "needs the feature gate %s", gateMemoryQoS)
 	}
-	oneOf(c, "memorySwap.swapBehavior", k.MemorySwap.SwapBehavior, "", "NoSwap", "LimitedSwap")
+	checkOneOf(c, "memorySwap.swapBehavior", k.MemorySwap.SwapBehavior, "", "NoSwap", "LimitedSwap")
 	if k.UserNamespaces != nil && k.UserNamespaces.IDsPerPod != nil {
 		if n := *k.UserNamespaces.IDsPerPod; n < 65536 || n%65536 != 0 || n > math.MaxUint32 {
 			c.invalid(field.NewPath("userNamespaces", "idsPerPod"), n, "must be a multiple of 65536 below 4294967296")
@@ -225,14 +225,14 @@ func (c *checker) cgroups() {
 	}
 }
 
-func (c *checker) managers() {
+func (c *checker) checkManagers() {
 	k := c.k
-	oneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
-	oneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubelet.NoneMemoryManagerPolicy, kubelet.StaticMemoryManagerPolicy)
-	oneOf(c, "topologyManagerPolicy", k.TopologyManagerPolicy, kubelet.NoneTopologyManagerPolicy,
+	checkOneOf(c, "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static")
+	checkOneOf(c, "memoryManagerPolicy", k.MemoryManagerPolicy, kubelet.NoneMemoryManagerPolicy, kubelet.StaticMemoryManagerPolicy)
+	checkOneOf(c, "topologyManagerPolicy", k.TopologyManagerPolicy, kubelet.NoneTopologyManagerPolicy,
 		kubelet.BestEffortTopologyManagerPolicy, kubelet.RestrictedTopologyManagerPolicy, kubelet.SingleNumaNodeTopologyManagerPolicy)
-	oneOf(c, "topologyManagerScope", k.TopologyManagerScope, kubelet.ContainerTopologyManagerScope, kubelet.PodTopologyManagerScope)
-	oneOf(c, "configMapAndSecretChangeDetectionStrategy", k.ConfigMapAndSecretChangeDetectionStrategy,
+	checkOneOf(c, "topologyManagerScope", k.TopologyManagerScope, kubelet.ContainerTopologyManagerScope, kubelet.PodTopologyManagerScope)
+	checkOneOf(c, "configMapAndSecretChangeDetectionStrategy", k.ConfigMapAndSecretChangeDetectionStrategy,
 		kubelet.WatchChangeDetectionStrategy, kubelet.TTLCacheChangeDetectionStrategy, kubelet.GetChangeDetectionStrategy)
 	seen := map[string]bool{}
 	for i, r := range k.ReservedMemory {
@@ -268,7 +268,7 @@ func validCPUs(s string) bool {
 	return true
 }
 
-func (c *checker) taints() {
+func (c *checker) checkTaints() {
 	for i, t := range c.k.RegisterWithTaints {
 		path := field.NewPath("registerWithTaints").Index(i)
 		for _, e := range validation.IsQualifiedName(t.Key) {

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// reserved checks the reservations and their enforcement.
-func (c *checker) reserved() {
+// checkReserved checks the reservations and their enforcement.
+func (c *checker) checkReserved() {
 	k := c.k
-	c.reservedList("systemReserved", k.SystemReserved)
-	c.reservedList("kubeReserved", k.KubeReserved)
+	c.checkReservedList("systemReserved", k.SystemReserved)
+	c.checkReservedList("kubeReserved", k.KubeReserved)
 	if len(k.QOSReserved) > 0 && !c.gateIsOn(gateQoSReserved) {
 		c.forbidden("qosReserved", "needs the feature gate %s", gateQoSReserved)
 	}
@@ -36,10 +36,10 @@ func (c *checker) reserved() {
 			c.invalid(field.NewPath("reservedSystemCPUs"), k.ReservedSystemCPUs, "must be a list such as 0,2-3")
 		}
 	}
-	c.enforcement()
+	c.checkEnforcement()
 }
 
-func (c *checker) reservedList(name string, list map[string]string) {
+func (c *checker) checkReservedList(name string, list map[string]string) {
 	for key, v := range list {
 		path := field.NewPath(name).Key(key)
 		q, err := resource.ParseQuantity(v)
@@ -52,7 +52,7 @@ func (c *checker) reservedList(name string, list map[string]string) {
 	}
 }
 
-func (c *checker) enforcement() {
+func (c *checker) checkEnforcement() {
 	k := c.k
 	const compressible = "-compressible"
 	if !*k.CgroupsPerQOS {
@@ -98,11 +98,11 @@ func evictionSignals() []string {
 		"imagefs.available", "imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree", "pid.available"}
 }
 
-func (c *checker) eviction() {
+func (c *checker) checkEviction() {
 	k := c.k
-	c.thresholds("evictionHard", k.EvictionHard, false)
-	c.thresholds("evictionSoft", k.EvictionSoft, false)
-	c.thresholds("evictionMinimumReclaim", k.EvictionMinimumReclaim, true)
+	c.checkThresholds("evictionHard", k.EvictionHard, false)
+	c.checkThresholds("evictionSoft", k.EvictionSoft, false)
+	c.checkThresholds("evictionMinimumReclaim", k.EvictionMinimumReclaim, true)
 	for signal := range k.EvictionSoft {
 		if _, ok := k.EvictionSoftGracePeriod[signal]; !ok {
 			c.errs = append(c.errs, field.Required(field.NewPath("evictionSoftGracePeriod").Key(signal),
@@ -114,22 +114,22 @@ func (c *checker) eviction() {
 		if d, err := time.ParseDuration(v); err != nil || d < 0 {
 			c.invalid(path, v, "must be a duration such as 1m30s")
 		}
-		c.signal(path, signal)
+		c.checkSignal(path, signal)
 	}
 }
 
-func (c *checker) signal(path *field.Path, signal string) {
-	if !slices.Contains(evictionSignals(), signal) {
-		c.errs = append(c.errs, field.NotSupported(path, signal, evictionSignals()))
+func (c *checker) checkSignal(path *field.Path, checkSignal string) {
+	if !slices.Contains(evictionSignals(), checkSignal) {
+		c.errs = append(c.errs, field.NotSupported(path, checkSignal, evictionSignals()))
 	}
 }
 
-// thresholds checks quantities or percentages by signal. A quantity of zero is valid only if zero
-// is set.
-func (c *checker) thresholds(name string, list map[string]string, zero bool) {
+// checkThresholds checks quantities or percentages by signal. A quantity of zero is valid only if
+// the parameter zero is set.
+func (c *checker) checkThresholds(name string, list map[string]string, zero bool) {
 	for signal, v := range list {
 		path := field.NewPath(name).Key(signal)
-		c.signal(path, signal)
+		c.checkSignal(path, signal)
 		if number, ok := strings.CutSuffix(v, "%"); ok {
 			if f, err := strconv.ParseFloat(number, 32); err != nil || !(f >= 0 && f <= 100) {
 				c.invalid(path, v, "must be between 0%% and 100%%")
@@ -143,7 +143,7 @@ func (c *checker) thresholds(name string, list map[string]string, zero bool) {
 	}
 }
 
-func (c *checker) shutdown() {
+func (c *checker) checkShutdown() {
 	k := c.k
 	total, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
 	for path, d := range map[string]time.Duration{"shutdownGracePeriod": total, "shutdownGracePeriodCriticalPods": critical} {
@@ -168,7 +168,7 @@ func (c *checker) shutdown() {
 	}
 }
 
-func (c *checker) features() {
+func (c *checker) checkFeatures() {
 	limit := c.k.CrashLoopBackOff.MaxContainerRestartPeriod
 	if limit == nil {
 		return
@@ -176,5 +176,5 @@ func (c *checker) features() {
 	if !c.gateIsOn(gateCrashLoop) {
 		c.forbidden("crashLoopBackOff.maxContainerRestartPeriod", "needs the feature gate %s", gateCrashLoop)
 	}
-	between(c, "crashLoopBackOff.maxContainerRestartPeriod", limit.Duration, time.Second, 300*time.Second)
+	checkRange(c, "crashLoopBackOff.maxContainerRestartPeriod", limit.Duration, time.Second, 300*time.Second)
 }

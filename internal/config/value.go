@@ -13,8 +13,9 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// A value is a flag bound to a field of settings. It parses by the field's type. The first
-// occurrence of a list or map flag replaces the values of files; further ones are added to it.
+// A value is a flag that is bound to a field of settings. The field's type selects the parser. The
+// first occurrence of a list or map flag replaces the values of files. Further occurrences add to
+// its values.
 type value struct {
 	field reflect.Value
 	used  bool

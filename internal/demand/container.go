@@ -9,10 +9,10 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Container returns the effective limits of a container: its own limits, and the pod's limits for
-// resources that it does not limit. The pod's cgroup enforces the pod's limits anyway, but some
-// programs read the limits of their own cgroup.
-func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
+// EffectiveLimits returns the limits for a container's cgroup: the container's own limits, and the
+// pod's limits for resources that the container does not limit. The pod's cgroup already enforces
+// the pod's limits, but some programs read the limits of their own cgroup.
+func EffectiveLimits(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	out := v1.ResourceList{}
 	if resource.IsPodLevelResourcesSet(pod) {
 		for name, q := range pod.Spec.Resources.Limits {
@@ -30,12 +30,11 @@ func Container(pod *v1.Pod, ctr *v1.Container) v1.ResourceList {
 	return out
 }
 
-// Memory returns the memory request, in bytes, from which a container's OOM score is computed. If the request in
-// spec.resources exceeds the sum of the containers' requests, the container's equal part of the difference is added to
-// its own request. For a sidecar, its own request is raised to the smallest request of the main containers, so that
-// the kernel does not kill the sidecar before them.
+// ScoreMemory returns the memory request, in bytes, from which a container's OOM score is computed. It is the sum of
+// the container's request and its share of the pod's spare request (see spareShare). The request of a sidecar counts as
+// at least the smallest request of the main containers, so that the kernel does not kill the sidecar before them.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2837-pod-level-resource-spec#oom-score-adjustment
-func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
+func ScoreMemory(pod *v1.Pod, ctr *v1.Container) int64 {
 	request := ctr.Resources.Requests.Memory().Value()
 	if kind, _ := podspec.Find(&pod.Spec, ctr.Name); kind == podspec.Sidecar {
 		var least *int64
@@ -48,12 +47,12 @@ func Memory(pod *v1.Pod, ctr *v1.Container) int64 {
 			request = max(request, *least)
 		}
 	}
-	return request + share(pod)
+	return request + spareShare(pod)
 }
 
-// share returns one container's equal part of the pod's spare memory request. The spare request is the memory request
-// in spec.resources minus the sum of the containers' requests, or zero.
-func share(pod *v1.Pod) int64 {
+// spareShare returns one container's equal share of the pod's spare memory request. The spare request is the memory
+// request in spec.resources minus the sum of the containers' requests, or zero if that is negative.
+func spareShare(pod *v1.Pod) int64 {
 	if !resource.IsPodLevelRequestsSet(pod) {
 		return 0
 	}

@@ -15,8 +15,8 @@ func list(kv ...string) v1.ResourceList {
 	return l
 }
 
-// TestPodLevel: spec.resources applies to the pod as a whole, and to containers without values of
-// their own (KEP-2837).
+// TestPodLevel: spec.resources applies to the pod as a whole, and to containers without their own
+// values (KEP-2837).
 func TestPodLevel(t *testing.T) {
 	limited := v1.Container{Name: "limited", Resources: v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", "10Mi"), Limits: list("cpu", "200m", "memory", "20Mi")}}
 	free := v1.Container{Name: "free"}
@@ -50,22 +50,22 @@ func TestPodLevel(t *testing.T) {
 					t.Errorf("%s: %s, not %s", what, got.String(), want)
 				}
 			}
-			requests, own := Requests(p), Container(p, &free)
+			requests, own := Requests(p), EffectiveLimits(p, &free)
 			same("CPU asked for", requests[v1.ResourceCPU], tt.cpu)
 			same("memory asked for", requests[v1.ResourceMemory], tt.memory)
 			same("CPU of the container", own[v1.ResourceCPU], tt.ownCPU)
 			same("memory of the container", own[v1.ResourceMemory], tt.ownBytes)
 			if tt.name != "both equal" { // where nobody asks
-				same("memory for the OOM killer", *resource.NewQuantity(Memory(p, &free), resource.BinarySI), tt.oom)
+				same("memory for the OOM killer", *resource.NewQuantity(ScoreMemory(p, &free), resource.BinarySI), tt.oom)
 			}
 			for name, want := range map[v1.ResourceName]string{v1.ResourceCPU: tt.cpuMax, v1.ResourceMemory: tt.bytesMax} {
-				if got := Limited(p, name); got != (want != "") {
+				if got := IsLimited(p, name); got != (want != "") {
 					t.Errorf("%s limited: %t", name, got)
 				} else if got {
 					same("limit of "+string(name), Limits(p)[name], want)
 				}
 			}
-			if got := Container(p, &limited); got.Memory().String() != "20Mi" {
+			if got := EffectiveLimits(p, &limited); got.Memory().String() != "20Mi" {
 				t.Errorf("a container's own limit is %s", got.Memory())
 			}
 		})
@@ -78,10 +78,10 @@ func TestSidecarMemory(t *testing.T) {
 	main := v1.Container{Name: "c", Resources: v1.ResourceRequirements{Requests: list("memory", "10Mi")}}
 	side := v1.Container{Name: "s", RestartPolicy: &always}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{main}, InitContainers: []v1.Container{side, {Name: "i"}}}}
-	if got := Memory(p, &side); got != 10<<20 {
+	if got := ScoreMemory(p, &side); got != 10<<20 {
 		t.Errorf("the sidecar has %d", got)
 	}
-	if got := Memory(p, &p.Spec.InitContainers[1]); got != 0 {
+	if got := ScoreMemory(p, &p.Spec.InitContainers[1]); got != 0 {
 		t.Errorf("the init container has %d", got)
 	}
 }
@@ -93,10 +93,10 @@ func TestHostile(t *testing.T) {
 		Class(p)
 		Requests(p)
 		Limits(p)
-		Limited(p, v1.ResourceCPU)
+		IsLimited(p, v1.ResourceCPU)
 		ctr := &v1.Container{}
-		Container(p, ctr)
-		if m := Memory(p, ctr); m < 0 {
+		EffectiveLimits(p, ctr)
+		if m := ScoreMemory(p, ctr); m < 0 {
 			t.Errorf("%d bytes", m)
 		}
 	}

@@ -1,10 +1,10 @@
 // Package demand computes a pod's effective requests and limits, its quality of service class, and
-// the part of each container. Admission, cgroups, OOM scores and the status all use it, so that
+// the share of each container. Admission, cgroups, OOM scores and the status all use it, so that
 // they agree. It has no side effects.
 //
 //	containers, sidecars, init containers --component-helpers--> Requests, Limits
-//	spec.resources (KEP-2837), overhead ------'                   Class, Limited
-//	                                                              Container, Memory
+//	spec.resources (KEP-2837), overhead ------'                   Class, IsLimited
+//	                                                              EffectiveLimits, ScoreMemory
 //
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 package demand

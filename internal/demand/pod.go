@@ -7,21 +7,21 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Requests returns a pod's effective requests: the most that its containers request at any one
+// Requests returns a pod's effective requests: the maximum that its containers request at the same
 // time, overridden by spec.resources, plus the overhead of its runtime class.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return resource.PodRequests(pod, resource.PodResourcesOptions{})
 }
 
 // Limits returns a pod's effective limits, computed like Requests. The overhead is added only to
-// resources that have a limit. Limits of the pod as a whole apply only to resources for which
-// Limited returns true.
+// resources that have a limit. A limit applies to the pod as a whole only if IsLimited returns true
+// for its resource.
 func Limits(pod *v1.Pod) v1.ResourceList {
 	return resource.PodLimits(pod, resource.PodResourcesOptions{})
 }
 
-// ContainerRequests returns the most that the containers of a pod request at any one time, without
-// spec.resources and overhead.
+// ContainerRequests returns the maximum that the containers of a pod request at the same time,
+// without spec.resources and overhead.
 func ContainerRequests(spec *v1.PodSpec) v1.ResourceList {
 	return resource.AggregateContainerRequests(&v1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
 }
@@ -31,9 +31,9 @@ func ContainerLimits(spec *v1.PodSpec) v1.ResourceList {
 	return resource.AggregateContainerLimits(&v1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
 }
 
-// Limited reports whether a resource is limited for the pod as a whole, either by spec.resources or
-// because each of its containers has a limit.
-func Limited(pod *v1.Pod, name v1.ResourceName) bool {
+// IsLimited reports whether a resource is limited for the pod as a whole. It is if spec.resources
+// has a limit for it, or if each container has one.
+func IsLimited(pod *v1.Pod, name v1.ResourceName) bool {
 	if podLevel(pod, name) {
 		return true
 	}
@@ -72,7 +72,7 @@ func Class(pod *v1.Pod) v1.PodQOSClass {
 		inspect(pod.Spec.Resources)
 	} else {
 		for kind, c := range podspec.Containers(&pod.Spec) {
-			if kind != podspec.Ephemeral { // has no resources
+			if kind != podspec.Ephemeral { // an ephemeral container has no resources
 				inspect(&c.Resources)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 // A Set is a set of keys that changed. It is safe for concurrent use. New creates one.
 type Set[K comparable] struct {
-	wake chan struct{} // capacity 1: the set is not empty
+	wake chan struct{} // capacity 1; contains a value while the set is not empty
 
 	mu   sync.Mutex
 	keys map[K]struct{}
@@ -30,7 +30,7 @@ func (s *Set[K]) Add(k K) {
 	}
 }
 
-// Wake returns the channel that receives a value after keys were added. Only one goroutine may
+// Wake returns a channel on which a value is sent after keys were added. Only one goroutine may
 // receive from it.
 func (s *Set[K]) Wake() <-chan struct{} { return s.wake }
 

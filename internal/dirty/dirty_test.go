@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// No added key is lost, however often the reader calls Take, and a key that was added twice is
+// TestNothingIsLost: concurrent calls of Take lose no added key. A key that was added twice is
 // returned once.
 func TestNothingIsLost(t *testing.T) {
 	s := New[int]()

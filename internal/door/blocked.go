@@ -9,12 +9,12 @@ import (
 	"github.com/islet-edge/islet/internal/pulse"
 )
 
-// errLost is the error of a write to a lost peer.
-var errLost = errors.New("the peer does not acknowledge anything: its link is cut, or its machine is off")
+// errLost is the error for a write to a lost peer.
+var errLost = errors.New("the peer acknowledges no packets: its link is cut, or its machine is off")
 
-// blockedWrites watches the writes to a connection. If the peer does not read, a write blocks, and the container that
-// produces the data may block, too. A slow peer has unlimited time, but the connection of a lost peer is closed. There
-// is no timer while no write is in progress.
+// blockedWrites detects a lost peer while a write to its connection is blocked. If a peer does not read, the write
+// blocks, and so may the container that produces the data. The time of a slow peer is not limited, but the connection
+// of a lost peer is closed. The timer runs only while a write is in progress.
 type blockedWrites struct {
 	mu     sync.Mutex
 	timer  *time.Timer // nil before the first write
@@ -22,7 +22,7 @@ type blockedWrites struct {
 	lost   bool
 }
 
-// Write writes b. It returns an error shortly after the peer has been lost for Config.Silence.
+// Write writes b. It returns an error if the peer counts as lost after Config.Silence.
 func (c *conn) Write(b []byte) (int, error) {
 	c.begin()
 	n, err := c.Conn.Write(b)
@@ -32,8 +32,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// checks is the number of checks of a blocked write within the silence.
-const checks = 3
+// checksPerSilence is the number of checks of a blocked write within Config.Silence.
+const checksPerSilence = 3
 
 func (c *conn) begin() {
 	w := &c.blocked
@@ -42,9 +42,9 @@ func (c *conn) begin() {
 	w.writes++
 	switch {
 	case w.timer == nil:
-		w.timer = time.AfterFunc(c.l.c.Silence/checks, c.checkWrites)
+		w.timer = time.AfterFunc(c.l.c.Silence/checksPerSilence, c.checkWrites)
 	case w.writes == 1:
-		w.timer.Reset(c.l.c.Silence / checks)
+		w.timer.Reset(c.l.c.Silence / checksPerSilence)
 	}
 }
 
@@ -66,7 +66,7 @@ func (c *conn) checkWrites() {
 	defer w.mu.Unlock()
 	switch {
 	case w.writes == 0:
-	case pulse.Lost(c.Conn, c.l.c.Silence):
+	case pulse.IsLost(c.Conn, c.l.c.Silence):
 		w.lost = true
 		c.l.c.Log.Info("closed the connection of a lost peer", "port", c.l.c.What, "from", c.from.Addr())
 		if t, ok := c.Conn.(*net.TCPConn); ok {
@@ -74,6 +74,6 @@ func (c *conn) checkWrites() {
 		}
 		c.Conn.Close()
 	default:
-		w.timer.Reset(c.l.c.Silence / checks)
+		w.timer.Reset(c.l.c.Silence / checksPerSilence)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/internal/pulse/pulsetest"
 )
 
-// writes serves hijacked connections and writes to each until the write fails. The results are sent
-// to ended.
-func writes(t *testing.T, overTLS bool) (addr string, ended chan error) {
+// serveWriter serves hijacked connections and writes to each until the write fails. It sends the
+// errors to ended.
+func serveWriter(t *testing.T, overTLS bool) (addr string, ended chan error) {
 	t.Helper()
 	ended = make(chan error, 1)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -48,8 +48,8 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	return c
 }
 
-// ask sends a request and reads the first bytes of the response.
-func ask(t *testing.T, raw net.Conn, overTLS bool) net.Conn {
+// sendRequest sends a request and reads the first bytes of the response.
+func sendRequest(t *testing.T, raw net.Conn, overTLS bool) net.Conn {
 	t.Helper()
 	c := raw
 	if overTLS {
@@ -64,15 +64,15 @@ func ask(t *testing.T, raw net.Conn, overTLS bool) net.Conn {
 	return c
 }
 
-// TestVanished: a write to a lost client fails shortly after the silence. A write to a client that
-// has only stopped reading keeps waiting.
+// TestVanished: a write to a lost client fails shortly after Config.Silence. A write to a client
+// that has only stopped reading continues to wait.
 func TestVanished(t *testing.T) {
 	for name, overTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			addr, ended := writes(t, overTLS)
+			addr, ended := serveWriter(t, overTLS)
 			c := dial(t, addr)
-			ask(t, c, overTLS)
+			sendRequest(t, c, overTLS)
 			if err := pulsetest.Cut(c); err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestVanished(t *testing.T) {
 				t.Errorf("a client that vanishes: %v", err)
 			}
 			c = dial(t, addr)
-			session := ask(t, c, overTLS)
+			session := sendRequest(t, c, overTLS)
 			select {
 			case err := <-ended:
 				t.Errorf("a client that stops: %v", err)

@@ -18,20 +18,20 @@ import (
 
 // These are the limits of a listener.
 const (
-	maxFriends = 16 // remembered addresses that authenticated
-	perFriend  = 8  // number of strangers from each such address that are never closed to make room
-	maxCalls   = 8  // concurrent connections from the agent itself
+	maxRemembered  = 16 // addresses of authenticated requests that are remembered
+	reservedPlaces = 8  // number of unauthenticated connections from each such address that are never closed to make room
+	maxCalls       = 8  // concurrent connections from the agent itself
 )
 
 // Config is the configuration of a Listener.
 type Config struct {
 	What     string // the port's name in the log
-	Most     int    // connections at a time, without sessions
-	Sessions int    // hijacked connections at a time
-	// Friends are addresses that have reserved places from the start, such as the API server's.
-	Friends []netip.Addr
-	// Silence is how long a peer may acknowledge nothing while a write is blocked. 0 means
-	// pulse.Silence.
+	Most     int    // maximum number of connections at a time, without sessions
+	Sessions int    // maximum number of hijacked connections at a time
+	// Reserved lists addresses that have reserved places from the start, such as the API server's.
+	Reserved []netip.Addr
+	// Silence is the time without an acknowledgement after which the peer of a blocked write counts
+	// as lost. 0 means pulse.Silence.
 	Silence time.Duration
 	Log     *slog.Logger
 }
@@ -42,33 +42,33 @@ type Listener struct {
 	net.Listener
 	c Config
 
-	mu         sync.Mutex
-	conns      []*conn // strangers and known connections, the oldest first
-	known      int     // number of known connections in conns
-	leaving    int     // connections that are closed here, but not yet by the server
-	sessions   int
-	unanswered int          // unanswered bytes of strangers
-	friends    []netip.Addr // addresses that authenticated, the latest last
-	calls      []netip.AddrPort
-	fullLogged bool // the present flood is already logged
-	overLogged bool // the excess over maxUnanswered is already logged
+	mu            sync.Mutex
+	conns         []*conn // unauthenticated and authenticated connections, the oldest first
+	authenticated int     // number of authenticated connections in conns
+	closing       int     // number of connections that the Listener has closed and the server has not closed yet
+	sessions      int
+	unanswered    int          // unanswered bytes of all unauthenticated connections
+	remembered    []netip.Addr // addresses of authenticated requests, the latest last
+	calls         []netip.AddrPort
+	fullLogged    bool // the present lack of places is already logged
+	overLogged    bool // the excess over maxUnanswered is already logged
 }
 
-// Listen returns a Listener that bounds the connections of ln.
+// Listen returns a Listener that limits the connections of ln.
 func Listen(ln net.Listener, c Config) *Listener {
 	c.Silence = cmp.Or(c.Silence, pulse.Silence)
 	return &Listener{Listener: ln, c: c}
 }
 
-// A state is the state of a connection.
+// A state defines whether a connection is authenticated, hijacked or closed.
 type state int
 
 const (
-	stranger state = iota
-	known          // a request on it was authenticated
-	session        // a handler hijacked it
-	leaving        // closed to make room; the server has not noticed yet
-	gone
+	unauthenticated state = iota
+	authenticated         // a request on it was authenticated
+	session               // a handler hijacked it
+	closing               // closed to make room, but not closed by the server yet
+	closed
 )
 
 // A conn is an accepted connection. The listener's mutex guards state, unanswered and hijacked.
@@ -78,14 +78,14 @@ type conn struct {
 	from  netip.AddrPort
 	state state
 
-	unanswered int         // bytes that a stranger sent since its last answer
+	unanswered int         // bytes that the client of an unauthenticated connection sent since the last response
 	hijacked   bool        // the server does not receive its data any more
-	uncounted  atomic.Bool // the connection is known or hijacked, so Read neither counts nor locks
+	uncounted  atomic.Bool // the connection is authenticated or hijacked, so Read neither counts bytes nor locks
 
 	blocked blockedWrites
 }
 
-// Accept returns the next connection that has got a place.
+// Accept returns the next connection for which there is a place.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := l.Listener.Accept()
@@ -94,7 +94,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		from, _ := netip.ParseAddrPort(inner.RemoteAddr().String())
 		c := &conn{Conn: inner, l: l, from: netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())}
-		victim, ok := l.enter(c)
+		victim, ok := l.takePlace(c)
 		if victim != nil {
 			victim.Conn.Close() // the server's read or write fails
 		}
@@ -105,78 +105,79 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter reserves a place for a connection. victim is the connection that has to be closed for it,
-// or nil. ok is false if there is no place.
-func (l *Listener) enter(c *conn) (victim *conn, ok bool) {
+// takePlace reserves a place for a connection. The result victim is the connection to close for it,
+// or nil. The result ok is false if there is no place.
+func (l *Listener) takePlace(c *conn) (victim *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.calls, c.from); i >= 0 {
 		l.calls = slices.Delete(l.calls, i, i+1)
-		c.state = known
+		c.state = authenticated
 		c.uncounted.Store(true)
 	}
-	if victim, ok = l.makeRoom(c); ok {
+	if victim, ok = l.findPlace(c); ok {
 		l.conns = append(l.conns, c)
-		if c.state == known {
-			l.known++
+		if c.state == authenticated {
+			l.authenticated++
 		}
 	}
 	return victim, ok
 }
 
 // makeRoom finds a place for a connection. The caller holds mu.
-func (l *Listener) makeRoom(c *conn) (victim *conn, ok bool) {
-	own := l.network(c.from.Addr())
-	of := 0
+func (l *Listener) findPlace(c *conn) (victim *conn, ok bool) {
+	own := l.networkOf(c.from.Addr())
+	count := 0
 	for _, o := range l.conns {
-		if o.state == stranger && l.network(o.from.Addr()) == own {
-			of++
+		if o.state == unauthenticated && l.networkOf(o.from.Addr()) == own {
+			count++
 		}
 	}
 	switch {
-	case c.state == known || len(l.conns) < l.c.Most && of < l.c.Most/2:
+	case c.state == authenticated || len(l.conns) < l.c.Most && count < l.c.Most/2:
 		return nil, true
-	case l.leaving >= l.c.Most: // the server has not closed them yet
+	case l.closing >= l.c.Most: // the server has not closed the earlier victims yet
 	case len(l.conns) < l.c.Most: // a network may have at most half of the places
-		victim = l.victim(&own)
+		victim = l.selectVictim(&own)
 	default:
-		victim = l.victim(nil)
+		victim = l.selectVictim(nil)
 	}
 	if !l.fullLogged {
-		l.c.Log.Warn("a port is full: connections that have not authenticated are closed", "port", l.c.What,
-			"connections", len(l.conns), "authenticated", l.known, "from", c.from.Addr())
+		l.c.Log.Warn("a port has too many connections: unauthenticated connections are closed", "port", l.c.What,
+			"connections", len(l.conns), "authenticated", l.authenticated, "from", c.from.Addr())
 	}
 	l.fullLogged = true
 	if victim == nil {
 		return nil, false
 	}
-	l.remove(victim)
-	victim.state = leaving
-	l.leaving++
+	l.freePlace(victim)
+	victim.state = closing
+	l.closing++
 	return victim, true
 }
 
-// victim returns the connection to close. It selects the network with the most strangers, unless within is another
-// network; in it the address with the most strangers; and of these the oldest one. It returns nil if there is none.
-func (l *Listener) victim(within *netip.Prefix) *conn {
+// selectVictim returns the connection to close, or nil if there is none. If within is nil, it selects the network
+// with the most unauthenticated connections, otherwise the network within. In the network it selects the address
+// with the most unauthenticated connections, and of these the oldest one.
+func (l *Listener) selectVictim(within *netip.Prefix) *conn {
 	networks, addresses := map[netip.Prefix]int{}, map[netip.Addr]int{}
 	for _, c := range l.conns {
-		if n := l.network(c.from.Addr()); c.state == stranger && (within == nil || n == *within) {
+		if n := l.networkOf(c.from.Addr()); c.state == unauthenticated && (within == nil || n == *within) {
 			networks[n]++
 			addresses[c.from.Addr()]++
 		}
 	}
 	var out *conn
 	for _, c := range l.conns {
-		n, a := l.network(c.from.Addr()), c.from.Addr()
-		if c.state != stranger || networks[n] == 0 || n.IsSingleIP() && networks[n] <= perFriend {
+		n, a := l.networkOf(c.from.Addr()), c.from.Addr()
+		if c.state != unauthenticated || networks[n] == 0 || n.IsSingleIP() && networks[n] <= reservedPlaces {
 			continue
 		}
 		if out == nil {
 			out = c
 			continue
 		}
-		best := l.network(out.from.Addr())
+		best := l.networkOf(out.from.Addr())
 		if networks[n] > networks[best] || n == best && addresses[a] > addresses[out.from.Addr()] {
 			out = c
 		}
@@ -186,9 +187,10 @@ func (l *Listener) victim(within *netip.Prefix) *conn {
 
 var loopback = netip.MustParsePrefix("127.0.0.0/8")
 
-// network returns the network of an address. An address with reserved places is a network of its own.
-func (l *Listener) network(a netip.Addr) netip.Prefix {
-	if slices.Contains(l.friends, a) || slices.Contains(l.c.Friends, a) {
+// networkOf returns the network of an address. An address with reserved places is a network of its
+// own.
+func (l *Listener) networkOf(a netip.Addr) netip.Prefix {
+	if slices.Contains(l.remembered, a) || slices.Contains(l.c.Reserved, a) {
 		return netip.PrefixFrom(a, a.BitLen())
 	}
 	if loopback.Contains(a) {
@@ -202,26 +204,26 @@ func (l *Listener) network(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// remove frees the place of a connection. The caller holds mu.
-func (l *Listener) remove(c *conn) {
+// freePlace frees the place of a connection. The caller holds mu.
+func (l *Listener) freePlace(c *conn) {
 	i := slices.Index(l.conns, c)
 	if i < 0 {
 		return
 	}
 	l.conns = slices.Delete(l.conns, i, i+1)
 	c.resetUnanswered()
-	if c.state == known {
-		l.known--
+	if c.state == authenticated {
+		l.authenticated--
 	}
 	if len(l.conns) == 0 {
 		l.conns = nil
 	}
-	l.fullLogged = l.fullLogged && len(l.conns) > l.c.Most/4 // log the next flood again
+	l.fullLogged = l.fullLogged && len(l.conns) > l.c.Most/4 // log the next lack of places again
 }
 
-// Expect reserves a place for a connection that this process opened to the listener, by its local
-// address, so that a flood cannot prevent the agent from connecting to itself. The caller calls end
-// when it has closed the connection.
+// Expect reserves a place for a connection from this process to the listener, so that the agent can
+// connect to itself while the port is full. The parameter local is the connection's local address.
+// The caller must call end after it has closed the connection.
 func (l *Listener) Expect(local net.Addr) (end func()) {
 	at, err := netip.ParseAddrPort(local.String())
 	if err != nil {
@@ -231,11 +233,11 @@ func (l *Listener) Expect(local net.Addr) (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
-		if c.from == at && c.state == stranger {
+		if c.from == at && c.state == unauthenticated {
 			c.resetUnanswered()
-			c.state = known
+			c.state = authenticated
 			c.uncounted.Store(true)
-			l.known++
+			l.authenticated++
 			return func() {}
 		}
 	}
@@ -257,66 +259,67 @@ func (c *conn) Close() error {
 	l := c.l
 	l.mu.Lock()
 	switch c.state {
-	case stranger, known:
-		l.remove(c)
+	case unauthenticated, authenticated:
+		l.freePlace(c)
 	case session:
 		l.sessions--
-	case leaving:
-		l.leaving--
+	case closing:
+		l.closing--
 	}
-	c.state = gone
+	c.state = closed
 	l.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// admit turns a stranger into a known connection and adds its address to the remembered ones. A
-// quarter of the places stays reserved for strangers, and an address may have at most half of the
-// places as known connections. Beyond these limits, the connection stays a stranger, but its
-// address is remembered.
-func (c *conn) admit() {
+// setAuthenticated makes an unauthenticated connection an authenticated one, and remembers its
+// address. At least a quarter of the places stays free for unauthenticated connections, and the
+// authenticated connections of an address take at most half of the places. Beyond these limits, the
+// connection stays unauthenticated, but its address is remembered.
+func (c *conn) setAuthenticated() {
 	l, addr := c.l, c.from.Addr()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.state != stranger {
+	if c.state != unauthenticated {
 		return
 	}
-	if !slices.Contains(l.c.Friends, addr) && (len(l.friends) == 0 || l.friends[len(l.friends)-1] != addr) {
-		l.friends = append(slices.DeleteFunc(l.friends, func(a netip.Addr) bool { return a == addr }), addr)
-		l.friends = l.friends[max(0, len(l.friends)-maxFriends):]
+	if !slices.Contains(l.c.Reserved, addr) && (len(l.remembered) == 0 || l.remembered[len(l.remembered)-1] != addr) {
+		l.remembered = append(slices.DeleteFunc(l.remembered, func(a netip.Addr) bool { return a == addr }), addr)
+		l.remembered = l.remembered[max(0, len(l.remembered)-maxRemembered):]
 	}
-	of := 0
+	count := 0
 	for _, o := range l.conns {
-		if o.state == known && o.from.Addr() == addr {
-			of++
+		if o.state == authenticated && o.from.Addr() == addr {
+			count++
 		}
 	}
 	c.resetUnanswered()
-	if of < l.c.Most/2 && l.known < l.c.Most*3/4 {
-		c.state = known
+	if count < l.c.Most/2 && l.authenticated < l.c.Most*3/4 {
+		c.state = authenticated
 		c.uncounted.Store(true)
-		l.known++
+		l.authenticated++
 	}
 }
 
-// hijack turns a hijacked connection into a session. If there are too many sessions, the connection
+// setHijacked makes a hijacked connection a session. If there are too many sessions, the connection
 // keeps its place among the other connections.
-func (c *conn) hijack() {
+func (c *conn) setHijacked() {
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.hijacked = true
 	c.uncounted.Store(true)
 	c.resetUnanswered()
-	if c.state != stranger && c.state != known || l.sessions >= l.c.Sessions {
+	if c.state != unauthenticated && c.state != authenticated || l.sessions >= l.c.Sessions {
 		return
 	}
-	l.remove(c)
+	l.freePlace(c)
 	c.state = session
 	l.sessions++
 }
 
-// idle is called when all requests of a connection were answered.
-func (c *conn) idle() {
+// setIdle is called when all requests of a connection were answered. It resets the count of
+// unanswered bytes.
+func (c *conn) setIdle() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	c.resetUnanswered()
@@ -333,7 +336,7 @@ func connOf(c net.Conn) *conn {
 
 type connKey struct{}
 
-// Watch sets the server's hooks that report the state of its connections to the Listener.
+// Watch sets hooks of the server that report the state of its connections to the Listener.
 func Watch(hs *http.Server) {
 	hs.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if own := connOf(c); own != nil {
@@ -346,17 +349,17 @@ func Watch(hs *http.Server) {
 		switch {
 		case own == nil:
 		case s == http.StateHijacked:
-			own.hijack()
+			own.setHijacked()
 		case s == http.StateIdle:
-			own.idle()
+			own.setIdle()
 		}
 	}
 }
 
-// Admitted reports to the Listener that the request with this context was authenticated and
-// authorized. It must not be called for anonymous requests.
-func Admitted(ctx context.Context) {
+// ReportAuthenticated reports to the Listener that the request with this context was authenticated
+// and authorized. It must not be called for anonymous requests.
+func ReportAuthenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
-		c.admit()
+		c.setAuthenticated()
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// newSilence discards the server's log of connections that clients abort.
-func newSilence() *log.Logger { return log.New(io.Discard, "", 0) }
+// discardLog returns a logger that discards the server's messages about aborted connections.
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // A fake is a net.Conn that records only whether it was closed.
 type fake struct {
@@ -24,22 +24,22 @@ func (f *fake) Read(b []byte) (int, error) { return len(b), nil }
 
 func (f *fake) Close() error { f.closed = true; return nil }
 
-// A house is a Listener whose connections have arbitrary addresses.
-type house struct {
+// A testListener is a Listener whose connections have arbitrary addresses.
+type testListener struct {
 	*testing.T
 	*Listener
 	port uint16
 }
 
-func newHouse(t *testing.T, most int) *house {
-	return &house{T: t, Listener: Listen(nil, Config{What: "a test", Most: most, Sessions: 2, Log: quiet})}
+func newHouse(t *testing.T, most int) *testListener {
+	return &testListener{T: t, Listener: Listen(nil, Config{What: "a test", Most: most, Sessions: 2, Log: quiet})}
 }
 
-// enter adds a connection from an address. nil: there was no place for it.
-func (h *house) enter(addr string) *conn {
+// connect adds a connection from an address. It returns nil if there is no place.
+func (h *testListener) connect(addr string) *conn {
 	h.port++
 	c := &conn{Conn: &fake{}, l: h.Listener, from: netip.AddrPortFrom(netip.MustParseAddr(addr), h.port)}
-	victim, ok := h.Listener.enter(c)
+	victim, ok := h.Listener.takePlace(c)
 	if victim != nil {
 		victim.Conn.Close()
 	}
@@ -49,53 +49,53 @@ func (h *house) enter(addr string) *conn {
 	return c
 }
 
-func (h *house) fill(n int, addrs ...string) (out []*conn) {
+func (h *testListener) fill(n int, addrs ...string) (out []*conn) {
 	for i := range n {
-		out = append(out, h.enter(addrs[i%len(addrs)]))
+		out = append(out, h.connect(addrs[i%len(addrs)]))
 	}
 	return out
 }
 
-func (h *house) lost(c *conn) bool { return c == nil || c.state == leaving }
+func (h *testListener) lost(c *conn) bool { return c == nil || c.state == closing }
 
-func (h *house) has(n int) {
+func (h *testListener) has(n int) {
 	h.Helper()
 	if len(h.conns) != n {
 		h.Errorf("%d connections, want %d", len(h.conns), n)
 	}
 }
 
-// TestGivesWay: the oldest stranger of the address with the most connections, in the network with
-// the most, is closed.
+// TestGivesWay: the oldest unauthenticated connection of the address with the most connections, in
+// the network with the most, is closed.
 func TestGivesWay(t *testing.T) {
 	h := newHouse(t, 8)
-	lan := h.enter("192.0.2.7")
+	lan := h.connect("192.0.2.7")
 	pods := h.fill(4, "10.42.0.5")
-	one, two := h.enter("127.0.0.2"), h.enter("127.0.0.3")
-	last := h.enter("127.0.0.2")
+	one, two := h.connect("127.0.0.2"), h.connect("127.0.0.3")
+	last := h.connect("127.0.0.2")
 	h.has(8)
-	admin := h.enter("203.0.113.9")
+	admin := h.connect("203.0.113.9")
 	if !h.lost(pods[0]) || h.lost(pods[1]) || h.lost(lan) || h.lost(admin) {
 		t.Error("the oldest of the pods does not give way")
 	}
-	next := h.enter("203.0.113.10") // three pods, three of this machine: the older network
+	next := h.connect("203.0.113.10") // three pods, three of this machine: the older network
 	if !h.lost(pods[1]) || h.lost(admin) || h.lost(next) {
 		t.Error("a network with fewer connections gives way")
 	}
-	h.enter("198.51.100.1")
+	h.connect("198.51.100.1")
 	if !h.lost(one) || h.lost(two) || h.lost(last) {
 		t.Error("the oldest of the address with the most does not give way")
 	}
 	h.has(8)
 }
 
-// TestHalf: no network has more than half of the places; beyond that its own oldest stranger is
-// closed.
+// TestHalf: unauthenticated connections of a network take at most half of the places. Beyond that
+// the network's own oldest one is closed.
 func TestHalf(t *testing.T) {
 	h := newHouse(t, 8)
 	first := h.fill(4, "10.42.0.5", "10.42.0.6")
 	for range 100 {
-		c := h.enter("10.42.0.7")
+		c := h.connect("10.42.0.7")
 		if c == nil {
 			t.Fatal("a new connection is refused")
 		}
@@ -107,18 +107,18 @@ func TestHalf(t *testing.T) {
 			}
 		}
 	}
-	if h.leaving != 0 {
-		t.Errorf("%d connections never left", h.leaving)
+	if h.closing != 0 {
+		t.Errorf("%d connections never left", h.closing)
 	}
 }
 
-// TestServerIsBehind: the number of closed connections that their server has not noticed is
-// limited.
+// TestServerIsBehind: the number of connections that the Listener has closed, but the server has
+// not, is limited.
 func TestServerIsBehind(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(100, "10.42.0.5")
-	if h.leaving != 8 || all[99] != nil {
-		t.Errorf("%d connections were closed, and their server did nothing", h.leaving)
+	if h.closing != 8 || all[99] != nil {
+		t.Errorf("%d connections were closed, and their server did nothing", h.closing)
 	}
 	for _, c := range all {
 		if c != nil {
@@ -126,30 +126,30 @@ func TestServerIsBehind(t *testing.T) {
 		}
 	}
 	h.has(0)
-	if h.leaving != 0 || h.enter("10.42.0.5") == nil {
+	if h.closing != 0 || h.connect("10.42.0.5") == nil {
 		t.Error("no place came back")
 	}
 }
 
-// TestKnownStay: known connections are not closed, an address that authenticated has reserved
-// places for its next connections, and known connections leave places for strangers.
+// TestKnownStay: authenticated connections are not closed. The address of an authenticated request
+// has reserved places for its next connections. Authenticated connections do not take all places.
 func TestKnownStay(t *testing.T) {
 	h := newHouse(t, 32)
-	server := h.enter("192.0.2.1")
-	server.admit()
-	next := h.enter("192.0.2.1")
+	server := h.connect("192.0.2.1")
+	server.setAuthenticated()
+	next := h.connect("192.0.2.1")
 	for range 1000 {
 		for _, a := range []string{"10.42.0.5", "127.0.0.2", "192.0.2.66", "198.51.100.1"} {
-			if c := h.enter(a); c == nil {
+			if c := h.connect(a); c == nil {
 				t.Fatal("refused")
 			}
 		}
 		for _, c := range append([]*conn{}, h.conns...) {
-			if c.state == leaving {
+			if c.state == closing {
 				c.Close()
 			}
 		}
-		h.leaving = 0 // their server gave them up
+		h.closing = 0 // their server gave them up
 	}
 	if h.lost(server) || h.lost(next) {
 		t.Error("an address that was let in before lost its places")
@@ -157,40 +157,40 @@ func TestKnownStay(t *testing.T) {
 	greedy := h.fill(16, "192.0.2.1")
 	for _, c := range greedy {
 		if c != nil {
-			c.admit()
+			c.setAuthenticated()
 		}
 	}
 	for i := range 40 {
-		if c := h.enter(netip.AddrFrom4([4]byte{198, 51, byte(i), 1}).String()); c != nil {
-			c.admit()
+		if c := h.connect(netip.AddrFrom4([4]byte{198, 51, byte(i), 1}).String()); c != nil {
+			c.setAuthenticated()
 		}
 	}
-	if h.known > 24 {
-		t.Errorf("%d of 32 places are of known ones", h.known)
+	if h.authenticated > 24 {
+		t.Errorf("%d of 32 places are of known ones", h.authenticated)
 	}
-	h.leaving = 0
-	if h.enter("203.0.113.9") == nil {
+	h.closing = 0
+	if h.connect("203.0.113.9") == nil {
 		t.Error("known ones leave no place to strangers")
 	}
 }
 
-// TestTooManyFriends: the number of remembered addresses is limited, and the oldest of them cannot
-// have more than half of the places.
+// TestTooManyFriends: the number of remembered addresses is limited, and their reserved places are
+// at most half of all places.
 func TestTooManyFriends(t *testing.T) {
 	h := newHouse(t, 256)
 	for i := range 100 {
-		c := h.enter(netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
-		c.admit()
+		c := h.connect(netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
+		c.setAuthenticated()
 		c.Close()
 	}
-	if len(h.friends) != maxFriends || len(h.friends)*perFriend > h.c.Most/2 {
-		t.Errorf("%d addresses keep places", len(h.friends))
+	if len(h.remembered) != maxRemembered || len(h.remembered)*reservedPlaces > h.c.Most/2 {
+		t.Errorf("%d addresses keep places", len(h.remembered))
 	}
 	for i := range 100 {
-		h.fill(perFriend, netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
+		h.fill(reservedPlaces, netip.AddrFrom4([4]byte{10, byte(i), 0, 1}).String())
 	}
-	h.leaving = 0
-	if h.enter("203.0.113.9") == nil {
+	h.closing = 0
+	if h.connect("203.0.113.9") == nil {
 		t.Error("an address that was never seen finds no place")
 	}
 }
@@ -199,16 +199,16 @@ func TestTooManyFriends(t *testing.T) {
 // or after the call of Expect.
 func TestExpect(t *testing.T) {
 	h := newHouse(t, 8)
-	early := h.enter("127.0.0.1")
+	early := h.connect("127.0.0.1")
 	h.Expect(net.TCPAddrFromAddrPort(early.from))()
 	end := h.Expect(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(h.port) + 1})
-	late := h.enter("127.0.0.1")
+	late := h.connect("127.0.0.1")
 	for range 50 {
-		h.enter("127.0.0.1")
-		h.leaving = 0
+		h.connect("127.0.0.1")
+		h.closing = 0
 	}
 	end()
-	if h.lost(early) || h.lost(late) || early.state != known || late.state != known {
+	if h.lost(early) || h.lost(late) || early.state != authenticated || late.state != authenticated {
 		t.Error("a connection of the agent to itself gave way")
 	}
 	for i := range 100 {
@@ -224,8 +224,8 @@ func TestSessionsApart(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(4, "192.0.2.1")
 	for _, c := range all {
-		c.admit()
-		c.hijack()
+		c.setAuthenticated()
+		c.setHijacked()
 	}
 	if h.sessions != 2 || len(h.conns) != 2 {
 		t.Errorf("%d sessions, %d connections", h.sessions, len(h.conns))
@@ -233,10 +233,10 @@ func TestSessionsApart(t *testing.T) {
 	for _, c := range all {
 		c.Close()
 		c.Close()
-		c.admit()
-		c.hijack()
+		c.setAuthenticated()
+		c.setHijacked()
 	}
-	if h.sessions != 0 || h.known != 0 || len(h.conns) != 0 {
-		t.Errorf("in the end %d sessions, %d known ones, %d connections", h.sessions, h.known, len(h.conns))
+	if h.sessions != 0 || h.authenticated != 0 || len(h.conns) != 0 {
+		t.Errorf("in the end %d sessions, %d known ones, %d connections", h.sessions, h.authenticated, len(h.conns))
 	}
 }

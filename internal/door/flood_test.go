@@ -25,7 +25,7 @@ type network struct {
 	fd int
 }
 
-// newNetwork creates a network that is removed at the end of the test. It needs root.
+// newNetwork creates a network namespace that is removed at the end of the test. It needs root.
 func newNetwork(t *testing.T, addrs ...string) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,8 +60,8 @@ func addresses(all []string) (out [][]string) {
 	return out
 }
 
-// in runs f in the network, on its own thread.
-func (n *network) in(f func()) {
+// runIn calls f on a thread in the network namespace.
+func (n *network) runIn(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -74,16 +74,16 @@ func (n *network) in(f func()) {
 	<-done
 }
 
-// dial connects from an address.
+// dial opens a connection from an address.
 func (n *network) dial(from, to string) (c net.Conn, err error) {
-	n.in(func() {
+	n.runIn(func() {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 20 * time.Second}
 		c, err = d.Dial("tcp", to)
 	})
 	return c, err
 }
 
-// stall is a client that sends a part of its request and then nothing more.
+// A stall is a function of a client that sends a part of its request and then no more data.
 type stall func(c net.Conn)
 
 func inHandshake(net.Conn) {}
@@ -99,11 +99,11 @@ func betweenRequests(c net.Conn) {
 	t.Read(make([]byte, 1))
 }
 
-// flood keeps connections from an address open until the end, and replaces those that are closed.
+// flood opens connections from an address until the context ends, and replaces closed connections.
 func (n *network) flood(ctx context.Context, from, to string, how stall, held *atomic.Int64) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	var all sync.WaitGroup
-	n.in(func() {
+	n.runIn(func() {
 		slots := make(chan struct{}, 200)
 		for ctx.Err() == nil {
 			select {
@@ -130,8 +130,8 @@ func (n *network) flood(ctx context.Context, from, to string, how stall, held *a
 	all.Wait()
 }
 
-// TestFloods: while two pods and a user of this machine with two addresses hold as many connections
-// as they can, in every state, an administrator with a new address always succeeds.
+// TestFloods: two pods and a user of this machine with two addresses open as many connections as
+// possible, in every state. An administrator with a new address is always served.
 func TestFloods(t *testing.T) {
 	addrs := []string{"10.42.0.5", "10.42.0.6", "192.0.2.10"}
 	for i := range 20 {
@@ -139,7 +139,7 @@ func TestFloods(t *testing.T) {
 	}
 	n := newNetwork(t, addrs...)
 	var ln net.Listener
-	n.in(func() {
+	n.runIn(func() {
 		var err error
 		if ln, err = net.Listen("tcp", "0.0.0.0:0"); err != nil {
 			t.Error(err)
@@ -151,11 +151,11 @@ func TestFloods(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		Admitted(r.Context())
+		ReportAuthenticated(r.Context())
 	}))
 	srv.Listener.Close()
 	srv.Listener = l
-	srv.Config.ErrorLog = newSilence()
+	srv.Config.ErrorLog = discardLog()
 	srv.Config.IdleTimeout = time.Hour
 	Watch(srv.Config)
 	srv.StartTLS()

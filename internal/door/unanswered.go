@@ -2,29 +2,29 @@ package door
 
 import "net/netip"
 
-// maxUnanswered is the maximum number of unanswered bytes of all strangers together. In the server,
-// the decoded bytes take up to twenty times as much memory, because a header line of five bytes
-// becomes a map entry.
+// maxUnanswered is the maximum number of unanswered bytes of all unauthenticated connections
+// together. In the server, the decoded bytes take up to twenty times as much memory, because a
+// header line of five bytes becomes a map entry.
 const maxUnanswered = 1 << 20
 
-// Read counts the bytes that a stranger sends. If all strangers together send too much, it closes
-// the connection of the one that sent most.
+// Read counts the bytes that the client of an unauthenticated connection sends. If all such clients
+// together send too much, it closes the connection of the client that sent the most.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.uncounted.Load() {
-		if victim := c.l.charge(c, n); victim != nil {
+		if victim := c.l.countUnanswered(c, n); victim != nil {
 			victim.Conn.Close()
 		}
 	}
 	return n, err
 }
 
-// charge adds n bytes to the count of a connection. victim is the connection that has to be closed
-// because of them, or nil.
-func (l *Listener) charge(c *conn, n int) (victim *conn) {
+// countUnanswered adds n bytes to the count of a connection. The result victim is the connection to
+// close because of them, or nil.
+func (l *Listener) countUnanswered(c *conn, n int) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.state != stranger || c.hijacked {
+	if c.state != unauthenticated || c.hijacked {
 		return nil
 	}
 	c.unanswered += n
@@ -35,21 +35,21 @@ func (l *Listener) charge(c *conn, n int) (victim *conn) {
 		return nil
 	}
 	if !l.overLogged {
-		l.c.Log.Warn("clients that have not authenticated sent too much: the connection that sent most is closed",
+		l.c.Log.Warn("unauthenticated clients sent too much: the connection that sent the most is closed",
 			"port", l.c.What, "bytes", maxUnanswered, "from", victim.from.Addr(), "sent", victim.unanswered)
 	}
 	l.overLogged = true
-	l.remove(victim)
-	victim.state = leaving
-	l.leaving++
+	l.freePlace(victim)
+	victim.state = closing
+	l.closing++
 	return victim
 }
 
-// biggestSender returns the stranger with the most unanswered bytes in the network with the most.
+// biggestSender returns the connection with the most unanswered bytes in the network with the most.
 func (l *Listener) biggestSender() (out *conn) {
 	sent := map[netip.Prefix]int{}
 	for _, c := range l.conns {
-		sent[l.network(c.from.Addr())] += c.unanswered
+		sent[l.networkOf(c.from.Addr())] += c.unanswered
 	}
 	for _, c := range l.conns {
 		if c.unanswered == 0 {
@@ -59,7 +59,7 @@ func (l *Listener) biggestSender() (out *conn) {
 			out = c
 			continue
 		}
-		of, best := l.network(c.from.Addr()), l.network(out.from.Addr())
+		of, best := l.networkOf(c.from.Addr()), l.networkOf(out.from.Addr())
 		if of == best && c.unanswered > out.unanswered || of != best && sent[of] > sent[best] {
 			out = c
 		}
@@ -71,5 +71,5 @@ func (l *Listener) biggestSender() (out *conn) {
 func (c *conn) resetUnanswered() {
 	c.l.unanswered -= c.unanswered
 	c.unanswered = 0
-	c.l.overLogged = c.l.overLogged && c.l.unanswered > maxUnanswered/4 // log the next flood again
+	c.l.overLogged = c.l.overLogged && c.l.unanswered > maxUnanswered/4 // log the next excess again
 }

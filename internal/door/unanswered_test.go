@@ -12,41 +12,41 @@ import (
 	"time"
 )
 
-// TestTalkers: beyond the limit of unanswered bytes, the stranger that sent most, in the network
-// that sent most, is closed. Answered bytes, and those of known and hijacked connections, are not
-// counted.
+// TestTalkers: beyond the limit of unanswered bytes, the unauthenticated connection that sent the
+// most, in the network that sent the most, is closed. Answered bytes, and bytes of authenticated
+// and hijacked connections, are not counted.
 func TestTalkers(t *testing.T) {
 	h := newHouse(t, 16)
 	busy := h.fill(4, "10.42.0.5", "10.42.0.6")
-	other, friend, exec := h.enter("192.0.2.10"), h.enter("192.0.2.11"), h.enter("192.0.2.12")
-	friend.admit()
-	exec.hijack()
+	other, friend, exec := h.connect("192.0.2.10"), h.connect("192.0.2.11"), h.connect("192.0.2.12")
+	friend.setAuthenticated()
+	exec.setHijacked()
 	for _, c := range []*conn{friend, exec} {
-		if h.charge(c, 4*maxUnanswered) != nil || c.unanswered != 0 {
+		if h.countUnanswered(c, 4*maxUnanswered) != nil || c.unanswered != 0 {
 			t.Error("a known connection or a session is counted")
 		}
 	}
-	if v := h.charge(other, maxUnanswered/4); v != nil {
+	if v := h.countUnanswered(other, maxUnanswered/4); v != nil {
 		t.Error("one gives way for less than the bound")
 	}
 	for i, c := range busy {
-		if v := h.charge(c, maxUnanswered/8+i); v != nil {
+		if v := h.countUnanswered(c, maxUnanswered/8+i); v != nil {
 			t.Error("one gives way for less than the bound")
 		}
 	}
-	if v := h.charge(busy[0], maxUnanswered/4); v != busy[0] {
+	if v := h.countUnanswered(busy[0], maxUnanswered/4); v != busy[0] {
 		t.Errorf("%v gives way, not the one that sent most of the network that did", v)
 	}
-	if sum := other.unanswered + busy[1].unanswered + busy[2].unanswered + busy[3].unanswered; h.unanswered != sum || h.leaving != 1 {
-		t.Errorf("%d bytes of %d are counted, %d leave", h.unanswered, sum, h.leaving)
+	if sum := other.unanswered + busy[1].unanswered + busy[2].unanswered + busy[3].unanswered; h.unanswered != sum || h.closing != 1 {
+		t.Errorf("%d bytes of %d are counted, %d leave", h.unanswered, sum, h.closing)
 	}
 	for _, c := range append(busy[1:], other) {
-		c.idle()
+		c.setIdle()
 	}
 	if h.unanswered != 0 {
 		t.Errorf("%d bytes are left of what was answered", h.unanswered)
 	}
-	if v := h.charge(other, maxUnanswered+1); v != other {
+	if v := h.countUnanswered(other, maxUnanswered+1); v != other {
 		t.Errorf("%v gives way for one that sends all", v)
 	}
 	for range 3 {
@@ -57,13 +57,13 @@ func TestTalkers(t *testing.T) {
 	}
 }
 
-// TestReadsWithoutLock: a connection that is known, or that a handler took over, does not wait for
-// the others' places when it reads.
+// TestReadsWithoutLock: a read from an authenticated or hijacked connection does not wait for the
+// Listener's lock.
 func TestReadsWithoutLock(t *testing.T) {
 	h := newHouse(t, 16)
-	friend, exec, own := h.enter("192.0.2.11"), h.enter("192.0.2.12"), h.enter("127.0.0.1")
-	friend.admit()
-	exec.hijack()
+	friend, exec, own := h.connect("192.0.2.11"), h.connect("192.0.2.12"), h.connect("127.0.0.1")
+	friend.setAuthenticated()
+	exec.setHijacked()
 	h.Expect(net.TCPAddrFromAddrPort(own.from))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +95,7 @@ func headerBomb(size int) string {
 	return b.String()
 }
 
-// TestHeaderBombs: hundreds of clients that send the longest accepted headers cost little memory,
+// TestHeaderBombs: hundreds of clients that send the longest accepted headers need little memory,
 // and another client is served meanwhile.
 func TestHeaderBombs(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -103,7 +103,7 @@ func TestHeaderBombs(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 64 << 10
-	hs := &http.Server{Handler: http.NotFoundHandler(), MaxHeaderBytes: most, ErrorLog: newSilence(), ReadHeaderTimeout: time.Minute}
+	hs := &http.Server{Handler: http.NotFoundHandler(), MaxHeaderBytes: most, ErrorLog: discardLog(), ReadHeaderTimeout: time.Minute}
 	Watch(hs)
 	go hs.Serve(Listen(ln, Config{What: "a test", Most: 256, Log: quiet}))
 	defer hs.Close()

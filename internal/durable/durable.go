@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// Write creates or replaces a file. After an error the old file may still be there. The data is first written to a new
-// file in the same directory, with a dot before the name and ".new" after it. A file that already has that name, left
-// by a killed process, is removed. It is never opened, because opening a FIFO would block. Concurrent writes of the
-// same file are not allowed.
+// Write creates or replaces a file. After an error, either the old or the new file exists. Write first writes the data
+// to a new file in the same directory, with a dot before the name and ".new" after it. It removes a file of that name
+// that a killed process has left. It does not open that file, because opening a FIFO would block. Concurrent writes of
+// the same file are not allowed.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	dir, name := filepath.Split(path)
 	next := filepath.Join(dir, "."+name+".new")
@@ -28,11 +28,11 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(next))
 	}
-	return Dir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
-// Dir syncs a directory, so that creations, removals and renames in it survive a power loss.
-func Dir(path string) error {
+// SyncDir syncs a directory, so that creations, removals and renames in it survive a power loss.
+func SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWrite: a file is created and replaced, also if a killed process left a temporary file, and no
+// TestWrite: a file is created and replaced, also if a killed process has left a temporary file. No
 // other file remains.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// TestWriteOverLeft: an existing file with the temporary name is not opened: a symlink is not
+// TestWriteOverLeft: an existing file with the temporary name is not opened. A symlink is not
 // followed, and a FIFO does not block.
 func TestWriteOverLeft(t *testing.T) {
 	dir := t.TempDir()

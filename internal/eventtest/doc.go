@@ -3,5 +3,5 @@
 //
 //	code --Pod, Node--> the tests' Events --Note--> noted
 //	                                                  |
-//	docs/events.md --rows--> Main: each noted event has a row, and each row of the package was noted
+//	docs/events.md --rows--> Main: each noted event has a row, and each row of the package has a noted event
 package eventtest

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// A row is a row of the first two tables of docs/events.md.
+// A row contains the cells of a row of the first two tables of docs/events.md, and the pattern of
+// the text.
 type row struct {
 	kind, reason, text, room string
 	pattern                  *regexp.Regexp
@@ -30,8 +31,8 @@ func Note(eventType, reason, message string) {
 	noted[[3]string{eventType, reason, message}] = true
 }
 
-// Main runs the tests of a package and then compares their events with docs/events.md. TestMain
-// calls it. It checks that every row of the package was emitted only if all tests ran.
+// Main runs the tests of a package and then compares their events with docs/events.md. It returns
+// the exit code for TestMain. If all tests ran, every row of the package must have an event.
 func Main(m *testing.M, room string) int {
 	code := m.Run()
 	if code != 0 {
@@ -51,7 +52,8 @@ func Main(m *testing.M, room string) int {
 	return min(len(wrong), 1)
 }
 
-// allTestsRan reports whether no flag selected or shortened tests.
+// allTestsRan reports whether all tests ran completely, that is, no flag selected or shortened
+// tests.
 func allTestsRan() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list", "test.fuzz", "test.bench", "test.short"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != f.DefValue {
@@ -64,12 +66,12 @@ func allTestsRan() bool {
 // compare returns a line for each event without a row and, if complete is set, for each row of the
 // package without an event.
 func compare(rows []row, room string, noted map[[3]string]bool, complete bool) (wrong []string) {
-	told := map[string]bool{}
+	covered := map[string]bool{}
 	for e := range noted {
 		found := false
 		for _, r := range rows {
 			if r.kind == e[0] && slices.Contains(strings.Split(r.reason, ", "), e[1]) && r.pattern.MatchString(e[2]) {
-				found, told[r.reason+r.text] = true, true
+				found, covered[r.reason+r.text] = true, true
 			}
 		}
 		if !found {
@@ -77,7 +79,7 @@ func compare(rows []row, room string, noted map[[3]string]bool, complete bool) (
 		}
 	}
 	for _, r := range rows {
-		if complete && r.room == room && !told[r.reason+r.text] {
+		if complete && r.room == room && !covered[r.reason+r.text] {
 			wrong = append(wrong, fmt.Sprintf("no test of %s has the event %s %s of docs/events.md: %s", room, r.kind, r.reason, r.text))
 		}
 	}

@@ -9,13 +9,12 @@ import (
 	"testing"
 )
 
-// wiring is package agent itself, which has no test that could emit its event.
+// wiring is the name of package agent. No test of this package can emit its event.
 const wiring = "agent"
 
 var called = regexp.MustCompile(`eventtest\.Main\(m, "(\w+)"\)`)
 
-// TestRooms: every package that the page names compares its events with the page, under the name
-// that the page has.
+// TestRooms: every package that is named on the page calls Main with this name.
 func TestRooms(t *testing.T) {
 	root := filepath.Join("..", "..")
 	rows, err := readRows(filepath.Join(root, "docs", "events.md"))

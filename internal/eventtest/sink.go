@@ -2,7 +2,7 @@ package eventtest
 
 import v1 "k8s.io/api/core/v1"
 
-// Event is what a Sink received.
+// Event is an event that a Sink received.
 type Event struct {
 	Pod       *v1.Pod // nil for an event of the node
 	Container string  // empty for an event of the whole pod
@@ -11,8 +11,8 @@ type Event struct {
 	Message   string
 }
 
-// Sink is an event.Sink for tests. It notes each event for Main and then calls the function. Calls may be concurrent,
-// so the function must lock the data that it writes.
+// Sink is an event.Sink for tests. It notes each event for Main and then passes it to the function. Calls may be
+// concurrent, so the function must lock the data that it writes.
 type Sink func(Event)
 
 // Pod implements event.Sink.

@@ -1,5 +1,5 @@
-// Package fieldtest compares the pages that list every field of a Kubernetes API type with that
-// type, for the tests of the packages that own the tables.
+// Package fieldtest compares a Kubernetes API type with the page that lists all its fields. The
+// tests of the packages that own the tables use it.
 //
 //	tables, in a package's test --Check--> each field of the type has a row, in the same order
 //	        |                              the page in docs is generated from the tables

@@ -12,13 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A Row describes how this node treats one field: the field's JSON name, a verdict, and a note.
+// A Row describes the node's support of one field: the field's JSON name, a verdict, and a note.
 type Row [3]string
 
 // Name returns the field's JSON name.
 func (r Row) Name() string { return r[0] }
 
-// Verdict returns how the node treats the field.
+// Verdict returns the node's support of the field, as a word.
 func (r Row) Verdict() string { return r[1] }
 
 // Note returns a remark on the field, or "".
@@ -64,8 +64,8 @@ func Name(f reflect.StructField) string {
 	return name
 }
 
-// Names returns the JSON names of a type's fields, with those of inlined structs. The fields that
-// an ephemeral container shares with a Container are left out.
+// Names returns the JSON names of a type's fields, including the fields of inlined structs. It
+// omits the fields that an ephemeral container shares with a Container.
 func Names(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
 		switch f := t.Field(i); {

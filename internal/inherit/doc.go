@@ -1,14 +1,14 @@
-// Package inherit resets the state that a process inherited from its parent to the state that the
-// agent and the shim expect. They do this before everything else. Otherwise the umask, an ignored
-// signal or a limit of the shell that started islet would apply to the files of pods and to the
-// pods themselves.
+// Package inherit resets the state that a process inherited from its parent. The agent and the shim
+// do this first. Otherwise the umask, an ignored signal or a limit of the shell that started islet
+// would apply to the files of pods and to the pods themselves.
 //
-//	main of the agent, the shim --> Agent, Shim --exec of itself--> the same, with the state reset
-//	                                      '--> the process continues
+//	main of the agent, the shim --> ResetAgent, ResetShim --exec of itself--> the same, with the state reset
+//	                                          '--> the process continues
 //
-// The runtime of Go starts threads before main, and each inherits the per-thread state (signal mask, nice value,
-// scheduling policy, CPUs, personality). So it is reset on one thread, which then executes the program again. The
-// process keeps its ID, arguments and descriptors. This happens only if the state differs from the expected state.
+// Go's runtime starts threads before main, and each thread inherits the per-thread state (signal mask, nice value,
+// scheduling policy, CPUs, personality). So the package resets this state on one thread, which then executes the
+// program again. The process keeps its ID, arguments and descriptors. The program is executed again only if the
+// state differed.
 //
 //	                    agent           shim            commands
 //	umask               022             022             kept: files are the caller's
@@ -26,7 +26,7 @@
 //	                    kept            normal          kept
 //
 // The agent keeps its nice value, policy and limits of memory, because an administrator may have
-// set them in its unit. Containers are started by shims. Other programs that start processes of
-// containers are started by Start, with the state of a shim. The cgroup is not changed: containers
-// have their own, and kubeletCgroups places the agent.
+// set them in its unit. Containers are started by shims. Start starts other programs that start
+// processes of containers. They get the state of a shim. The package does not change the cgroup.
+// Containers have their own cgroups, and the setting kubeletCgroups selects the agent's cgroup.
 package inherit

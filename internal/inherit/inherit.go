@@ -18,13 +18,14 @@ import (
 // umask is the umask of system services.
 const umask = 0o022
 
-// programs is the PATH of a system service.
-const programs = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// servicePath is the PATH of a system service.
+const servicePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Agent resets the state that the agent inherited. It must be called once, from the main goroutine
-// on the main thread, before anything is opened or started. It may execute the process again. An
-// error lists the state that could not be reset; the agent can run with it.
-func Agent() error {
+// ResetAgent resets the state that the agent inherited. It must be called once, from the main
+// goroutine on the main thread, before the process opens a file or starts a program. It may execute
+// the program again. An error lists the state that could not be reset. The agent can run in spite
+// of it.
+func ResetAgent() error {
 	unix.Umask(umask)
 	var errs []string
 	note := func(what string, err error) {
@@ -47,28 +48,28 @@ func Agent() error {
 	return nil
 }
 
-// Shim resets the state of a process that is the parent of containers. It ignores errors, because a
-// process without the privilege cannot provide a better state for its containers.
-func Shim() {
+// ResetShim resets the state of a process that is the parent of containers. It ignores errors,
+// because a process without the privilege cannot provide a better state for its containers.
+func ResetShim() {
 	unix.Umask(umask)
 	_ = resetIgnoredSignals()
 	setNormalLimits(0)
 	masked, err := emptyMask()
 	odd := normalizeThread() || masked && err == nil
-	_, tried := os.LookupEnv(executed)
-	os.Unsetenv(executed)
+	_, tried := os.LookupEnv(executedVariable)
+	os.Unsetenv(executedVariable)
 	if odd && !tried {
-		os.Setenv(executed, "1")
+		os.Setenv(executedVariable, "1")
 		_ = reexec()
-		os.Unsetenv(executed)
+		os.Unsetenv(executedVariable)
 	}
 }
 
-// executed is set in the environment of a shim that executes itself again. It executes itself only once, because some
-// kernels set the same personality again for every program.
-const executed = "ISLET_SHIM_EXECUTED"
+// executedVariable is set in the environment of a shim that executes itself again. A shim executes itself only once,
+// because some kernels set the same personality again for every program.
+const executedVariable = "ISLET_SHIM_EXECUTED"
 
-// reexec executes this program with the state of this thread. It returns only on error.
+// reexec executes this program again with the state of this thread. It returns only on error.
 func reexec() error {
 	return unix.Exec("/proc/self/exe", os.Args, os.Environ())
 }
@@ -100,9 +101,9 @@ const (
 	lastSignal = 64
 )
 
-// resetIgnoredSignals sets the default action for ignored signals, because child processes inherit ignored signals.
-// SIGHUP and SIGINT, which a caller such as nohup ignores to protect this process, are caught and dropped instead. The
-// process still survives these signals, and child processes have the default action.
+// resetIgnoredSignals sets the default action for ignored signals, because child processes inherit ignored signals. It
+// catches and drops SIGHUP and SIGINT instead, because a caller such as nohup ignores them to protect this process.
+// The process still survives these signals, and child processes have the default action.
 func resetIgnoredSignals() error {
 	for sig := unix.Signal(1); sig <= lastSignal; sig++ {
 		var is sigaction
@@ -130,8 +131,8 @@ func rtSigaction(sig unix.Signal, set, get *sigaction) unix.Errno {
 	return errno
 }
 
-// liftLimits removes limits of a process that a shell may have set. The memory and processes of
-// pods are limited by their cgroups.
+// liftLimits removes resource limits of a process, which a shell may have set. Cgroups limit the
+// memory and processes of pods.
 func liftLimits(pid int, resources ...int) error {
 	for _, resource := range resources {
 		var is unix.Rlimit
@@ -171,8 +172,8 @@ func closeOnExec(first int) error {
 	return nil
 }
 
-// cleanEnvironment removes variables that affect the linker and socket activation of children, and
-// completes PATH.
+// cleanEnvironment removes variables that affect the dynamic linker and the socket activation of
+// child processes, adds missing directories to PATH, and removes an invalid TMPDIR.
 func cleanEnvironment() {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
@@ -181,7 +182,7 @@ func cleanEnvironment() {
 		}
 	}
 	var dirs []string
-	for _, dir := range slices.Concat(strings.Split(os.Getenv("PATH"), ":"), strings.Split(programs, ":")) {
+	for _, dir := range slices.Concat(strings.Split(os.Getenv("PATH"), ":"), strings.Split(servicePath, ":")) {
 		if strings.HasPrefix(dir, "/") && !slices.Contains(dirs, dir) { // without relative directories
 			dirs = append(dirs, dir)
 		}

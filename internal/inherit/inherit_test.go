@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stage is set in the processes that the test starts: first a parent with unusual state, which then
-// executes the program under test.
+// stage is an environment variable of the processes that the test starts: first a parent with
+// unusual state, which then executes the program under test.
 const stage = "INHERIT_TEST_STAGE"
 
 func TestMain(m *testing.M) {
@@ -24,23 +24,23 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "odd agent", "odd shim", "odd parent":
-		odd(strings.TrimPrefix(s, "odd "))
+		execOddly(strings.TrimPrefix(s, "odd "))
 	case "agent", "shim", "parent":
 		start := (*exec.Cmd).Start
 		if s == "parent" {
 			start = Start
 		}
 		if s == "shim" {
-			Shim()
-		} else if err := Agent(); err != nil {
+			ResetShim()
+		} else if err := ResetAgent(); err != nil {
 			fmt.Println("ERROR", err)
 		}
-		show(start)
+		printInherited(start)
 	}
 }
 
-// odd sets unusual state in this process and executes it again.
-func odd(next string) {
+// execOddly sets unusual state in this process and executes its program again.
+func execOddly(next string) {
 	runtime.LockOSThread()
 	unix.Umask(0o077)
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE, unix.SIGCHLD, unix.SIGTSTP, unix.SIGUSR1)
@@ -72,7 +72,7 @@ func odd(next string) {
 	}
 	env := []string{stage + "=" + next, "PATH=.:/nowhere", "LD_PRELOAD=", "LISTEN_FDS=3", "TMPDIR=/not/there"}
 	if next == "shim" { // which the agent starts with a PATH of its own
-		env[1] = "PATH=" + programs
+		env[1] = "PATH=" + servicePath
 	}
 	fmt.Println("ERROR", unix.Exec("/proc/self/exe", os.Args[:1], env))
 }
@@ -83,8 +83,8 @@ func limit(files, processes, stack unix.Rlimit) error {
 		unix.Setrlimit(unix.RLIMIT_NPROC, &processes))
 }
 
-// show prints the state that a child of this process inherits.
-func show(start func(*exec.Cmd) error) {
+// printInherited prints the state that a child of this process inherits.
+func printInherited(start func(*exec.Cmd) error) {
 	cmd := exec.Command("/bin/sh", "-c",
 		`read -r line; umask; grep -E '^(Sig(Blk|Ign)|Cpus_allowed):' /proc/self/status; grep -E '^Max (file size|processes|stack)' /proc/self/limits
 		echo nice $(cut -d' ' -f19 /proc/self/stat); test -e /proc/self/fd/40 && echo descriptor 40; env`)
@@ -143,7 +143,7 @@ func TestInherited(t *testing.T) {
 				strings.HasPrefix(line, "Max processes") && program != "agent" && f[2] != f[3],
 				strings.HasPrefix(line, "Max stack") && program != "agent" && f[3] == "1048576",
 				strings.HasPrefix(line, "class 3") && program != "agent",
-				strings.HasPrefix(line, executed),
+				strings.HasPrefix(line, executedVariable),
 				program != "shim" && (strings.HasPrefix(line, "LD_") || strings.HasPrefix(line, "LISTEN_") || strings.HasPrefix(line, "TMPDIR")),
 				program != "shim" && line == "descriptor 40":
 				t.Errorf("%s: a child has %s", program, line)

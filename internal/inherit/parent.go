@@ -9,9 +9,9 @@ import (
 )
 
 // Start starts a program other than islet's shim that will be the parent of containers' processes: an OCI runtime that
-// runs a command in a container, or a containerd shim. The program starts with the limits and the thread state that
-// Shim sets. The rest of its state is the agent's. It returns the error of cmd.Start. cmd must not set Pdeathsig,
-// because the thread that starts it ends at once.
+// runs a command in a container, or a containerd shim. The program has the resource limits and the thread state that
+// ResetShim sets. It inherits the rest of its state from the agent. Start returns the error of cmd.Start. The command
+// must not set Pdeathsig, because the thread that starts it ends at once.
 func Start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	go func() {
@@ -63,7 +63,7 @@ func normalizeThread() (changed bool) {
 		changed = changed || before != after
 	}
 	changed = resetIOPriority() || changed
-	// The kernel sets the limit32 bit for a 32-bit program, whatever was inherited.
+	// The kernel sets the limit32 bit for every 32-bit program.
 	const limit32, ask, normal = 0x0800000, 0xffffffff, 0
 	if is, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, ask, 0, 0); errno == 0 && is&^limit32 != normal {
 		_, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, normal, 0, 0)
@@ -72,8 +72,8 @@ func normalizeThread() (changed bool) {
 	return changed
 }
 
-// resetIOPriority makes the I/O priority of this thread follow its nice value again. It reports
-// whether a class had been set, for example by ionice.
+// resetIOPriority removes the I/O priority class of this thread, so that its nice value determines
+// its I/O priority. It reports whether a class was set, for example by ionice.
 func resetIOPriority() (changed bool) {
 	const (
 		thisThread = 1             // IOPRIO_WHO_PROCESS with ID 0, this thread

@@ -1,6 +1,6 @@
-// Package keyring finds the registry credentials for an image. Each credential is for a place, which is a host and
-// optionally the beginning of a path on it. The package parses docker configurations, which are in Secrets, in files
-// of the node, and in the output of credential provider plugins.
+// Package keyring finds the registry credentials for an image. Each credential is valid for a place, which is a host
+// and optionally the beginning of a path on it. The package parses docker configurations. They come from Secrets,
+// files of the node, and credential provider plugins.
 //
 //	Secrets (edge/object) --.
 //	files of the node ------+--> Ring.Lookup(image) --> pulls

@@ -26,42 +26,44 @@ const (
 	ServiceAccount = "ServiceAccount"
 )
 
-// A Credential is a credential for a registry.
+// A Credential contains a user and password, or a token, for a registry.
 type Credential struct {
 	Auth *api.AuthConfig
-	// From is the Secret, or the service account whose token a plugin used. If it is zero, the
-	// credential belongs to the node and is for every pod.
+	// From is the Secret of the credential, or the service account whose token a plugin used. If it
+	// is zero, the credential belongs to the node, and every pod may use it.
 	From v1.ObjectReference
 }
 
-// Credentials are the credentials that a pod has for an image.
+// Credentials contains the credentials with which a pod may pull an image.
 type Credentials struct {
-	// Has lists the credentials that are known without plugins, in the order in which to try them.
-	Has []Credential
-	// Ask runs plugins and returns their credentials, which are to be tried after Has. A plugin may use the network.
-	// The error names the plugins that failed; the credentials of the other plugins are valid. Ask is nil if no plugin
-	// matches the image.
-	Ask func(ctx context.Context) ([]Credential, error)
+	// Stored lists the credentials that are known without plugins, in the order in which to try
+	// them.
+	Stored []Credential
+	// RunPlugins runs plugins and returns their credentials, which are to be tried after Stored. A plugin may use the
+	// network. The error names the plugins that failed; the credentials of the other plugins are valid. RunPlugins is
+	// nil if no plugin matches the image.
+	RunPlugins func(ctx context.Context) ([]Credential, error)
 	// Account returns the service account whose token the plugins use. It does not run them. Account is nil if the
 	// plugins use no token.
 	Account func(ctx context.Context) (v1.ObjectReference, error)
-	// Missing are the names of Secrets that could not be read.
-	Missing []string
-	// Scope identifies the pods that share the credentials of plugins: the pods of a service
-	// account, or else all pods of the node.
+	// MissingSecrets contains the names of the Secrets that could not be read.
+	MissingSecrets []string
+	// Scope identifies the pods that share the credentials of plugins: the pods of one service
+	// account, or all pods of the node.
 	Scope string
 }
 
-// Private reports whether an image that was pulled with one of these credentials may be restricted
-// to some pods of the node.
-func (c *Credentials) Private() bool {
-	return c.Account != nil || slices.ContainsFunc(c.Has, func(h Credential) bool { return h.From.Kind != "" })
+// IsPrivate reports whether access to an image that was pulled with one of these credentials may
+// be restricted to some pods of the node.
+func (c *Credentials) IsPrivate() bool {
+	return c.Account != nil || slices.ContainsFunc(c.Stored, func(h Credential) bool { return h.From.Kind != "" })
 }
 
-// hub is the place of Docker Hub in docker configurations. An image name without a registry is in this registry.
+// hub is the place of Docker Hub in docker configurations. An image name without a registry refers to Docker
+// Hub.
 const hub = "index.docker.io"
 
-// A Ring is a list of credentials by place. The host of a place may contain wildcards.
+// A Ring is a list of credentials with their places. The host of a place may contain wildcards.
 type Ring []entry
 
 // maxMemory is the maximum memory of one decoded docker configuration in bytes. A Secret has at
@@ -82,8 +84,8 @@ func (r *Ring) Add(name string, c Credential) {
 
 // AddFile adds the credentials of a docker configuration: a config.json, or a .dockercfg if legacy
 // is set. It adds the valid entries, and returns an error that lists the invalid ones. It rejects a
-// file that takes more than maxMemory. Errors never contain values of the file, which may be
-// secret.
+// file whose decoded form takes more than maxMemory. Errors never contain values of the file,
+// because these may be secret.
 func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error {
 	var file struct {
 		Auths map[string]json.RawMessage `json:"auths"`
@@ -110,8 +112,8 @@ func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error 
 	return errors.Join(errs...)
 }
 
-// AddSecret adds the credentials of a Secret of one of the two types for registries.
-// https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets
+// AddSecret adds the credentials of a Secret. The Secret must have one of the two types for
+// registries. https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets
 func (r *Ring) AddSecret(s *v1.Secret) error {
 	from := v1.ObjectReference{Kind: Secret, Namespace: s.Namespace, Name: s.Name, UID: s.UID}
 	if data, ok := s.Data[v1.DockerConfigJsonKey]; ok && s.Type == v1.SecretTypeDockerConfigJson {
@@ -131,7 +133,7 @@ func decode(raw json.RawMessage) (*api.AuthConfig, error) {
 		IdentityToken string `json:"identitytoken"`
 	}
 	if json.Unmarshal(raw, &e) != nil {
-		return nil, errors.New("it does not have the fields of one")
+		return nil, errors.New("it is not an entry with credentials")
 	}
 	if e.Auth != "" {
 		text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(e.Auth), "="))
@@ -163,8 +165,8 @@ func placeOf(name string) string {
 	return u.Host + p
 }
 
-// Lookup returns the credentials for an image, given by its full name without tag and digest. The
-// most specific places come first.
+// Lookup returns the credentials for an image, the most specific places first. The parameter image
+// is the full name of the image without tag and digest.
 func (r Ring) Lookup(image string) (found []Credential) {
 	sorted := slices.Clone(r)
 	sorting.StableBy(sorted, func(a, b entry) int { return -cmp.Compare(a.place, b.place) })

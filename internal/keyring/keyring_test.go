@@ -111,7 +111,7 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// TestBombs: a docker configuration that would be large once decoded is rejected before it is
+// TestBombs: a docker configuration whose decoded form would be large is rejected before it is
 // decoded.
 func TestBombs(t *testing.T) {
 	var names, fields strings.Builder

@@ -27,8 +27,8 @@ const (
 	GracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// With these annotations of sandboxes and containers, the planner stores facts and passes options that have no field
-// in CRI.
+// The planner stores state, and passes options that have no field in CRI, in these annotations of sandboxes and
+// containers.
 const (
 	SpecHash = "islet.dev/spec-hash" // of a sandbox: plan.SpecHash of the pod it was created for
 	Started  = "islet.dev/started"   // of a sandbox: when the pod first started, in seconds since 1970
@@ -39,8 +39,9 @@ const (
 	// PostStart, with any value, marks a container whose postStart hook islet runs: the container
 	// counts as started only after the hook has returned.
 	PostStart = "islet.dev/post-start"
-	// RunAsNonRoot, with any value, in a container's configuration requests an error if the container's user has the
-	// ID 0. A kubelet can check only numeric users, because the ID of a named user is in the image's passwd file.
+	// RunAsNonRoot, with any value, in a container's configuration requests an error if the ID of the container's
+	// user is 0. A kubelet can check only numeric users, because the ID of a named user is in the image's passwd
+	// file.
 	RunAsNonRoot = "islet.dev/run-as-non-root"
 )
 
@@ -52,8 +53,8 @@ const (
 	MAC              = "islet.dev/mac"
 )
 
-// DefaultContainer is an annotation of pods. It names the container that a command uses if the user
-// names none.
+// DefaultContainer is an annotation of pods. It contains the name of the container that a command
+// uses if the user names none.
 const DefaultContainer = "kubectl.kubernetes.io/default-container"
 
 // A kubelet and controllers communicate through these annotations and taints of Nodes.

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestOnePlace: a key that is defined in this package, or that k8s.io/api exports, is written
-// nowhere else.
+// TestOnePlace: no other package contains the text of a key that is defined in this package or
+// exported by k8s.io/api.
 func TestOnePlace(t *testing.T) {
 	set := token.NewFileSet()
 	parse := func(path string) *ast.File {

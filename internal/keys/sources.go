@@ -1,7 +1,7 @@
 package keys
 
-// These are the values of ConfigSource, with a kubelet's names. Only islet has SourceLocal, for
-// pods that were applied at the local socket.
+// These are the values of ConfigSource. A kubelet uses the same names, except for SourceLocal, the
+// source of pods that were applied at the local socket.
 const (
 	SourceFile  = "file"
 	SourceHTTP  = "http"

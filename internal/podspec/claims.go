@@ -6,11 +6,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A ResourceClaim is a ResourceClaim object that a pod uses.
+// A ResourceClaim identifies a ResourceClaim object that a pod uses.
 type ResourceClaim struct {
 	Ref  string // its name within the pod; empty for the claim for extended resources (KEP-5004)
 	Name string // the object's name, in the pod's namespace
-	Made bool   // created for this pod from a template, so the pod owns it
+	Made bool   // whether the object was created for this pod from a template, so that the pod owns it
 }
 
 // ResourceClaims lists the claims of a pod. The name of a claim that is created from a template is

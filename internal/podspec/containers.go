@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A Kind is the kind of a container, which decides when it runs.
+// A Kind classifies a container by the time at which it runs.
 type Kind int
 
 // These are the kinds, in the order in which their containers start.
@@ -44,8 +44,8 @@ func Containers(spec *v1.PodSpec) iter.Seq2[Kind, *v1.Container] {
 	}
 }
 
-// Find returns the container with the given name and its kind. The container is nil if the pod has
-// none with this name.
+// Find returns the container with the given name, and its kind. The container is nil if the pod has
+// no container with this name.
 func Find(spec *v1.PodSpec, name string) (Kind, *v1.Container) {
 	for kind, c := range Containers(spec) {
 		if c.Name == name {
@@ -74,5 +74,5 @@ func Statuses(st *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	}
 }
 
-// IsTrue returns the value of an optional field, which is false if it is nil.
+// IsTrue reports whether an optional field is set to true.
 func IsTrue(b *bool) bool { return b != nil && *b }

@@ -1,3 +1,3 @@
-// Package podspec walks over a pod's spec: its containers, its images and the objects that it
+// Package podspec lists parts of a pod's spec: its containers, its images and the objects that it
 // refers to.
 package podspec

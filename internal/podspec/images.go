@@ -26,8 +26,8 @@ func Images(spec *v1.PodSpec) (refs []string) {
 	return refs
 }
 
-// FullImage returns an image reference in the full form in which runtimes list it, with registry
-// and tag. If a reference has both a tag and a digest, the tag is removed. An invalid reference is
+// FullImage returns an image reference with its registry and tag, the form in which runtimes list
+// images. If a reference has both a tag and a digest, the tag is removed. An invalid reference is
 // returned unchanged.
 func FullImage(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)

@@ -9,13 +9,13 @@ const (
 	Claim     = "PersistentVolumeClaim"
 )
 
-// Names calls add for every ConfigMap, Secret and PersistentVolumeClaim that a pod refers to, once
-// for each reference. A generic ephemeral volume is not a reference: its claim is created for the
-// pod.
-func Names(spec *v1.PodSpec, add func(kind, name string)) {
+// VisitReferences calls visit for every reference of a pod to a ConfigMap, Secret or
+// PersistentVolumeClaim. A generic ephemeral volume is not a reference, because its claim is
+// created for the pod.
+func VisitReferences(spec *v1.PodSpec, visit func(kind, name string)) {
 	addNamed := func(kind, name string) {
 		if name != "" {
-			add(kind, name)
+			visit(kind, name)
 		}
 	}
 	for _, s := range spec.ImagePullSecrets {

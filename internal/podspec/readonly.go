@@ -6,10 +6,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ReadOnlyTree reports whether a mount and all mounts below it have to be read-only (KEP-3857). possible reports
-// whether the pod's runtime supports that. It is called only for a mount that requests it. The errors have the wording
-// of a kubelet.
-func ReadOnlyTree(m *v1.VolumeMount, possible func() bool) (bool, error) {
+// ReadOnlyTree reports whether a mount and all mounts below it must be read-only (KEP-3857). The function supported
+// reports whether the pod's runtime supports this. ReadOnlyTree calls it only for a mount that requests recursive
+// read-only mode. The errors have a kubelet's wording.
+func ReadOnlyTree(m *v1.VolumeMount, supported func() bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil
 	}
@@ -19,7 +19,7 @@ func ReadOnlyTree(m *v1.VolumeMount, possible func() bool) (bool, error) {
 	if p := m.MountPropagation; p != nil && *p != v1.MountPropagationNone {
 		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not compatible with propagation %q", m.Name, *p)
 	}
-	can := possible()
+	can := supported()
 	if *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled && !can {
 		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", m.Name)
 	}

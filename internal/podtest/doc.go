@@ -1,6 +1,6 @@
-// Package podtest builds pods for unit tests. A test states only what matters to it:
+// Package podtest builds pods for unit tests. A test sets only the fields that it needs:
 //
 //	podtest.New("web", podtest.Image("app:1"), podtest.Requests(podtest.CPUAndMemory("100m", "")))
 //
-// Options apply in order. An option about a container changes the last one.
+// New applies the options in order. An option for a container changes the pod's last container.
 package podtest

@@ -11,7 +11,8 @@ import (
 // Option changes a pod that New builds.
 type Option func(*v1.Pod)
 
-// New returns the pod default/name, whose UID is its name, with a container "c".
+// New returns a pod in the namespace default with the given name and a container "c". The pod's UID
+// is its name.
 func New(name string, options ...Option) *v1.Pod {
 	p := &v1.Pod{}
 	p.Namespace, p.Name, p.UID = "default", name, types.UID(name)
@@ -101,7 +102,7 @@ func ConfigMaps(names ...string) Option {
 	}
 }
 
-// List returns a list of resources. An empty quantity leaves its resource out.
+// List returns a list of resources. An empty quantity omits its resource.
 func List(quantities map[v1.ResourceName]string) v1.ResourceList {
 	list := v1.ResourceList{}
 	for name, q := range quantities {
@@ -112,7 +113,8 @@ func List(quantities map[v1.ResourceName]string) v1.ResourceList {
 	return list
 }
 
-// CPUAndMemory returns a list of both. An empty quantity leaves its resource out.
+// CPUAndMemory returns a list of resources with CPU and memory. An empty quantity omits its
+// resource.
 func CPUAndMemory(cpu, memory string) v1.ResourceList {
 	return List(map[v1.ResourceName]string{v1.ResourceCPU: cpu, v1.ResourceMemory: memory})
 }

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Silence is how long a peer may acknowledge nothing before it counts as lost.
+// Silence is the usual time without an acknowledgement after which a peer counts as lost.
 const Silence = 30 * time.Second
 
-// minUnanswered is the number of consecutive unacknowledged retransmissions or window probes after
-// which a peer may count as lost. One is not enough, because a single packet may be lost, and the
-// probes of a closed window are minutes apart.
+// minUnanswered is the minimum number of consecutive unacknowledged retransmissions and window
+// probes of a lost peer. One is not enough, because a single packet may be lost, and the probes of
+// a closed window are minutes apart.
 const minUnanswered = 2
 
-// Lost reports whether the peer of a TCP connection has sent nothing for the given time, not even
-// an acknowledgement, although several packets were sent to it. It returns false while no packet is
-// unacknowledged, and for a connection that is not TCP. c may be wrapped in types that have a
-// NetConn method.
-func Lost(c net.Conn, silence time.Duration) (lost bool) {
+// IsLost reports whether the peer of a TCP connection has sent no packet for the given time, not
+// even an acknowledgement, although several packets were sent to it. It returns false while no
+// packet is unacknowledged, and for a connection that is not TCP. The connection may be wrapped in
+// types with a NetConn method.
+func IsLost(c net.Conn, silence time.Duration) (lost bool) {
 	for c != nil {
 		if s, ok := c.(syscall.Conn); ok {
 			raw, err := s.SyscallConn()

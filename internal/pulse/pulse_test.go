@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/pulse/pulsetest"
 )
 
-// pair returns the two ends of a connection.
-func pair(t *testing.T) (ours net.Conn, theirs *net.TCPConn) {
+// newPair returns the two ends of a connection.
+func newPair(t *testing.T) (ours net.Conn, theirs *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,8 +37,9 @@ func cut(t *testing.T, c *net.TCPConn) {
 
 const silence = time.Second
 
-// lostBy waits until the peer is lost, or until a time that a living peer must survive.
-func lostBy(c net.Conn, limit time.Duration) bool {
+// isLostWithin waits until the peer is lost. It returns false if the peer is not lost within the
+// limit.
+func isLostWithin(c net.Conn, limit time.Duration) bool {
 	late := time.After(limit)
 	tick := time.NewTicker(silence / 10)
 	defer tick.Stop()
@@ -47,15 +48,15 @@ func lostBy(c net.Conn, limit time.Duration) bool {
 		case <-late:
 			return false
 		case <-tick.C:
-			if pulse.Lost(c, silence) {
+			if pulse.IsLost(c, silence) {
 				return true
 			}
 		}
 	}
 }
 
-// TestLost: a peer that reads nothing is slow as long as its machine acknowledges, and lost once it
-// does not, in any state of the connection. A connection without unacknowledged data is not lost.
+// TestLost: a peer that reads no data is slow while its machine acknowledges packets. Otherwise it
+// is lost, in any state of the connection. A connection without unacknowledged data is not lost.
 func TestLost(t *testing.T) {
 	const alive, found = 8 * silence, time.Minute
 	full := func(c net.Conn) { // the rest is discarded at the deadline
@@ -65,27 +66,27 @@ func TestLost(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, ours net.Conn, theirs *net.TCPConn){
 		"stops, and lives": func(t *testing.T, ours net.Conn, _ *net.TCPConn) {
 			full(ours)
-			if lostBy(ours, alive) {
+			if isLostWithin(ours, alive) {
 				t.Error("taken for lost")
 			}
 		},
 		"vanishes while it reads": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
 			cut(t, theirs)
 			ours.Write([]byte("hello"))
-			if !lostBy(ours, found) {
+			if !isLostWithin(ours, found) {
 				t.Error("not found")
 			}
 		},
 		"vanishes after it has stopped": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
 			full(ours)
 			cut(t, theirs)
-			if !lostBy(ours, found) {
+			if !isLostWithin(ours, found) {
 				t.Error("not found")
 			}
 		},
 		"vanishes, and nobody writes": func(t *testing.T, ours net.Conn, theirs *net.TCPConn) {
 			cut(t, theirs)
-			if lostBy(ours, 2*silence) {
+			if isLostWithin(ours, 2*silence) {
 				t.Error("looked for")
 			}
 		},
@@ -93,20 +94,20 @@ func TestLost(t *testing.T) {
 			theirs.Close()
 			ours.Write([]byte("hello"))
 			ours.Close()
-			if pulse.Lost(ours, 0) {
+			if pulse.IsLost(ours, 0) {
 				t.Error("taken for lost")
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ours, theirs := pair(t)
+			ours, theirs := newPair(t)
 			test(t, ours, theirs)
 		})
 	}
 	a, b := net.Pipe()
 	defer b.Close()
-	if pulse.Lost(a, 0) || pulse.Lost(nil, 0) {
+	if pulse.IsLost(a, 0) || pulse.IsLost(nil, 0) {
 		t.Error("a connection that is not TCP is lost")
 	}
 }

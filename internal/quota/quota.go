@@ -18,30 +18,30 @@ const (
 	setAttributes = 0x401c5820 // FS_IOC_FSSETXATTR
 	inherit       = 0x200      // FS_XFLAG_PROJINHERIT
 
-	project     = 2                     // PRJQUOTA
-	getQuota    = 0x800007<<8 | project // Q_GETQUOTA
-	setQuota    = 0x800008<<8 | project // Q_SETQUOTA
-	getState    = 0x5808<<8 | project   // Q_XGETQSTATV
-	enforced    = 1 << 5                // FS_QUOTA_PDQ_ENFD
-	validLimits = 1                     // QIF_BLIMITS
-	block       = 1024                  // bytes, the unit of limits
+	project      = 2                     // PRJQUOTA
+	getQuota     = 0x800007<<8 | project // Q_GETQUOTA
+	setQuota     = 0x800008<<8 | project // Q_SETQUOTA
+	getState     = 0x5808<<8 | project   // Q_XGETQSTATV
+	enforcedFlag = 1 << 5                // FS_QUOTA_PDQ_ENFD
+	validLimits  = 1                     // QIF_BLIMITS
+	block        = 1024                  // bytes, the unit of limits
 )
 
-// These bound the project IDs that this package assigns. IDs that administrators assign are usually
-// smaller.
+// These constants define the project IDs that this package assigns. IDs that administrators assign
+// are usually smaller.
 const (
 	firstID  = 1 << 20
 	idRange  = 1<<31 - firstID
 	maxTries = 1000 // number of attempts to find an unused ID
 )
 
-// attributes are the attributes of an inode (struct fsxattr).
+// attributes is the kernel's struct fsxattr, which describes an inode.
 type attributes struct {
 	flags, extent, extents, project, cow uint32
 	_                                    [8]byte
 }
 
-// limits are the limits of a project (struct if_dqblk).
+// limits is the kernel's struct if_dqblk, which contains the limits and the usage of a project.
 type limits struct {
 	hard, soft             uint64 // blocks
 	used                   uint64 // bytes
@@ -52,7 +52,7 @@ type limits struct {
 	_                      uint32
 }
 
-// state is the quota state of a file system (struct fs_quota_statv).
+// state is the kernel's struct fs_quota_statv, which describes the quotas of a file system.
 type state struct {
 	version int8
 	_       uint8
@@ -85,13 +85,13 @@ func open(dir string) (*os.File, error) {
 
 func isEnforced(f *os.File) bool {
 	s := state{version: 1}
-	return control(f, getState, 0, unsafe.Pointer(&s)) == nil && s.flags&enforced != 0
+	return control(f, getState, 0, unsafe.Pointer(&s)) == nil && s.flags&enforcedFlag != 0
 }
 
-// Limit limits the total size of the files below a directory. Only files that are created afterwards are counted, so
-// the directory must be empty, unless it already has a project. kept reports whether the limit is enforced. It is not
-// if the file system does not enforce project quotas, or if the directory is not empty and has no project.
-func (p *Projects) Limit(dir string, bytes int64) (kept bool, err error) {
+// Limit limits the total size of the files below a directory. The kernel counts only files that are created
+// afterwards, so the directory must be empty, unless it already has a project. The result enforced is false if the
+// file system does not enforce project quotas, or if the directory has files and no project.
+func (p *Projects) Limit(dir string, bytes int64) (enforced bool, err error) {
 	f, err := open(dir)
 	if err != nil {
 		return false, err
@@ -131,8 +131,8 @@ func (p *Projects) Limit(dir string, bytes int64) (kept bool, err error) {
 // hasProject reports whether an inode has a project that this package assigned.
 func hasProject(a attributes) bool { return a.project >= firstID && a.flags&inherit != 0 }
 
-// unusedID returns a project ID without limits or usage. The search starts at a hash of the
-// directory's name.
+// unusedID returns a project ID that has neither limits nor usage. It starts its search at a hash
+// of the directory's name.
 func unusedID(f *os.File, dir string) (uint32, error) {
 	h := fnv.New64a()
 	h.Write([]byte(dir))
@@ -152,9 +152,9 @@ func unusedID(f *os.File, dir string) (uint32, error) {
 	return 0, errors.New("no project ID is unused")
 }
 
-// Usage returns the number of bytes below a directory that has a limit. known is false if it has
-// none.
-func (p *Projects) Usage(dir string) (bytes int64, known bool) {
+// Usage returns the number of bytes below a directory that has a limit. The result limited is false
+// if the directory has no limit.
+func (p *Projects) Usage(dir string) (bytes int64, limited bool) {
 	f, err := open(dir)
 	if err != nil {
 		return 0, false

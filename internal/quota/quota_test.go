@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
-// TestMain runs the tests in a mount namespace of their own.
+// TestMain runs the tests in a separate mount namespace.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 {
 		os.Exit(m.Run())
@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(m.Run))
 }
 
-// must is a variable that, if it is set, makes a kernel without quotas an error.
-const must = "ISLET_QUOTA_MUST"
+// mustVariable is an environment variable. If it is set, a kernel without quotas is an error.
+const mustVariable = "ISLET_QUOTA_MUST"
 
 func run(t *testing.T, name string, args ...string) {
 	t.Helper()
@@ -33,8 +33,8 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// disk mounts a new file system of the given type, with or without project quotas.
-func disk(t *testing.T, kind string, quotas bool) string {
+// mountDisk mounts a new file system of the given type, with or without project quotas.
+func mountDisk(t *testing.T, kind string, quotas bool) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
@@ -57,7 +57,7 @@ func disk(t *testing.T, kind string, quotas bool) string {
 		options += ",prjquota"
 	}
 	mount := exec.Command("mount", "-o", options, "-t", kind, image, at)
-	if out, err := mount.CombinedOutput(); err != nil && quotas && os.Getenv(must) == "" {
+	if out, err := mount.CombinedOutput(); err != nil && quotas && os.Getenv(mustVariable) == "" {
 		t.Skipf("this kernel has no quotas for %s; make test-vm runs this test where there are: %s", kind, out)
 	} else if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -67,7 +67,7 @@ func disk(t *testing.T, kind string, quotas bool) string {
 }
 
 // fill writes until the limit and returns the number of bytes. It writes without CAP_SYS_RESOURCE,
-// like a container, because quotas do not apply with it.
+// like a container, because the kernel does not enforce quotas for processes with it.
 func fill(t *testing.T, path string, most int) (n int) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -78,7 +78,7 @@ func fill(t *testing.T, path string, most int) (n int) {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		if err := unprivileged(); err != nil {
+		if err := dropPrivilege(); err != nil {
 			done <- err
 			return
 		}
@@ -102,8 +102,8 @@ func fill(t *testing.T, path string, most int) (n int) {
 	return n
 }
 
-// unprivileged drops CAP_SYS_RESOURCE from the thread.
-func unprivileged() error {
+// dropPrivilege drops CAP_SYS_RESOURCE from the thread.
+func dropPrivilege() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
@@ -116,7 +116,7 @@ func unprivileged() error {
 func TestLimit(t *testing.T) {
 	for _, kind := range []string{"ext4", "xfs"} {
 		t.Run(kind, func(t *testing.T) {
-			at := disk(t, kind, true)
+			at := mountDisk(t, kind, true)
 			if !Supported(at) {
 				t.Fatal("no project quotas")
 			}
@@ -144,7 +144,7 @@ func TestLimit(t *testing.T) {
 			if n := fill(t, filepath.Join(b, "file"), 32<<20); n < 7<<20 || n > 8<<20 {
 				t.Errorf("the other one has %d bytes of 8 MiB", n)
 			}
-			// It grows, also in another run of the agent.
+			// The limit can be increased, also in another run of the agent.
 			p = Projects{}
 			if kept, err := p.Limit(a, 16<<20); err != nil || !kept {
 				t.Fatal(kept, err)
@@ -165,9 +165,10 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestNotEmpty: a directory with files gets no limit, because they would not be counted.
+// TestNotEmpty: a directory with files gets no limit, because the kernel would not count these
+// files.
 func TestNotEmpty(t *testing.T) {
-	at := disk(t, "ext4", true)
+	at := mountDisk(t, "ext4", true)
 	dir := filepath.Join(at, "a")
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "old"), nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -181,11 +182,11 @@ func TestNotEmpty(t *testing.T) {
 	}
 }
 
-// TestUnsupported: without project quotas nothing is enforced, and no call fails.
+// TestUnsupported: without project quotas no limit is enforced, and no call fails.
 func TestUnsupported(t *testing.T) {
 	dirs := []string{t.TempDir()}
 	if os.Geteuid() == 0 {
-		dirs = append(dirs, disk(t, "ext4", false))
+		dirs = append(dirs, mountDisk(t, "ext4", false))
 	}
 	for _, at := range dirs {
 		var p Projects
@@ -202,7 +203,7 @@ func TestUnsupported(t *testing.T) {
 
 // TestLinks: a symbolic link is not followed.
 func TestLinks(t *testing.T) {
-	at := disk(t, "ext4", true)
+	at := mountDisk(t, "ext4", true)
 	target, link := filepath.Join(at, "target"), filepath.Join(at, "link")
 	if err := errors.Join(os.Mkdir(target, 0o755), os.Symlink(target, link)); err != nil {
 		t.Fatal(err)

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fault reports whether an error is a failure of the disk: a read or write failed (EIO), structures
-// or checksums of the file system are damaged (EBADMSG and EUCLEAN, which ext4 and xfs return as
-// EFSBADCRC and EFSCORRUPTED), or the file system is read-only (EROFS). A full disk is not a fault.
+// Fault reports whether an error is a disk fault: a read or write failed (EIO), the file system is
+// damaged (EBADMSG and EUCLEAN, the EFSBADCRC and EFSCORRUPTED of ext4 and xfs), or the file system
+// is read-only (EROFS). A full disk is not a fault.
 //
-// A single file or directory may be damaged while all others are intact. A caller that walks over many of them should
-// report the damaged one and continue with the next.
+// The fault may affect a single file or directory. A caller that processes many of them should report the error and
+// continue with the next one.
 func Fault(err error) bool {
 	for _, e := range []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN, unix.EROFS} {
 		if errors.Is(err, e) {
@@ -22,9 +22,9 @@ func Fault(err error) bool {
 	return false
 }
 
-// MkdirAll does the same as os.MkdirAll, except for a directory that exists and cannot be read. For
-// such a directory it returns the disk's error, which Fault recognizes. os.MkdirAll would return
-// "file exists".
+// MkdirAll does the same as os.MkdirAll, but with another error for a directory that exists and
+// cannot be read. For such a directory os.MkdirAll returns "file exists". MkdirAll returns the
+// error of the disk, which Fault recognizes.
 func MkdirAll(dir string, mode os.FileMode) error {
 	err := os.MkdirAll(dir, mode)
 	if errors.Is(err, os.ErrExist) {

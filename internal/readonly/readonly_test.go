@@ -14,7 +14,7 @@ func TestDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if Disk(dir) || Disk(dir+"/missing") {
+	if CheckDisk(dir) || CheckDisk(dir+"/missing") {
 		t.Error("a disk that takes writes is read-only")
 	}
 	if after, err := os.Stat(dir); err != nil || after.Mode() != before.Mode() || after.ModTime() != before.ModTime() {

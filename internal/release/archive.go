@@ -31,8 +31,8 @@ const (
 	maxUnpacked = 2 * maxProgram
 )
 
-// machines are the architectures that islet is built for.
-var machines = map[string]struct {
+// elfTypes contains the ELF class and machine of each architecture that islet is built for.
+var elfTypes = map[string]struct {
 	class   elf.Class
 	machine elf.Machine
 }{
@@ -42,7 +42,7 @@ var machines = map[string]struct {
 	"riscv64": {elf.ELFCLASS64, elf.EM_RISCV},
 }
 
-// Describe reads an archive to its end and returns its release, without signatures.
+// Describe reads an archive to its end and returns a release for it, without signatures.
 func Describe(version, arch string, archive io.Reader) (*Release, error) {
 	sum := sha512.New()
 	n, err := io.Copy(sum, io.LimitReader(archive, MaxArchive+1))
@@ -59,8 +59,8 @@ func Describe(version, arch string, archive io.Reader) (*Release, error) {
 	return r, nil
 }
 
-// Save writes a received archive to a new file. If the archive is not the one that was signed, Save
-// removes the file and returns an error. It does not interpret the archive.
+// Save writes a received archive to a new file. If the archive does not have the signed size and
+// hash, Save removes the file and returns an error. It does not interpret the archive.
 func (r *Release) Save(archive io.Reader, file string) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *Release) Save(archive io.Reader, file string) (err error) {
 		return fmt.Errorf("the archive has %s bytes, the release says %d", sizeText(n, r.Size), r.Size)
 	}
 	if !bytes.Equal(sum.Sum(nil), r.SHA512[:]) {
-		return errors.New("the archive is not the one that was signed: its SHA-512 is another")
+		return errors.New("the archive is not the signed archive: its SHA-512 differs")
 	}
 	return f.Sync()
 }
@@ -93,19 +93,21 @@ func sizeText(n, size int64) string {
 }
 
 // Extract unpacks the program of a saved archive to a new file with mode 0755 in dir and returns the file's path. The
-// caller removes the file. Before Extract creates the file, it calls room with the program's size. room returns an
-// error if dir does not have the space. After an error there is no file, and the error names the entry of the archive.
-func (r *Release) Extract(ctx context.Context, archive, dir string, room func(size int64) error) (program string, err error) {
+// caller removes the file. Before Extract creates the file, it calls checkSpace with the program's size, which returns
+// an error if dir does not have the space. After an error there is no file. The error names the entry of the archive.
+func (r *Release) Extract(ctx context.Context, archive, dir string, checkSpace func(size int64) error) (program string, err error) {
 	in, err := os.Open(archive)
 	if err != nil {
 		return "", err
 	}
 	defer in.Close()
-	return r.extract(ctx, in, maxUnpacked, dir, room)
+	return r.extract(ctx, in, maxUnpacked, dir, checkSpace)
 }
 
-// extract does the work of Extract with the given limit of unpacked bytes.
-func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir string, room func(int64) error) (program string, err error) {
+// extract implements Extract with the given limit of unpacked bytes.
+func (r *Release) extract(
+	ctx context.Context, in io.Reader, most int64, dir string, checkSpace func(int64) error,
+) (program string, err error) {
 	z, err := gzip.NewReader(readUntil(ctx, in))
 	if err != nil {
 		return "", fmt.Errorf("the archive cannot be unpacked by gzip: %w", err)
@@ -121,7 +123,7 @@ func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir str
 			return "", fmt.Errorf("the archive cannot be read %s: %w", at, err)
 		}
 		if h.Typeflag == tar.TypeReg && isProgram(h.Name) {
-			program, err := r.program(readUntil(ctx, t), h.Size, dir, room)
+			program, err := r.unpackProgram(readUntil(ctx, t), h.Size, dir, checkSpace)
 			if err != nil {
 				err = fmt.Errorf("entry %.200q of the archive: %w", h.Name, err)
 			}
@@ -132,17 +134,17 @@ func (r *Release) extract(ctx context.Context, in io.Reader, most int64, dir str
 	return "", fmt.Errorf("the archive has more than %d entries before its program", maxEntries)
 }
 
-// isProgram reports whether the name of an archive's entry is that of the program.
+// isProgram reports whether an entry of an archive has the name of the program.
 func isProgram(name string) bool {
 	dir, file := path.Split(path.Clean(name))
 	return file == Program && strings.Count(dir, "/") <= 1
 }
 
-func (r *Release) program(in io.Reader, size int64, dir string, room func(int64) error) (program string, err error) {
+func (r *Release) unpackProgram(in io.Reader, size int64, dir string, checkSpace func(int64) error) (unpackProgram string, err error) {
 	if size > maxProgram {
 		return "", fmt.Errorf("the program has %d bytes, more than %d", size, int64(maxProgram))
 	}
-	if err := room(size); err != nil {
+	if err := checkSpace(size); err != nil {
 		return "", err
 	}
 	f, err := os.CreateTemp(dir, Program+"-*.new")
@@ -152,7 +154,7 @@ func (r *Release) program(in io.Reader, size int64, dir string, room func(int64)
 	defer func() {
 		if err = errors.Join(err, f.Close()); err != nil {
 			err = errors.Join(err, os.Remove(f.Name()))
-			program = ""
+			unpackProgram = ""
 		}
 	}()
 	if n, err := io.Copy(f, in); err != nil || n != size {
@@ -163,21 +165,21 @@ func (r *Release) program(in io.Reader, size int64, dir string, room func(int64)
 	}
 	// Sync the directory too. If the new program were missing after a power loss, the caller would conclude that it
 	// had already renamed the program to its final path.
-	if err := errors.Join(f.Chmod(0o755), f.Sync(), durable.Dir(dir)); err != nil {
+	if err := errors.Join(f.Chmod(0o755), f.Sync(), durable.SyncDir(dir)); err != nil {
 		return "", err
 	}
 	return filepath.Clean(f.Name()), nil
 }
 
-// A reader is a Read function.
-type reader func(b []byte) (int, error)
+// A readFunc is a function that implements io.Reader.
+type readFunc func(b []byte) (int, error)
 
-func (r reader) Read(b []byte) (int, error) { return r(b) }
+func (r readFunc) Read(b []byte) (int, error) { return r(b) }
 
-// readUntil returns a reader that fails when ctx has ended. The gzip reader reads from it, and does so often, because
-// one block of the file unpacks to at most a few MiB.
+// readUntil returns a reader that returns an error after ctx has ended. The gzip reader notices this soon, because it
+// reads again after at most a few MiB of unpacked data.
 func readUntil(ctx context.Context, in io.Reader) io.Reader {
-	return reader(func(b []byte) (int, error) {
+	return readFunc(func(b []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {
 			return 0, err
 		}
@@ -185,10 +187,10 @@ func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	})
 }
 
-// limitReader returns a reader that fails after the given number of bytes.
+// limitReader returns a reader that returns an error after the given number of bytes.
 func limitReader(most int64, in io.Reader) io.Reader {
 	left := most
-	return reader(func(b []byte) (int, error) {
+	return readFunc(func(b []byte) (int, error) {
 		if left == 0 {
 			return 0, fmt.Errorf("it unpacks to %d MiB or more", most>>20)
 		}
@@ -202,13 +204,13 @@ func shortRead(n, size int64) error {
 	if n == size {
 		return nil
 	}
-	return fmt.Errorf("only %d are there", n)
+	return fmt.Errorf("the archive contains only %d of them", n)
 }
 
 // checkArch returns an error unless the file is a program for the release's architecture. It parses only the ELF
 // header, so that untrusted input reaches little code.
 func (r *Release) checkArch(f io.ReaderAt) error {
-	want, known := machines[r.Arch]
+	want, known := elfTypes[r.Arch]
 	if !known {
 		return fmt.Errorf("islet is not built for %q", r.Arch)
 	}

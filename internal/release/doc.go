@@ -3,13 +3,13 @@
 // caller passes.
 //
 //	ARCHIVE.release --Parse--> Release: version, architecture, size, SHA-512, signatures
-//	                             | Signed(keys, threshold): enough different keys have signed
+//	                             | VerifySignatures(keys, threshold): enough different keys have signed
 //	                             v
 //	ARCHIVE (tar, gzip) ------Extract--> islet or DIR/islet, 0755, synced, if it is the signed archive
 //
-// A release is a text. The signatures cover everything above the line of dashes. So every fact that
-// is trusted is signed, and is known before the archive is downloaded. An older version, another
-// architecture or a wrong size is rejected without a download.
+// A release is a text. The signatures cover all lines above the line of dashes. So version,
+// architecture, size and hash are signed, and are known before the archive is downloaded. An older
+// version, another architecture or a wrong size is rejected without a download.
 //
 //	islet release 1
 //	version: 0.2.0
@@ -19,8 +19,8 @@
 //	---
 //	4f2a9c0d11e28b77 kZ0L...
 //
-// Signatures protect against a server or a link that sends false data. The signed size protects against one that sends
-// without end. The caller compares versions, which protects against an old release. Only one file is unpacked, after a
+// Signatures protect against a server or a link that sends false data. The signed size protects against an endless
+// download. The caller compares versions, which protects against an old release. Only one file is unpacked, after a
 // check for space and with a limit of unpacked bytes. That protects against an archive that would fill the disk,
 // unpack for hours, or write to other paths. The threshold protects against the theft of one key.
 package release

@@ -21,8 +21,8 @@ const (
 	// MaxArchive is the maximum size of an archive in bytes.
 	MaxArchive = 256 << 20
 
-	head = "islet release 1"
-	line = "---\n"
+	header    = "islet release 1"
+	separator = "---\n"
 )
 
 // A Release is a signed description of an archive.
@@ -51,14 +51,14 @@ func Parse(text []byte) (*Release, error) {
 	if len(text) > MaxText {
 		return nil, fmt.Errorf("the text of the release has more than %d bytes", MaxText)
 	}
-	at := bytes.Index(text, []byte("\n"+line))
+	at := bytes.Index(text, []byte("\n"+separator))
 	if at < 0 {
 		return nil, errors.New("the text of the release has no line of dashes")
 	}
 	r := &Release{signed: text[:at+1]}
 	lines := strings.Split(strings.TrimSuffix(string(r.signed), "\n"), "\n")
-	if lines[0] != head {
-		return nil, fmt.Errorf("the text begins with %.40q, not with %q", lines[0], head)
+	if lines[0] != header {
+		return nil, fmt.Errorf("the text begins with %.40q, not with %q", lines[0], header)
 	}
 	fields := []string{"version", "arch", "size", "sha512"}
 	if len(lines) != 1+len(fields) {
@@ -73,7 +73,7 @@ func Parse(text []byte) (*Release, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	for l := range strings.Lines(string(text[at+1+len(line):])) {
+	for l := range strings.Lines(string(text[at+1+len(separator):])) {
 		id, code, _ := strings.Cut(strings.TrimSuffix(l, "\n"), " ")
 		b, err := base64.StdEncoding.DecodeString(code)
 		if err != nil || len(b) != ed25519.SignatureSize {
@@ -136,10 +136,10 @@ func (k Key) ID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Signed returns an error unless at least threshold different keys have signed the release. The
-// error names the keys that have signed. Signatures of other keys are ignored. A wrong signature of
-// one of the keys is an error.
-func (r *Release) Signed(keys []Key, threshold int) error {
+// VerifySignatures returns an error unless at least threshold different keys have signed the
+// release. The error names the keys that have signed. Signatures of other keys are ignored. A wrong
+// signature of one of the keys is an error.
+func (r *Release) VerifySignatures(keys []Key, threshold int) error {
 	if threshold < 1 {
 		return fmt.Errorf("the threshold of %d signatures is less than one", threshold)
 	}
@@ -147,7 +147,7 @@ func (r *Release) Signed(keys []Key, threshold int) error {
 	for _, k := range keys {
 		id := k.ID()
 		if slices.Contains(by, id) {
-			continue // named twice
+			continue // the list contains the key twice
 		}
 		for _, s := range r.signatures {
 			if s.key != id {
@@ -170,11 +170,11 @@ func (r *Release) Signed(keys []Key, threshold int) error {
 	return nil
 }
 
-// Sign returns the text of a release with a signature of each key.
+// Sign returns the text of the release with a signature by each key.
 func (r *Release) Sign(keys ...ed25519.PrivateKey) []byte {
-	text := fmt.Appendf(nil, "%s\nversion: %s\narch: %s\nsize: %d\nsha512: %x\n", head, r.Version, r.Arch, r.Size, r.SHA512)
+	text := fmt.Appendf(nil, "%s\nversion: %s\narch: %s\nsize: %d\nsha512: %x\n", header, r.Version, r.Arch, r.Size, r.SHA512)
 	signed := slices.Clone(text)
-	text = append(text, line...)
+	text = append(text, separator...)
 	for _, k := range keys {
 		id := Key(k.Public().(ed25519.PublicKey)).ID()
 		text = fmt.Appendf(text, "%s %s\n", id, base64.StdEncoding.EncodeToString(ed25519.Sign(k, signed)))

@@ -24,8 +24,8 @@ func newKey(t testing.TB) (Key, ed25519.PrivateKey) {
 	return Key(public), private
 }
 
-// packed returns an archive of files with these contents.
-func packed(t testing.TB, files ...string) []byte {
+// packFiles returns an archive of files with the given contents.
+func packFiles(t testing.TB, files ...string) []byte {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
 	if err != nil {
@@ -47,7 +47,7 @@ func TestSigned(t *testing.T) {
 	a, signA := newKey(t)
 	b, signB := newKey(t)
 	c, signC := newKey(t)
-	archive := packed(t, "islet", "x")
+	archive := packFiles(t, "islet", "x")
 	r, err := Describe("0.2.0", "arm64", bytes.NewReader(archive))
 	if err != nil {
 		t.Fatal(err)
@@ -59,36 +59,39 @@ func TestSigned(t *testing.T) {
 		bad       string // a part of the error
 		change    func(string) string
 	}{
-		"one of one":           {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1},
-		"two of three":         {by: []ed25519.PrivateKey{signC, signA}, keys: []Key{a, b, c}, threshold: 2},
-		"one of two":           {by: []ed25519.PrivateKey{signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1 of the node's keys (" + a.ID() + "), but 2 are required"},
-		"one, twice":           {by: []ed25519.PrivateKey{signA, signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1"},
-		"one key named twice":  {by: []ed25519.PrivateKey{signA}, keys: []Key{a, a}, threshold: 2, bad: "signed by 1"},
-		"of nobody":            {keys: []Key{a}, threshold: 1, bad: "signed by 0"},
-		"of a stranger":        {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "signed by 0"},
-		"a stranger too":       {by: []ed25519.PrivateKey{signB, signA}, keys: []Key{a}, threshold: 1},
-		"no keys":              {by: []ed25519.PrivateKey{signA}, threshold: 1, bad: "signed by 0"},
-		"none is asked for":    {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 0, bad: "is less than one"},
-		"another version":      {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "0.2.0", "0.3.0", 1) }},
-		"another size":         {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "size: ", "size: 1", 1) }},
-		"of another's name":    {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, b.ID(), a.ID(), 1) }},
-		"good behind the lies": {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { _, last, _ := strings.Cut(s, line); return s + last[:20] + "A" + last[21:] + "" }},
+		"one of one":          {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1},
+		"two of three":        {by: []ed25519.PrivateKey{signC, signA}, keys: []Key{a, b, c}, threshold: 2},
+		"one of two":          {by: []ed25519.PrivateKey{signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1 of the node's keys (" + a.ID() + "), but 2 are required"},
+		"one, twice":          {by: []ed25519.PrivateKey{signA, signA}, keys: []Key{a, b}, threshold: 2, bad: "signed by 1"},
+		"one key named twice": {by: []ed25519.PrivateKey{signA}, keys: []Key{a, a}, threshold: 2, bad: "signed by 1"},
+		"of nobody":           {keys: []Key{a}, threshold: 1, bad: "signed by 0"},
+		"of a stranger":       {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "signed by 0"},
+		"a stranger too":      {by: []ed25519.PrivateKey{signB, signA}, keys: []Key{a}, threshold: 1},
+		"no keys":             {by: []ed25519.PrivateKey{signA}, threshold: 1, bad: "signed by 0"},
+		"none is asked for":   {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 0, bad: "is less than one"},
+		"another version":     {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "0.2.0", "0.3.0", 1) }},
+		"another size":        {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "size: ", "size: 1", 1) }},
+		"of another's name":   {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, b.ID(), a.ID(), 1) }},
+		"good behind the lies": {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string {
+			_, last, _ := strings.Cut(s, separator)
+			return s + last[:20] + "A" + last[21:] + ""
+		}},
 	} {
 		text := string(r.Sign(x.by...))
 		if x.change != nil {
 			text = x.change(text)
 		}
 		if name == "good behind the lies" { // the first of a key's signatures counts
-			body, sigs, _ := strings.Cut(text, line)
+			body, sigs, _ := strings.Cut(text, separator)
 			one, two, _ := strings.Cut(sigs, "\n")
-			text = body + line + strings.TrimSuffix(two, "\n") + "\n" + one + "\n"
+			text = body + separator + strings.TrimSuffix(two, "\n") + "\n" + one + "\n"
 		}
 		got, err := Parse([]byte(text))
 		if err != nil {
 			t.Errorf("%s: %v in\n%s", name, err, text)
 			continue
 		}
-		err = got.Signed(x.keys, x.threshold)
+		err = got.VerifySignatures(x.keys, x.threshold)
 		if (err == nil) != (x.bad == "") || err != nil && !strings.Contains(err.Error(), x.bad) {
 			t.Errorf("%s: %v, not %q", name, err, x.bad)
 		}
@@ -139,9 +142,9 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestSave: either the signed archive is saved, or nothing.
+// TestSave: the signed archive is saved. For any other archive no file remains.
 func TestSave(t *testing.T) {
-	archive := packed(t, "islet", strings.Repeat("x", 1000))
+	archive := packFiles(t, "islet", strings.Repeat("x", 1000))
 	r, err := Describe("0.2.0", "amd64", bytes.NewReader(archive))
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +157,7 @@ func TestSave(t *testing.T) {
 		bad  string
 	}{
 		"whole":    {archive, ""},
-		"changed":  {other, "its SHA-512 is another"},
+		"changed":  {other, "its SHA-512 differs"},
 		"cut off":  {archive[:len(archive)-1], "bytes, the release says"},
 		"longer":   {append(bytes.Clone(archive), 1), "at least"},
 		"very big": {bytes.Repeat(archive, 50), "at least"},
@@ -201,20 +204,20 @@ func TestExtract(t *testing.T) {
 		arch    string
 		bad     string
 	}{
-		"good":                 {packed(t, "islet-0.2.0/LICENSE", "x", "islet-0.2.0/islet", text), runtime.GOARCH, ""},
-		"of no folder":         {packed(t, "islet", text), runtime.GOARCH, ""},
-		"as tar has it":        {packed(t, "./islet-0.2.0/islet", text), runtime.GOARCH, ""},
-		"behind its settings":  {packed(t, "islet-0.2.0/default/islet", "# settings", "./islet-0.2.0/a/../b/islet", "x", "islet-0.2.0/islet", text), runtime.GOARCH, ""},
-		"too far down":         {packed(t, "islet-0.2.0/bin/islet", text), runtime.GOARCH, "has no program"},
-		"another machine":      {packed(t, "islet", text), other, "the program is of"},
-		"unknown machine":      {packed(t, "islet", text), "s390x", "is not built for"},
-		"no program":           {packed(t, "islet/README", "x", "a/islet.old", text), runtime.GOARCH, "has no program"},
-		"a script":             {packed(t, "islet", "#!/bin/sh\nreboot\n"), runtime.GOARCH, "no ELF file"},
-		"the beginning of one": {packed(t, "islet", text[:40]), runtime.GOARCH, "no ELF file"},
+		"good":                 {packFiles(t, "islet-0.2.0/LICENSE", "x", "islet-0.2.0/islet", text), runtime.GOARCH, ""},
+		"of no folder":         {packFiles(t, "islet", text), runtime.GOARCH, ""},
+		"as tar has it":        {packFiles(t, "./islet-0.2.0/islet", text), runtime.GOARCH, ""},
+		"behind its settings":  {packFiles(t, "islet-0.2.0/default/islet", "# settings", "./islet-0.2.0/a/../b/islet", "x", "islet-0.2.0/islet", text), runtime.GOARCH, ""},
+		"too far down":         {packFiles(t, "islet-0.2.0/bin/islet", text), runtime.GOARCH, "has no program"},
+		"another machine":      {packFiles(t, "islet", text), other, "the program is of"},
+		"unknown machine":      {packFiles(t, "islet", text), "s390x", "is not built for"},
+		"no program":           {packFiles(t, "islet/README", "x", "a/islet.old", text), runtime.GOARCH, "has no program"},
+		"a script":             {packFiles(t, "islet", "#!/bin/sh\nreboot\n"), runtime.GOARCH, "no ELF file"},
+		"the beginning of one": {packFiles(t, "islet", text[:40]), runtime.GOARCH, "no ELF file"},
 		"no gzip":              {[]byte("islet"), runtime.GOARCH, "cannot be unpacked by gzip"},
-		"cut off":              {packed(t, "a/islet", text)[:100_000], runtime.GOARCH, "entry \"a/islet\" of the archive: unpack"},
+		"cut off":              {packFiles(t, "a/islet", text)[:100_000], runtime.GOARCH, "entry \"a/islet\" of the archive: unpack"},
 		"no tar":               {gzipped("islet"), runtime.GOARCH, "cannot be read at its beginning"},
-		"cut off before":       {packed(t, "LICENSE", text, "islet", text)[:100_000], runtime.GOARCH, "cannot be read from entry \"LICENSE\" on"},
+		"cut off before":       {packFiles(t, "LICENSE", text, "islet", text)[:100_000], runtime.GOARCH, "cannot be read from entry \"LICENSE\" on"},
 	} {
 		dir := t.TempDir()
 		file := filepath.Join(t.TempDir(), "archive")
@@ -244,8 +247,8 @@ func TestExtract(t *testing.T) {
 	}
 }
 
-// TestExtractStops: a program without space on the disk is not written, endless unpacking is
-// stopped, and nothing more is read after the context has ended.
+// TestExtractStops: a program without space on the disk is not written. Endless unpacking is
+// stopped. No data is read after the context has ended.
 func TestExtractStops(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -263,7 +266,7 @@ func TestExtractStops(t *testing.T) {
 		}
 		return err
 	}
-	whole := packed(t, "LICENSE", "x", "a/islet", string(self))
+	whole := packFiles(t, "LICENSE", "x", "a/islet", string(self))
 	full := errors.New("full")
 	if err := extract(t.Context(), whole, func(size int64) error {
 		if left, _ := os.ReadDir(dir); len(left) > 0 || size != int64(len(self)) {
@@ -273,13 +276,13 @@ func TestExtractStops(t *testing.T) {
 	}); !errors.Is(err, full) || !strings.Contains(err.Error(), `entry "a/islet"`) {
 		t.Errorf("no room: %v", err)
 	}
-	bomb := append(zeros(t, 64<<20), whole...)
+	bomb := append(zeroArchive(t, 64<<20), whole...)
 	if _, err := (&Release{Arch: runtime.GOARCH}).extract(t.Context(), bytes.NewReader(bomb), 32<<20, dir, func(int64) error { return full }); err == nil || errors.Is(err, full) ||
 		!strings.Contains(err.Error(), `cannot be read from entry "zeros" on: it unpacks to 32 MiB or more`) {
 		t.Errorf("%d bytes that unpack to more than is allowed: %v", len(bomb), err)
 	}
 	late := errors.New("late")
-	for _, archive := range [][]byte{whole, holes(t, int64(len(self)))} {
+	for _, archive := range [][]byte{whole, sparseArchive(t, int64(len(self)))} {
 		ctx, stop := context.WithCancelCause(t.Context())
 		if err := extract(ctx, archive, func(int64) error { stop(late); return nil }); !errors.Is(err, late) {
 			t.Errorf("stopped within the program: %v", err)
@@ -290,8 +293,8 @@ func TestExtractStops(t *testing.T) {
 	}
 }
 
-// zeros returns the beginning of an archive: an entry of so many zeros.
-func zeros(t testing.TB, size int64) []byte {
+// zeroArchive returns the beginning of an archive: an entry with the given number of zeros.
+func zeroArchive(t testing.TB, size int64) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -307,8 +310,9 @@ func zeros(t testing.TB, size int64) []byte {
 	return append(b.Bytes(), bytes.Repeat(some.Bytes(), int(size/part))...)
 }
 
-// holes returns an archive whose program is one hole, for which no data is read from the archive.
-func holes(t testing.TB, size int64) []byte {
+// sparseArchive returns an archive whose program is a single hole, for which the archive contains
+// no data.
+func sparseArchive(t testing.TB, size int64) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, Program), nil, 0o755), os.Truncate(filepath.Join(dir, Program), size)); err != nil {
@@ -329,7 +333,7 @@ func gzipped(text string) []byte {
 	return b.Bytes()
 }
 
-// FuzzParse: the parsed fields are the signed ones, whatever else a text contains.
+// FuzzParse: for any text, the parsed fields are the signed fields.
 func FuzzParse(f *testing.F) {
 	key, private := newKey(f)
 	r, err := Describe("0.2.0", "riscv64", strings.NewReader("archive"))
@@ -341,7 +345,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("islet release 1\n---\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := Parse(text)
-		if err != nil || got.Signed([]Key{key}, 1) != nil {
+		if err != nil || got.VerifySignatures([]Key{key}, 1) != nil {
 			return
 		}
 		if got.Version != r.Version || got.Arch != r.Arch || got.Size != r.Size || got.SHA512 != r.SHA512 {

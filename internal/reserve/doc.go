@@ -1,5 +1,5 @@
-// Package reserve computes which part of a machine pods may use, and which part is reserved for the
-// system, the node's own programs and evictions. It has no side effects.
+// Package reserve computes the resources of a machine that pods may use, and the resources that are
+// reserved for the system, the node's own programs and evictions. It has no side effects.
 //
 //	kubeReserved, systemReserved, reservedSystemCPUs ---+
 //	evictionHard --------------------------------------+--> Allocatable: for the Node and for admission

@@ -13,8 +13,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// PIDs is the name of process IDs in kubeReserved and systemReserved. The Node has no such
-// resource.
+// PIDs is the name of the resource "process IDs" in kubeReserved and systemReserved. A Node does
+// not report this resource.
 const PIDs v1.ResourceName = "pid"
 
 // A Machine describes the resources of the machine.
@@ -32,8 +32,8 @@ type Share struct {
 	pids         int64
 }
 
-// New divides a machine by a valid configuration. The error names the reservation that this machine
-// cannot satisfy.
+// New returns the Share of a machine according to a valid configuration. The error names the
+// reservation that this machine cannot satisfy.
 func New(k *kubelet.KubeletConfiguration, m Machine) (Share, error) {
 	s := Share{Capacity: m.Capacity, pids: m.PIDs}
 	var err error
@@ -72,7 +72,7 @@ func quantities(name string, list map[string]string) (v1.ResourceList, error) {
 	return out, nil
 }
 
-// maxCPU bounds CPU IDs. It is the largest NR_CPUS of Linux.
+// maxCPU is the maximum number of CPUs, the largest NR_CPUS of Linux. CPU IDs are smaller.
 const maxCPU = 8192
 
 // CPUs parses a CPU list such as 0,2-3 and returns the sorted IDs.
@@ -156,26 +156,26 @@ func (s Share) check() error {
 	return errors.New("invalid Node Allocatable configuration. " + strings.Join(text, " "))
 }
 
-// Allocatable returns the resources that all pods together may request. Memory in huge pages is not
-// counted as memory.
+// Allocatable returns the resources that all pods together may request. Its memory does not include
+// huge pages.
 func (s Share) Allocatable() v1.ResourceList {
 	out := v1.ResourceList{}
 	var huge resource.Quantity
 	for name, have := range s.Capacity {
-		out[name] = less(have, s.reserved(name))
+		out[name] = subtract(have, s.reserved(name))
 		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			huge.Add(have)
 		}
 	}
 	if memory, ok := out[v1.ResourceMemory]; ok && !huge.IsZero() {
-		out[v1.ResourceMemory] = less(memory, huge)
+		out[v1.ResourceMemory] = subtract(memory, huge)
 	}
 	return out
 }
 
-// Enforced returns the limits of all pods together. The reservation for evictions is not subtracted, because pods may
-// use it until they are evicted. PIDs are included if the kernel's limit is known. If enforceNodeAllocatable does not
-// contain "pods", the result is the capacity.
+// Enforced returns the limits of all pods together. It does not subtract the reservation for evictions, because pods
+// may use it until they are evicted. It includes PIDs if the kernel's limit is known. If enforceNodeAllocatable does
+// not contain "pods", it returns the capacity.
 func (s Share) Enforced(enforce []string) v1.ResourceList {
 	out := maps.Clone(s.Capacity)
 	if s.pids > 0 {
@@ -185,7 +185,7 @@ func (s Share) Enforced(enforce []string) v1.ResourceList {
 		return out
 	}
 	for name, have := range out {
-		out[name] = less(less(have, s.System[name]), s.Kube[name])
+		out[name] = subtract(subtract(have, s.System[name]), s.Kube[name])
 	}
 	return out
 }
@@ -196,8 +196,8 @@ func (s Share) KeepsPIDs() bool {
 	return !kube.IsZero() || !system.IsZero()
 }
 
-// less returns a - b, or zero if that is negative.
-func less(a, b resource.Quantity) resource.Quantity {
+// subtract returns a - b, or zero if that is negative.
+func subtract(a, b resource.Quantity) resource.Quantity {
 	out := a.DeepCopy()
 	out.Sub(b)
 	if out.Sign() < 0 {

@@ -1,7 +1,7 @@
-// Package retry computes how long to wait before the next attempt at something that failed because
-// of another machine.
+// Package retry computes the wait before the next attempt at an operation that failed because of
+// another machine.
 //
-//	tries in a row --doubling, up to Soon------.
+//	failed attempts --doubling, up to Soon------.
 //	length of the outage / 32 -----------------+-- larger, up to Most --> window --.
 //	Retry-After, doubling with each ----------'                                    |
 //	Retry-After -----------------------------------------------------------------> + --> wait

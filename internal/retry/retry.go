@@ -10,17 +10,19 @@ import (
 const (
 	// soon is the default of Backoff.Soon.
 	soon = 5 * time.Second
-	// share is the ratio of an outage's length to the window after it.
-	share = 32
-	// doublings is the maximum number of doublings of a window. It prevents an overflow.
-	doublings = 20
+	// outageRatio is the ratio of an outage's length to the window after it.
+	outageRatio = 32
+	// maxDoublings is the maximum number of doublings of a window. It prevents an overflow.
+	maxDoublings = 20
 )
 
-// A Backoff counts the failed attempts at one thing. It is not safe for concurrent use.
+// A Backoff counts the failed attempts at one operation and computes the waits between them. It is
+// not safe for concurrent use.
 type Backoff struct {
-	// First is the window of the first wait. Most is the largest window of any wait. A server's Retry-After is added
-	// to it. Soon is the largest window in a short outage. Windows double until they reach it. The default is 5 s. It
-	// may be longer for a caller that is notified when the outage ends.
+	// A wait is a random time within a window. The window of the first wait is First. It doubles with each failure
+	// until it reaches Soon, the maximum in a short outage. In a long outage it grows up to Most. The default of Soon
+	// is 5 s. A caller that is notified of the end of an outage may set a larger value. A server's Retry-After is
+	// added to the wait.
 	First, Soon, Most time.Duration
 
 	began time.Time // the start of the outage; zero if there is no outage
@@ -28,35 +30,36 @@ type Backoff struct {
 	asked int // the number of failures with a Retry-After
 }
 
-// Next counts a failure and returns how long to wait. least is the server's Retry-After, or 0.
-func (b *Backoff) Next(least time.Duration) time.Duration {
+// Next counts a failure and returns the time to wait. The parameter retryAfter is the server's
+// Retry-After, or 0.
+func (b *Backoff) Next(retryAfter time.Duration) time.Duration {
 	if b.tries == 0 {
 		b.began = time.Now()
 	}
-	window := max(min(b.First<<min(b.tries, doublings), max(cmp.Or(b.Soon, soon), b.First)), time.Since(b.began)/share)
-	if least > 0 {
-		window = max(window, least<<min(b.asked, doublings))
+	window := max(min(b.First<<min(b.tries, maxDoublings), max(cmp.Or(b.Soon, soon), b.First)), time.Since(b.began)/outageRatio)
+	if retryAfter > 0 {
+		window = max(window, retryAfter<<min(b.asked, maxDoublings))
 		b.asked++
 	}
 	b.tries++
-	return least + Within(min(window, b.Most))
+	return retryAfter + Within(min(window, b.Most))
 }
 
-// Wait counts a failure and waits as long as Next returns. A value on the channel again is a signal that an attempt
-// may succeed now. The signal ends the outage, and Wait returns as soon as least has passed. woken reports whether
-// there was a signal. err is the error of ctx if ctx ended.
-func (b *Backoff) Wait(ctx context.Context, least time.Duration, again <-chan struct{}) (woken bool, err error) {
+// Wait counts a failure and waits for the time that Next returns. A value on the channel wake signals that an
+// attempt may succeed now. The signal ends the outage, and Wait returns as soon as retryAfter has passed. The
+// result woken reports whether there was a signal. If ctx ends, Wait returns its error.
+func (b *Backoff) Wait(ctx context.Context, retryAfter time.Duration, wake <-chan struct{}) (woken bool, err error) {
 	began := time.Now()
-	timer := time.NewTimer(b.Next(least))
+	timer := time.NewTimer(b.Next(retryAfter))
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return woken, ctx.Err()
-		case <-again:
+		case <-wake:
 			b.Reset()
-			woken, again = true, nil
-			timer.Reset(max(least-time.Since(began), 0))
+			woken, wake = true, nil
+			timer.Reset(max(retryAfter-time.Since(began), 0))
 		case <-timer.C:
 			return woken, nil
 		}
@@ -69,7 +72,7 @@ func (b *Backoff) Reset() { *b = Backoff{First: b.First, Soon: b.Soon, Most: b.M
 // Failing reports whether there were failures since the last Reset.
 func (b *Backoff) Failing() bool { return b.tries > 0 }
 
-// Within returns a random time within a window, at least a sixteenth of it.
+// Within returns a random time between a sixteenth of the window and the whole window.
 func Within(window time.Duration) time.Duration {
 	if window <= 0 {
 		return 0
@@ -77,7 +80,7 @@ func Within(window time.Duration) time.Duration {
 	return window/16 + rand.N(window-window/16)
 }
 
-// Around returns a random time within a fifth of d, for periodic work.
+// Around returns a random time that differs from d by at most a fifth of d, for periodic work.
 func Around(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(max(d*2/5, 1))
 }

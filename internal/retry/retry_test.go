@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// TestShortOutage: within an outage of up to a minute, the next attempt is at most five seconds
-// away.
+// TestShortOutage: in an outage of up to a minute, every wait is at most five seconds.
 func TestShortOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 200 {
@@ -28,8 +27,8 @@ func TestShortOutage(t *testing.T) {
 	})
 }
 
-// TestReturnOfMany: machines that failed together for an hour reconnect spread over a window, with
-// a peak of less than three times the mean.
+// TestReturnOfMany: machines that failed together for an hour reconnect at different times. The
+// peak is less than three times the mean.
 func TestReturnOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const machines, outage = 20000, time.Hour
@@ -57,8 +56,8 @@ func TestReturnOfMany(t *testing.T) {
 	})
 }
 
-// TestRetryAfter: no attempt is made before the server's Retry-After, and the waits grow while the
-// server keeps sending one; Reset ends that.
+// TestRetryAfter: a wait is at least the server's Retry-After. The waits grow with each Retry-After
+// until Reset.
 func TestRetryAfter(t *testing.T) {
 	const least = 3 * time.Second
 	widest := func(refusals int) (most time.Duration) {

@@ -1,13 +1,13 @@
-// Package socket listens on the unix sockets of the agent. If a socket is removed while the agent
-// runs, alone or with its directory (rm -rf /run/islet), or if a mount hides it, the package
-// creates it again.
+// Package socket listens on the unix sockets of the agent. A socket may be removed while the agent
+// runs, alone or with its directory (rm -rf /run/islet), and a mount may hide it. The package then
+// creates the socket again.
 //
-//	Listen(path) --> Accept, Accept ...      from the socket that is now at the path
+//	Listen(path) --> Accept, Accept ...      from the present socket at the path
 //	                   ^
 //	Run: inotify, mountinfo --> check: does it exist? --no--> Lost, then a new socket
 //
 // Run waits for events of the kernel. It uses no CPU while nothing is removed or mounted.
 //
 // A socket that another process serves is never replaced. The mode of a socket is 0600, so only
-// root and the agent's own user can connect. Servers check the credentials of peers themselves.
+// root and the agent's own user can connect. ListenLocal also checks the credentials of each peer.
 package socket

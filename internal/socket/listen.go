@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// errTaken is the error for a path where another process accepts connections.
-var errTaken = errors.New("another process answers there; stop it, or choose another path (--run-dir, --root-dir, criSocket)")
+// errTaken is the error for a socket on which another process accepts connections.
+var errTaken = errors.New("another process serves this socket; stop it, or choose another path (--run-dir, --root-dir, criSocket)")
 
 // A Listener accepts connections at its path until Close. It is safe for concurrent use.
 type Listener struct {
@@ -30,15 +30,15 @@ type Listener struct {
 	ready   chan struct{} // closed when the first socket exists, and by Close
 }
 
-// Listen creates a socket and its parent directories. It replaces a socket that a killed agent left
-// behind. If the disk fails (see readonly.Fault) or is full, it logs the error and returns a Listener
-// whose socket Run creates later, so that an unreadable directory does not prevent the start.
+// Listen creates a socket and its parent directories. It replaces a socket that a killed agent has
+// left. If the disk fails (see readonly.Fault) or is full, it logs the error and returns a Listener
+// whose socket Run creates later. So an unreadable directory does not prevent the start.
 func (s *Sockets) Listen(path string) (*Listener, error) {
 	l := &Listener{path: path, sockets: s, ready: make(chan struct{})}
 	current, file, err := listen(path)
 	switch {
 	case err == nil:
-		l.set(current, file)
+		l.setSocket(current, file)
 	case readonly.Fault(err), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		s.Log.Error("cannot create a socket of islet yet", "error", err)
 	default:
@@ -61,7 +61,7 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	// Rename the socket into place after chmod, so that it never has other permissions at its path.
+	// Rename the socket to its path after chmod, so that clients never see it with other permissions.
 	hidden := path + ".new"
 	os.Remove(hidden)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
@@ -83,8 +83,9 @@ func listen(path string) (*net.UnixListener, os.FileInfo, error) {
 	return ln, fi, nil
 }
 
-// set replaces the socket. The caller holds mu, unless no other goroutine has a reference to l yet.
-func (l *Listener) set(current *net.UnixListener, file os.FileInfo) {
+// setSocket replaces the socket. The caller holds mu, unless no other goroutine has a reference to
+// l yet.
+func (l *Listener) setSocket(current *net.UnixListener, file os.FileInfo) {
 	if l.current == nil {
 		close(l.ready)
 	}
@@ -164,8 +165,8 @@ func (l *Listener) exists() (bool, error) {
 	return err == nil && os.SameFile(fi, l.file), err
 }
 
-// restore creates the socket again if it is missing, and reports whether it did. It calls lost before it creates the
-// socket.
+// restore creates the socket again if it is missing. It calls lost before it creates the socket. It reports whether
+// it created the socket.
 func (l *Listener) restore(lost func() error) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,6 +186,6 @@ func (l *Listener) restore(lost func() error) (bool, error) {
 	if l.current != nil {
 		l.current.Close() // no client can reach the old socket any more; Accept continues with the new one
 	}
-	l.set(current, file)
+	l.setSocket(current, file)
 	return true, nil
 }

@@ -35,7 +35,7 @@ func (l *localListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := conn.(*net.UnixConn)
-		if err := allowed(c); err != nil {
+		if err := checkPeer(c); err != nil {
 			l.log.Warn("refused a connection", "socket", l.path, "error", err)
 			c.Close()
 			continue
@@ -50,7 +50,7 @@ func (l *localListener) Accept() (net.Conn, error) {
 	}
 }
 
-func allowed(c *net.UnixConn) error {
+func checkPeer(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func allowed(c *net.UnixConn) error {
 		return cerr
 	}
 	if err != nil {
-		return fmt.Errorf("ask who the peer is: %w", err)
+		return fmt.Errorf("read the peer's credentials: %w", err)
 	}
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 		return fmt.Errorf("peer is user %d (process %d)", cred.Uid, cred.Pid)
@@ -68,7 +68,7 @@ func allowed(c *net.UnixConn) error {
 	return nil
 }
 
-// A localConn releases its slot once.
+// A localConn is a connection that occupies a slot of its listener until Close.
 type localConn struct {
 	*net.UnixConn
 	slots chan struct{}

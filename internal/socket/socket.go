@@ -20,21 +20,21 @@ import (
 // events and should be complete after this delay.
 const settleTime = 500 * time.Millisecond
 
-// lastRetry is the longest pause between two attempts to create a socket again.
-const lastRetry = time.Minute
+// maxPause is the longest pause between two attempts to create a socket again.
+const maxPause = time.Minute
 
 // Config is the configuration of Sockets.
 type Config struct {
 	// Lost, if it is not nil, is called before a socket is created again, so that the caller can
 	// restore other files that were lost with the directory.
 	Lost func() error
-	// Dirs are directories of islet, such as the run directory. Run also notices a rename of one of them, or of a
-	// directory between one of them and a socket. Dirs may be empty.
+	// Dirs are directories of islet, such as the run directory. Run watches every directory between one of them
+	// and a socket, so that it notices a rename. Dirs may be empty.
 	Dirs []string
 	Log  *slog.Logger
 }
 
-// Sockets are the listening sockets of this process.
+// Sockets contains the listening sockets of this process.
 type Sockets struct {
 	Config
 
@@ -74,9 +74,9 @@ func (s *Sockets) Run(ctx context.Context) error {
 }
 
 func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan struct{}) {
-	backoff, logged := retry.Backoff{First: time.Second, Most: lastRetry}, ""
+	backoff, logged := retry.Backoff{First: time.Second, Most: maxPause}, ""
 	watched := map[string]bool{}
-	check, pending := time.NewTimer(0), true // finds a socket that was removed before the watches existed, too
+	check, pending := time.NewTimer(0), true // the first check finds a socket that was removed before the watches existed
 	defer check.Stop()
 	for {
 		event := true
@@ -84,7 +84,7 @@ func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan
 		case <-ctx.Done():
 			return
 		case e := <-w.Events:
-			event = s.concerns(e)
+			event = s.affectsSocket(e)
 			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
 				delete(watched, e.Name) // the watched directory was removed, which ends the watch
 			}
@@ -116,7 +116,7 @@ func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan
 	}
 }
 
-// followMounts sends a signal for each change of the mount table until the table is closed.
+// followMounts sends a signal after each change of the mount table until the table is closed.
 func followMounts(table *os.File, changed chan<- struct{}) {
 	raw, err := table.SyscallConn()
 	for err == nil {
@@ -133,8 +133,9 @@ func followMounts(table *os.File, changed chan<- struct{}) {
 	}
 }
 
-// concerns reports whether an event created, removed or renamed a socket or a directory above it.
-func (s *Sockets) concerns(e fsnotify.Event) bool {
+// affectsSocket reports whether an event created, removed or renamed a socket or a directory above
+// it.
+func (s *Sockets) affectsSocket(e fsnotify.Event) bool {
 	if e.Has(fsnotify.Write) || e.Has(fsnotify.Chmod) {
 		return false
 	}
@@ -169,7 +170,7 @@ func (s *Sockets) list() []*Listener {
 	return append([]*Listener(nil), s.listeners...)
 }
 
-// restoreAll creates missing sockets again, and watches their directories.
+// restoreAll creates missing sockets again and watches the directories of all sockets.
 func (s *Sockets) restoreAll(w *fsnotify.Watcher, watched map[string]bool) (errs []error) {
 	listeners := s.list()
 	for _, l := range listeners {

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// lines collects log lines.
-type lines struct {
+// logLines collects log lines.
+type logLines struct {
 	mu        sync.Mutex
 	listeners bytes.Buffer
 	got       chan struct{} // of each line
 }
 
-func (l *lines) Write(b []byte) (int, error) {
+func (l *logLines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -33,14 +33,14 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.listeners.Write(b)
 }
 
-func (l *lines) String() string {
+func (l *logLines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.listeners.String()
 }
 
-// wait waits until the log contains the text the given number of times.
-func (l *lines) wait(t *testing.T, text string, times int) {
+// await waits until the log contains the text the given number of times.
+func (l *logLines) await(t *testing.T, text string, times int) {
 	t.Helper()
 	late := time.After(time.Minute)
 	for strings.Count(l.String(), text) < times {
@@ -52,18 +52,19 @@ func (l *lines) wait(t *testing.T, text string, times int) {
 	}
 }
 
-// A site has two served sockets in different directories.
+// A site contains two served sockets in different directories.
 type site struct {
 	*Sockets
-	log       *lines
+	log       *logLines
 	dir       string
 	paths     []string
 	lost      chan struct{}
 	listeners []*Listener
 }
 
-// again is in the log line of a socket that was created again, the only warning in these tests.
-const again = "level=WARN"
+// createdAgain is a part of the log line about a socket that was created again. In these tests it
+// is the only warning.
+const createdAgain = "level=WARN"
 
 func serve(t *testing.T) *site {
 	t.Helper()
@@ -72,7 +73,7 @@ func serve(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &site{dir: dir, log: &lines{got: make(chan struct{}, 100)}, lost: make(chan struct{}, 100)}
+	s := &site{dir: dir, log: &logLines{got: make(chan struct{}, 100)}, lost: make(chan struct{}, 100)}
 	s.Sockets = New(Config{Lost: func() error { s.lost <- struct{}{}; return nil }, Dirs: []string{filepath.Join(dir, "run")}, Log: slog.New(slog.NewTextHandler(s.log, nil))})
 	var wg sync.WaitGroup
 	for _, name := range []string{"run/islet/a.sock", "root/b.sock"} {
@@ -112,8 +113,8 @@ func serve(t *testing.T) *site {
 	return s
 }
 
-// answers fails the test if a socket does not answer, or is accessible to other users.
-func (s *site) answers(t *testing.T) {
+// checkSockets fails the test if a socket does not respond, or is accessible to other users.
+func (s *site) checkSockets(t *testing.T) {
 	t.Helper()
 	for _, path := range s.paths {
 		c, err := net.Dial("unix", path)
@@ -130,7 +131,7 @@ func (s *site) answers(t *testing.T) {
 	}
 }
 
-// TestComesBack removes sockets in every possible way, twice; they are created again each time.
+// TestComesBack removes sockets in every possible way, twice. They are created again each time.
 func TestComesBack(t *testing.T) {
 	for name, remove := range map[string]func(t *testing.T, s *site) (removed int, err error){
 		"a socket":      func(t *testing.T, s *site) (int, error) { return 1, os.Remove(s.paths[0]) },
@@ -146,7 +147,7 @@ func TestComesBack(t *testing.T) {
 			d := filepath.Join(s.dir, "run")
 			return 1, os.Rename(d, d+time.Now().Format(".000000000"))
 		},
-		"a dead one there": func(t *testing.T, s *site) (int, error) { return 1, dead(s.paths[0]) },
+		"a dead one there": func(t *testing.T, s *site) (int, error) { return 1, createDead(s.paths[0]) },
 		"a file system over it": func(t *testing.T, s *site) (int, error) {
 			d := filepath.Join(s.dir, "run")
 			return 1, syscall.Mount("tmpfs", d, "tmpfs", 0, "size=64k")
@@ -156,7 +157,7 @@ func TestComesBack(t *testing.T) {
 			if err := syscall.Mount("tmpfs", d, "tmpfs", 0, "size=64k"); err != nil {
 				return 0, err
 			}
-			s.log.wait(t, again, strings.Count(s.log.String(), again)+1)
+			s.log.await(t, createdAgain, strings.Count(s.log.String(), createdAgain)+1)
 			return 1, syscall.Unmount(d, syscall.MNT_DETACH)
 		},
 	} {
@@ -172,9 +173,9 @@ func TestComesBack(t *testing.T) {
 					os.RemoveAll(under) // the dead sockets that were hidden
 				}
 			})
-			s.answers(t)
+			s.checkSockets(t)
 			for range 2 {
-				before := strings.Count(s.log.String(), again)
+				before := strings.Count(s.log.String(), createdAgain)
 				removed, err := remove(t, s)
 				if err != nil {
 					t.Fatal(err)
@@ -182,8 +183,8 @@ func TestComesBack(t *testing.T) {
 				if name == "a file system taken away" {
 					before++
 				}
-				s.log.wait(t, again, before+removed)
-				s.answers(t)
+				s.log.await(t, createdAgain, before+removed)
+				s.checkSockets(t)
 			}
 			if len(s.lost) < 2 {
 				t.Errorf("Lost was called %d times", len(s.lost))
@@ -192,8 +193,8 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// dead creates a socket that nobody serves.
-func dead(path string) error {
+// createDead creates a socket that no process serves.
+func createDead(path string) error {
 	if err := os.Remove(path); err != nil {
 		return err
 	}
@@ -205,12 +206,12 @@ func dead(path string) error {
 	return l.Close()
 }
 
-// TestTaken: a socket of another process at the path of ours is not replaced, and ours is created
-// again when the other one is gone.
+// TestTaken: if another process creates a socket at the path of a Listener, the socket is not
+// replaced. When that socket is removed, the Listener's socket is created again.
 func TestTaken(t *testing.T) {
 	s := serve(t)
 	path := s.paths[0]
-	if _, err := New(Config{Log: s.Log}).Listen(path); err == nil || !strings.Contains(err.Error(), path+": another process answers") {
+	if _, err := New(Config{Log: s.Log}).Listen(path); err == nil || !strings.Contains(err.Error(), path+": another process serves this socket") {
 		t.Errorf("a second agent: %v", err)
 	}
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: path + ".other"})
@@ -220,13 +221,13 @@ func TestTaken(t *testing.T) {
 	if err := os.Rename(path+".other", path); err != nil {
 		t.Fatal(err)
 	}
-	s.log.wait(t, "another process answers", 1)
+	s.log.await(t, "another process serves this socket", 1)
 	other.Close()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	s.log.wait(t, again, 1)
-	s.answers(t)
+	s.log.await(t, createdAgain, 1)
+	s.checkSockets(t)
 }
 
 // TestClose: Close removes the listener's socket, and no other file.
@@ -251,7 +252,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a socket that a full disk does not take is no error, and is made once there is room.
+// TestFullDisk: on a full disk, Listen returns no error. The socket is created when the disk has
+// free space.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -261,7 +263,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Unmount(dir, syscall.MNT_DETACH)
-	log := &lines{got: make(chan struct{}, 100)}
+	log := &logLines{got: make(chan struct{}, 100)}
 	s := New(Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 	path := filepath.Join(dir, "run", "s")
 	l, err := s.Listen(path)
@@ -283,7 +285,7 @@ func TestFullDisk(t *testing.T) {
 			c.Close()
 		}
 	}()
-	log.wait(t, again, 1)
+	log.await(t, createdAgain, 1)
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -294,8 +296,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestLater: a socket whose directory fails is made once that can be read; until then
-// Accept waits, and Close ends it.
+// TestLater: if the directory of a socket cannot be read, the socket is created when the fault
+// ends. Until then Accept waits, and Close ends Accept.
 func TestLater(t *testing.T) {
 	dir := t.TempDir()
 	l := &Listener{path: filepath.Join(dir, "s"), sockets: New(Config{Log: slog.New(slog.DiscardHandler)}), ready: make(chan struct{})}

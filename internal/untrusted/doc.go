@@ -1,12 +1,12 @@
 // Package untrusted opens files that a pod, an image or another program on the host may have
-// created. Such a file may be a FIFO that nobody writes to, a device that acts when it is opened, a
+// created. Such a file may be a FIFO without a writer, a device with an effect when it is opened, a
 // symlink to a file of the host, or a terabyte of zeros.
 //
 //	root (trusted) + name (untrusted) --> walk, a component at a time --> a regular file, or an error
 //
 // Each component is opened relative to its parent with O_PATH and O_NOFOLLOW. Only a regular file
-// is then opened for reading or writing. So no open blocks or acts on a device, and replacing a
-// component by a symlink in the meantime has no effect.
+// is then opened for reading or writing. So an open never blocks and never affects a device. A
+// component that is replaced by a symlink in the meantime has no effect.
 //
 //   - Open, OpenFile, ReadFile: below root, without following symlinks. For files that islet
 //     creates and a pod can write to: logs, volumes, sandbox files.

@@ -51,13 +51,13 @@ func OpenDirInRoot(root, name string) (*os.File, error) {
 	return f, nil
 }
 
-func openDir(root, name string, on links) (*os.File, error) {
+func openDir(root, name string, on linkMode) (*os.File, error) {
 	w, err := startWalk(root, name, on)
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
-	path, _, err := w.walk()
+	path, _, err := w.resolve()
 	if err != nil {
 		return nil, err
 	}
@@ -80,14 +80,14 @@ func OpenInRoot(root, name string) (*os.File, error) {
 }
 
 // openFile resolves name with O_PATH. If the result is a regular file, it opens that same file for I/O.
-func openFile(root, name string, flag int, perm fs.FileMode, on links) (*os.File, error) {
+func openFile(root, name string, flag int, perm fs.FileMode, on linkMode) (*os.File, error) {
 	w, err := startWalk(root, name, on)
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
-	for range swaps {
-		fd, last, err := w.walk()
+	for range maxAttempts {
+		fd, last, err := w.resolve()
 		if err == nil {
 			f, err := reopen(fd, name, flag)
 			unix.Close(fd)
@@ -103,14 +103,14 @@ func openFile(root, name string, flag int, perm fs.FileMode, on links) (*os.File
 		if !errors.Is(err, unix.EEXIST) || flag&os.O_EXCL != 0 {
 			return nil, err
 		}
-		w.parts = []string{last} // another process created it first, so walk again
+		w.parts = []string{last} // another process created the file first, so walk again
 	}
 	return nil, unix.EAGAIN
 }
 
-// swaps is the maximum number of times that other processes may create and remove a file while
-// openFile creates it.
-const swaps = 8
+// maxAttempts is the maximum number of attempts of openFile to create a file that other processes
+// create and remove at the same time.
+const maxAttempts = 8
 
 // reopen opens the file of an O_PATH descriptor for I/O.
 func reopen(path int, name string, flag int) (*os.File, error) {

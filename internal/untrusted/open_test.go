@@ -19,8 +19,8 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// tree creates a root directory with a file of every kind, and a secret beside it.
-func tree(t *testing.T) (root string) {
+// createTree creates a root directory with a file of every kind, and a secret file next to it.
+func createTree(t *testing.T) (root string) {
 	t.Helper()
 	top := t.TempDir()
 	root = filepath.Join(top, "root")
@@ -38,7 +38,7 @@ func tree(t *testing.T) (root string) {
 }
 
 func TestOpen(t *testing.T) {
-	root := tree(t)
+	root := createTree(t)
 	const gone, irregular, loop = "missing", "irregular", "loop"
 	for name, want := range map[string][2]string{ // below, in root: content or kind of error
 		"etc/plain":                {"plain", "plain"},
@@ -59,7 +59,7 @@ func TestOpen(t *testing.T) {
 		"etc":                      {irregular, irregular},
 		"":                         {irregular, irregular},
 		"etc/plain/x":              {"not a directory", "not a directory"},
-		"../secret":                {"leads out", "inside"},
+		"../secret":                {"contains ..", "inside"},
 		"a\x00b":                   {"invalid", "invalid"},
 		strings.Repeat("x/", 3000): {"too long", "too long"},
 	} {
@@ -83,7 +83,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A device is not opened, because opening may act on it.
+// TestDevice: a device is not opened, because an open may have an effect.
 func TestDevice(t *testing.T) {
 	if _, err := Open("/dev", "null"); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "device") {
 		t.Errorf("got %v", err)
@@ -91,7 +91,7 @@ func TestDevice(t *testing.T) {
 }
 
 func TestOpenDir(t *testing.T) {
-	root := tree(t)
+	root := createTree(t)
 	for name, opens := range map[string]bool{
 		"etc": true, "etc/deep": true, "": true, ".": true, "dirs": false, "dirs/deep": false, "top": false, "etc/plain": false, "etc/fifo": false, "missing": false, "../root": false,
 	} {
@@ -106,7 +106,7 @@ func TestOpenDir(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
-	root := tree(t)
+	root := createTree(t)
 	if b, err := ReadFile(root, "etc/plain", 5); string(b) != "plain" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
@@ -126,7 +126,7 @@ func TestLimit(t *testing.T) {
 }
 
 func TestWrite(t *testing.T) {
-	root := tree(t)
+	root := createTree(t)
 	const flags = os.O_CREATE | os.O_WRONLY
 	for _, c := range []struct {
 		name string
@@ -169,9 +169,9 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A symlink that is created and removed repeatedly is never followed.
+// TestRace: a symlink that is created and removed repeatedly is never followed.
 func TestRace(t *testing.T) {
-	root := tree(t)
+	root := createTree(t)
 	at := func(name string) string { return filepath.Join(root, name) }
 	must(t, os.Mkdir(at("d"), 0o755), os.WriteFile(at("d/secret"), []byte("inside"), 0o600), os.Symlink("..", at("evil")))
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -199,14 +199,14 @@ func TestRace(t *testing.T) {
 	<-done
 }
 
-// FuzzOpen: for any name and symlink target, nothing outside root is read, and no descriptor is
+// FuzzOpen: for any name and symlink target, no file outside root is read, and no descriptor is
 // leaked.
 func FuzzOpen(f *testing.F) {
 	f.Add("etc/x", "../../../secret")
 	f.Add("x/../x/secret", "/etc/../..")
 	f.Add("x", "x")
 	f.Fuzz(func(t *testing.T, name, target string) {
-		root := tree(t)
+		root := createTree(t)
 		if os.Symlink(target, filepath.Join(root, "etc/x")) != nil {
 			return
 		}

@@ -7,11 +7,11 @@ import (
 	"os"
 )
 
-// ErrTooLarge is the error for a file of more bytes than its reader accepts.
+// ErrTooLarge is the error for a file with more bytes than the limit.
 var ErrTooLarge = errors.New("too large")
 
 // ReadFile reads the whole file that Open opens. It returns ErrTooLarge if the file has more than
-// limit bytes, whatever size the file system reports.
+// limit bytes, even if the file system reports a smaller size.
 func ReadFile(root, name string, limit int64) ([]byte, error) {
 	f, err := Open(root, name)
 	if err != nil {

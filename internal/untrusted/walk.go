@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// links defines how a walk treats symlinks.
-type links bool
+// linkMode defines whether a walk follows symlinks.
+type linkMode bool
 
 const (
-	refuse links = false
-	follow links = true
+	refuse linkMode = false
+	follow linkMode = true
 )
 
-// These limit a walk. The first two are the same as the kernel's. maxDepth is the maximum number of
-// directories below root that a walk keeps open.
+// These are the limits of a walk. The maximum length of a name and number of symlinks are the
+// kernel's. The constant maxDepth is the maximum number of directories that a walk keeps open.
 const (
 	maxName  = 4096
 	maxLinks = 40
@@ -25,24 +25,24 @@ const (
 )
 
 // A walk resolves a name from root. It keeps a descriptor of each directory on its path, so that
-// ".." is the previous directory even if a directory was renamed in between.
+// ".." is the previous directory even if a directory was renamed meanwhile.
 type walk struct {
-	on     links
-	dirs   []int    // the first is root
-	parts  []string // unresolved components
-	linked int      // followed symlinks
+	mode     linkMode
+	dirs     []int    // the first is root
+	parts    []string // unresolved components
+	followed int      // followed symlinks
 }
 
-func startWalk(root, name string, on links) (*walk, error) {
+func startWalk(root, name string, on linkMode) (*walk, error) {
 	if len(name) > maxName {
 		return nil, unix.ENAMETOOLONG
 	}
 	if strings.ContainsRune(name, 0) {
 		return nil, unix.EINVAL
 	}
-	w := &walk{on: on, parts: split(name)}
+	w := &walk{mode: on, parts: split(name)}
 	if on == refuse && slices.Contains(w.parts, "..") {
-		return nil, errors.New("the name leads out of the directory")
+		return nil, errors.New("the name contains ..")
 	}
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -59,14 +59,14 @@ func split(name string) []string {
 
 func (w *walk) dir() int { return w.dirs[len(w.dirs)-1] }
 
-// walk resolves the whole name and returns an O_PATH descriptor. If only the last component could
-// not be opened, last is its name, and dir is its directory.
-func (w *walk) walk() (fd int, last string, err error) {
+// resolve resolves the whole name and returns an O_PATH descriptor. If only the last component
+// could not be opened, the result last is its name, and the method dir returns its directory.
+func (w *walk) resolve() (fd int, last string, err error) {
 	for len(w.parts) > 0 {
 		part := w.parts[0]
 		w.parts = w.parts[1:]
 		if part == ".." {
-			w.up()
+			w.toParent()
 			continue
 		}
 		fd, err := unix.Openat(w.dir(), part, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -83,10 +83,10 @@ func (w *walk) walk() (fd int, last string, err error) {
 		}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFLNK:
-			if w.on == refuse && len(w.parts) == 0 {
+			if w.mode == refuse && len(w.parts) == 0 {
 				return fd, "", nil
 			}
-			err := w.enter(fd)
+			err := w.followLink(fd)
 			unix.Close(fd)
 			if err != nil {
 				return -1, "", err
@@ -110,10 +110,10 @@ func (w *walk) walk() (fd int, last string, err error) {
 	return fd, "", err
 }
 
-// enter puts the target of a symlink before the unresolved components.
-func (w *walk) enter(link int) error {
-	w.linked++
-	if w.on == refuse || w.linked > maxLinks {
+// followLink puts the target of a symlink before the unresolved components.
+func (w *walk) followLink(link int) error {
+	w.followed++
+	if w.mode == refuse || w.followed > maxLinks {
 		return unix.ELOOP
 	}
 	b := make([]byte, maxName)
@@ -124,15 +124,15 @@ func (w *walk) enter(link int) error {
 	target := string(b[:n])
 	if strings.HasPrefix(target, "/") {
 		for len(w.dirs) > 1 {
-			w.up()
+			w.toParent()
 		}
 	}
 	w.parts = append(split(target), w.parts...)
 	return nil
 }
 
-// up moves to the parent directory; the parent of root is root.
-func (w *walk) up() {
+// toParent moves to the parent directory. The parent of root is root.
+func (w *walk) toParent() {
 	if len(w.dirs) > 1 {
 		unix.Close(w.dir())
 		w.dirs = w.dirs[:len(w.dirs)-1]

@@ -7,10 +7,11 @@ import (
 	"sync"
 )
 
-// JSON returns ErrTooHeavy if the JSON value in data takes more than limit bytes of memory when it
-// is decoded into the type of into, a pointer, and ErrTooDeep if it is nested too deeply. A nil
-// into means a tree of maps and slices of any. It returns nil for invalid JSON, because the decoder
-// has the better error message and fails before it allocates anything.
+// JSON returns ErrTooHeavy if the JSON value in data, decoded into the target, takes more than
+// limit bytes of memory. It returns ErrTooDeep if the value is nested too deeply. The parameter
+// into is a pointer of the target's type, or nil for a tree of maps and slices of any. JSON returns
+// nil for invalid JSON, because the decoder returns a better error message before it allocates
+// memory.
 func JSON(data []byte, into any, limit int64) error {
 	if !json.Valid(data) {
 		return nil
@@ -19,12 +20,12 @@ func JSON(data []byte, into any, limit int64) error {
 	if into != nil {
 		t = reflect.TypeOf(into).Elem()
 	}
-	w := &text{scale: scale{limit}, data: data}
-	return w.value(t, 0)
+	w := &jsonReader{scale: scale{limit}, data: data}
+	return w.addValue(t, 0)
 }
 
-// text is a walk over valid JSON.
-type text struct {
+// A jsonReader computes the weight of valid JSON.
+type jsonReader struct {
 	scale
 	data []byte
 	at   int
@@ -32,14 +33,15 @@ type text struct {
 
 var (
 	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
-	anything    = reflect.TypeFor[any]()
+	anyType     = reflect.TypeFor[any]()
 )
 
-// skipped is the type of a value that the decoder discards.
-var skipped = reflect.TypeFor[struct{}]()
+// discarded is the type of a value that the decoder discards.
+var discarded = reflect.TypeFor[struct{}]()
 
-// next skips white space and returns the first byte of the next token, or 0 at the end.
-func (w *text) next() byte {
+// peek skips white space and returns the first byte of the next token, or 0 at the end. It does not
+// consume the token.
+func (w *jsonReader) peek() byte {
 	for w.at < len(w.data) && strings.IndexByte(" \t\r\n", w.data[w.at]) >= 0 {
 		w.at++
 	}
@@ -49,8 +51,8 @@ func (w *text) next() byte {
 	return w.data[w.at]
 }
 
-// quoted consumes a string and returns it with its quotes and escapes.
-func (w *text) quoted() []byte {
+// readString consumes a string and returns it with its quotes and escapes.
+func (w *jsonReader) readString() []byte {
 	begin := w.at
 	for w.at++; w.at < len(w.data) && w.data[w.at] != '"'; w.at++ {
 		if w.data[w.at] == '\\' {
@@ -61,18 +63,18 @@ func (w *text) quoted() []byte {
 	return w.data[begin:min(w.at, len(w.data))]
 }
 
-// value consumes the next value and adds its weight. The caller has already added the size of t
+// addValue consumes the next value and adds its weight. The caller has already added the size of t
 // itself, unless t is an interface.
-func (w *text) value(t reflect.Type, depth int) error {
+func (w *jsonReader) addValue(t reflect.Type, depth int) error {
 	if depth > maxDepth {
 		return ErrTooDeep
 	}
 	if t == nil {
-		t = anything
+		t = anyType
 	}
-	c, begin := w.next(), w.at
-	if t != skipped && t != anything && reflect.PointerTo(t).Implements(unmarshaler) {
-		if err := w.value(skipped, depth); err != nil {
+	c, begin := w.peek(), w.at
+	if t != discarded && t != anyType && reflect.PointerTo(t).Implements(unmarshaler) {
+		if err := w.addValue(discarded, depth); err != nil {
 			return err
 		}
 		return w.add(2*(w.at-begin) + growth*int(t.Size()))
@@ -81,22 +83,22 @@ func (w *text) value(t reflect.Type, depth int) error {
 		if err := w.add(int(t.Elem().Size())); err != nil {
 			return err
 		}
-		return w.value(t.Elem(), depth)
+		return w.addValue(t.Elem(), depth)
 	}
 	if t.Kind() == reflect.Interface {
-		t = anything
+		t = anyType
 		if err := w.add(2 * word); err != nil {
 			return err
 		}
 	}
 	switch c {
 	case '{':
-		return w.object(t, depth)
+		return w.addObject(t, depth)
 	case '[':
-		return w.array(t, depth)
+		return w.addArray(t, depth)
 	case '"':
-		n := len(w.quoted())
-		if t == skipped {
+		n := len(w.readString())
+		if t == discarded {
 			return nil
 		}
 		return w.add(n)
@@ -107,25 +109,25 @@ func (w *text) value(t reflect.Type, depth int) error {
 	return nil
 }
 
-func (w *text) array(t reflect.Type, depth int) error {
-	e, price := skipped, 0
+func (w *jsonReader) addArray(t reflect.Type, depth int) error {
+	e, price := discarded, 0
 	switch {
 	case t.Kind() == reflect.Slice:
-		e, price = t.Elem(), item(t.Elem())
+		e, price = t.Elem(), elementWeight(t.Elem())
 	case t.Kind() == reflect.Array:
 		e = t.Elem()
-	case t == anything:
-		e, price = anything, item(anything)
+	case t == anyType:
+		e, price = anyType, elementWeight(anyType)
 	}
 	w.at++
-	for w.next() != ']' {
+	for w.peek() != ']' {
 		if err := w.add(price); err != nil {
 			return err
 		}
-		if err := w.value(e, depth+1); err != nil {
+		if err := w.addValue(e, depth+1); err != nil {
 			return err
 		}
-		if w.next() == ',' {
+		if w.peek() == ',' {
 			w.at++
 		}
 	}
@@ -133,36 +135,36 @@ func (w *text) array(t reflect.Type, depth int) error {
 	return nil
 }
 
-func (w *text) object(t reflect.Type, depth int) error {
-	var of *members
-	value, price := skipped, 0
+func (w *jsonReader) addObject(t reflect.Type, depth int) error {
+	var names *members
+	value, price := discarded, 0
 	switch {
-	case t == skipped:
+	case t == discarded:
 	case t.Kind() == reflect.Struct:
-		of = membersOf(t)
+		names = membersOf(t)
 	case t.Kind() == reflect.Map:
-		value, price = t.Elem(), pair(t)
-	case t == anything:
-		value, price = anything, pair(reflect.TypeFor[map[string]any]())
+		value, price = t.Elem(), entryWeight(t)
+	case t == anyType:
+		value, price = anyType, entryWeight(reflect.TypeFor[map[string]any]())
 	}
 	w.at++
-	for w.next() != '}' {
-		name := w.quoted()
-		if of != nil {
-			value = of.find(name)
+	for w.peek() != '}' {
+		name := w.readString()
+		if names != nil {
+			value = names.find(name)
 		}
 		if price > 0 {
 			if err := w.add(price + len(name)); err != nil {
 				return err
 			}
 		}
-		if w.next() == ':' {
+		if w.peek() == ':' {
 			w.at++
 		}
-		if err := w.value(value, depth+1); err != nil {
+		if err := w.addValue(value, depth+1); err != nil {
 			return err
 		}
-		if w.next() == ',' {
+		if w.peek() == ',' {
 			w.at++
 		}
 	}
@@ -170,23 +172,23 @@ func (w *text) object(t reflect.Type, depth int) error {
 	return nil
 }
 
-// members are the fields of a struct as members of a JSON object.
+// members contains the types of a struct's fields by their names in JSON.
 type members struct {
 	types map[string]reflect.Type // by name
 	names []string
 }
 
-var structs sync.Map // reflect.Type -> *members
+var structMembers sync.Map // reflect.Type -> *members
 
-// find returns the type of a member by its quoted name. It ignores case, like the most lenient decoder. It returns
-// skipped for a name without a field.
+// find returns the type of the member with the given quoted name. It ignores case, like the most lenient decoder.
+// It returns discarded if there is no such field.
 func (m *members) find(quoted []byte) reflect.Type {
 	if t, ok := m.types[string(quoted[1:len(quoted)-1])]; ok { // the usual case, without a copy
 		return t
 	}
 	name := string(quoted[1 : len(quoted)-1])
 	if strings.IndexByte(name, '\\') >= 0 && json.Unmarshal(quoted, &name) != nil {
-		return skipped
+		return discarded
 	}
 	if t, ok := m.types[name]; ok {
 		return t
@@ -196,11 +198,11 @@ func (m *members) find(quoted []byte) reflect.Type {
 			return m.types[n]
 		}
 	}
-	return skipped
+	return discarded
 }
 
 func membersOf(t reflect.Type) *members {
-	if m, ok := structs.Load(t); ok {
+	if m, ok := structMembers.Load(t); ok {
 		return m.(*members)
 	}
 	m := &members{types: map[string]reflect.Type{}}
@@ -208,7 +210,7 @@ func membersOf(t reflect.Type) *members {
 	for name := range m.types {
 		m.names = append(m.names, name)
 	}
-	structs.Store(t, m)
+	structMembers.Store(t, m)
 	return m
 }
 

@@ -13,10 +13,11 @@ import (
 // errWire is the error for bytes that are not a protobuf message.
 var errWire = errors.New("is not a protobuf message")
 
-// Protobuf returns ErrTooHeavy if the encoded message takes more than limit bytes of memory when it
-// is decoded into the type of into, a pointer to a generated struct. It returns ErrTooDeep for deep
-// nesting, and another error for bytes that are not a message. It reads the struct tags of
-// gogo/protobuf (Kubernetes' objects) and of google.golang.org/protobuf.
+// Protobuf returns ErrTooHeavy if the encoded message, decoded into the target, takes more than
+// limit bytes of memory. It returns ErrTooDeep for deep nesting, and another error for bytes that
+// are not a message. The parameter into is a pointer to a generated struct of the target's type.
+// Protobuf reads the struct tags of gogo/protobuf (Kubernetes' objects) and of
+// google.golang.org/protobuf.
 func Protobuf(data []byte, into any, limit int64) error {
 	_, err := OfProtobuf(data, into, limit)
 	return err
@@ -32,17 +33,18 @@ func OfProtobuf(data []byte, into any, limit int64) (int64, error) {
 	if err := s.add(int(t.Size())); err != nil {
 		return 0, err
 	}
-	if err := s.message(data, fieldsOf(t), 0); err != nil {
+	if err := s.addMessage(data, fieldsOf(t), 0); err != nil {
 		return 0, err
 	}
 	return limit - s.left, nil
 }
 
-// fields are the types of a message's fields by number.
+// fields contains the types of a message's fields by number.
 type fields map[protowire.Number]reflect.Type
 
-// oneof is the key in fields for all members of a oneof, because the struct does not contain their types. No field has
-// this number. A member gets the largest possible weight: a wrapper and a message, and anyItem for each byte.
+// The key oneof in fields represents all members of a oneof, because the struct does not contain their types. No field
+// has this number. A member gets the largest possible weight: oneofBytes for a wrapper and a message, and anyItem for
+// each byte.
 const (
 	oneof      = 0
 	oneofBytes = 128
@@ -51,8 +53,8 @@ const (
 
 var structFields sync.Map // reflect.Type -> fields
 
-// fieldsOf returns the fields of a struct by its tags. For a slice type it returns the fields of a message whose field
-// 1 is the slice.
+// fieldsOf returns the fields of a struct according to its tags. For a slice type it returns the fields of a message
+// whose field 1 is the slice.
 func fieldsOf(t reflect.Type) fields {
 	if f, ok := structFields.Load(t); ok {
 		return f.(fields)
@@ -79,7 +81,7 @@ func fieldsOf(t reflect.Type) fields {
 	return out
 }
 
-func (s *scale) message(data []byte, of fields, depth int) error {
+func (s *scale) addMessage(data []byte, types fields, depth int) error {
 	if depth > maxDepth {
 		return ErrTooDeep
 	}
@@ -94,65 +96,65 @@ func (s *scale) message(data []byte, of fields, depth int) error {
 		}
 		value := data[:n]
 		data = data[n:]
-		if of[oneof] != nil && of[number] == nil {
+		if types[oneof] != nil && types[number] == nil {
 			if err := s.add(oneofBytes + anyItem*len(value)); err != nil {
 				return err
 			}
 		}
 		if kind != protowire.BytesType {
-			if t, ok := of[number]; ok && (t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer) {
-				if err := s.add(item(t.Elem())); err != nil {
+			if t, ok := types[number]; ok && (t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer) {
+				if err := s.add(elementWeight(t.Elem())); err != nil {
 					return err
 				}
 			}
 			continue
 		}
 		value, _ = protowire.ConsumeBytes(value)
-		if err := s.field(value, of[number], depth); err != nil {
+		if err := s.addField(value, types[number], depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// field adds the weight of a length-delimited value. t is nil for an unknown field, whose bytes the
-// decoder keeps.
-func (s *scale) field(value []byte, t reflect.Type, depth int) error {
+// addField adds the weight of a length-delimited value. The type t is nil for an unknown field,
+// whose bytes the decoder keeps.
+func (s *scale) addField(value []byte, t reflect.Type, depth int) error {
 	if t == nil {
 		return s.add(2 * len(value))
 	}
 	switch t.Kind() {
 	case reflect.Map:
-		if err := s.add(pair(t)); err != nil {
+		if err := s.add(entryWeight(t)); err != nil {
 			return err
 		}
-		of := fields{1: t.Key(), 2: t.Elem()}
+		types := fields{1: t.Key(), 2: t.Elem()}
 		if e := t.Elem(); e.Kind() == reflect.Slice && e.Elem().Kind() != reflect.Uint8 {
-			of[2] = reflect.PointerTo(e) // a message, such as authentication's ExtraValue
+			types[2] = reflect.PointerTo(e) // a message, such as authentication's ExtraValue
 		}
-		return s.message(value, of, depth+1)
+		return s.addMessage(value, types, depth+1)
 	case reflect.Slice:
 		e := t.Elem()
 		switch {
 		case e.Kind() == reflect.Uint8:
 			return s.add(len(value))
-		case flat(e): // packed numbers
-			return s.add(len(value) * item(e))
+		case isFlat(e): // packed numbers
+			return s.add(len(value) * elementWeight(e))
 		}
-		if err := s.add(item(e)); err != nil {
+		if err := s.add(elementWeight(e)); err != nil {
 			return err
 		}
-		return s.field(value, e, depth)
+		return s.addField(value, e, depth)
 	case reflect.Pointer:
 		if err := s.add(int(t.Elem().Size())); err != nil {
 			return err
 		}
 		if t.Elem().Kind() == reflect.Slice {
-			return s.message(value, fieldsOf(t.Elem()), depth+1)
+			return s.addMessage(value, fieldsOf(t.Elem()), depth+1)
 		}
-		return s.field(value, t.Elem(), depth)
+		return s.addField(value, t.Elem(), depth)
 	case reflect.Struct:
-		return s.message(value, fieldsOf(t), depth+1)
+		return s.addMessage(value, fieldsOf(t), depth+1)
 	}
 	return s.add(len(value))
 }

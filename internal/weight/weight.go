@@ -5,24 +5,24 @@ import (
 	"reflect"
 )
 
-// ErrTooHeavy is the error for an input that takes more memory than its bound once it is decoded.
+// ErrTooHeavy is the error for an input whose decoded form takes more memory than the limit.
 var ErrTooHeavy = errors.New("takes too much memory once it is decoded")
 
 // ErrTooDeep is the error for an input that is nested more deeply than maxDepth.
 var ErrTooDeep = errors.New("is nested too deeply")
 
 const (
-	// maxDepth is the deepest nesting that is accepted. The types of a pod have about 20 levels.
+	// maxDepth is the maximum nesting of an input. The types of a pod have about 20 levels.
 	maxDepth = 100
-	// entry is the memory for a map entry in addition to its key and value, in a table that is half
-	// empty because it has just grown.
-	entry = 48
+	// mapEntry is the memory of a map entry in addition to its key and value. The map's table is
+	// assumed to be half empty, as after it has grown.
+	mapEntry = 48
 	// growth is the maximum ratio of a growing slice's capacity to its length.
 	growth = 2
 	word   = 8
 )
 
-// A scale adds up weights until the bound is exceeded.
+// A scale adds up weights until the limit is exceeded.
 type scale struct{ left int64 }
 
 func (s *scale) add(bytes int) error {
@@ -32,24 +32,24 @@ func (s *scale) add(bytes int) error {
 	return nil
 }
 
-// item returns the weight of one more element of a slice of t.
-func item(t reflect.Type) int { return growth * int(t.Size()) }
+// elementWeight returns the weight of an additional element of a slice of t.
+func elementWeight(t reflect.Type) int { return growth * int(t.Size()) }
 
-// pair returns the weight of one more entry of a map.
-func pair(t reflect.Type) int { return entry + growth*int(t.Key().Size()+t.Elem().Size()) }
+// entryWeight returns the weight of an additional entry of a map.
+func entryWeight(t reflect.Type) int { return mapEntry + growth*int(t.Key().Size()+t.Elem().Size()) }
 
-// SizeOf returns the number of bytes of memory that an object and everything that it refers to
-// occupy. It counts memory twice if two pointers refer to it.
+// SizeOf returns the memory in bytes of an object and of all values that it refers to. It counts a
+// value twice if two pointers refer to it.
 func SizeOf(object any) int64 {
 	v := reflect.ValueOf(object)
 	if !v.IsValid() {
 		return 0
 	}
-	return int64(v.Type().Size()) + referenced(v, 0)
+	return int64(v.Type().Size()) + referencedSize(v, 0)
 }
 
-// referenced returns the memory that v refers to, without v's own size.
-func referenced(v reflect.Value, depth int) (sum int64) {
+// referencedSize returns the memory in bytes of the values that v refers to, without v itself.
+func referencedSize(v reflect.Value, depth int) (sum int64) {
 	if depth > maxDepth {
 		return 0
 	}
@@ -60,26 +60,26 @@ func referenced(v reflect.Value, depth int) (sum int64) {
 		if v.IsNil() {
 			return 0
 		}
-		return int64(v.Elem().Type().Size()) + referenced(v.Elem(), depth+1)
+		return int64(v.Elem().Type().Size()) + referencedSize(v.Elem(), depth+1)
 	case reflect.Struct:
 		for i := range v.NumField() {
-			sum += referenced(v.Field(i), depth+1)
+			sum += referencedSize(v.Field(i), depth+1)
 		}
 	case reflect.Slice:
 		sum = int64(v.Cap()) * int64(v.Type().Elem().Size())
-		if flat(v.Type().Elem()) {
+		if isFlat(v.Type().Elem()) {
 			return sum
 		}
 		for i := range v.Len() {
-			sum += referenced(v.Index(i), depth+1)
+			sum += referencedSize(v.Index(i), depth+1)
 		}
 	case reflect.Map:
 		for entries := v.MapRange(); entries.Next(); {
-			sum += int64(pair(v.Type())) + referenced(entries.Key(), depth+1) + referenced(entries.Value(), depth+1)
+			sum += int64(entryWeight(v.Type())) + referencedSize(entries.Key(), depth+1) + referencedSize(entries.Value(), depth+1)
 		}
 	}
 	return sum
 }
 
-// flat reports whether values of a type refer to nothing else.
-func flat(t reflect.Type) bool { return t.Kind() >= reflect.Bool && t.Kind() <= reflect.Complex128 }
+// isFlat reports whether values of a type contain no references.
+func isFlat(t reflect.Type) bool { return t.Kind() >= reflect.Bool && t.Kind() <= reflect.Complex128 }

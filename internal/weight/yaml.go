@@ -1,13 +1,13 @@
 package weight
 
-// node is the memory of one YAML node in the parser and in the resulting tree together.
-const node = 320
+// yamlNode is the memory in bytes of a YAML node in the parser and in the resulting tree together.
+const yamlNode = 320
 
-// YAML returns ErrTooHeavy if YAML text may take more than limit bytes of memory as a tree. It
-// counts the characters that begin a node: those of flow collections, and the "- ", ": " and "? "
-// of block collections. They are counted in quoted and literal text as well. A comma is counted
-// only after a character that may begin a flow collection. The expansion of aliases is not counted;
-// the caller has to bound it.
+// YAML returns ErrTooHeavy if a YAML text, decoded as a tree, may take more than limit bytes of
+// memory. It counts the characters that begin a node: "[", "{" and "," of flow collections, and "-
+// ", ": " and "? " of block collections. It also counts them in quoted and literal text. It counts
+// a comma only after a character that may begin a flow collection. It does not count the expansion
+// of aliases; the caller must limit their number.
 func YAML(data []byte, limit int64) error {
 	s := &scale{limit}
 	if err := s.add(2 * len(data)); err != nil {
@@ -29,7 +29,7 @@ func YAML(data []byte, limit int64) error {
 		default:
 			continue
 		}
-		if err := s.add(node); err != nil {
+		if err := s.add(yamlNode); err != nil {
 			return err
 		}
 	}

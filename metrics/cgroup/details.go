@@ -18,11 +18,12 @@ import (
 // supports.
 const userTick = 10 * time.Millisecond
 
-// Details contains Figures, and the figures that are needed less often.
+// Details contains the resource usage of a cgroup with the figures that few callers need, and its
+// limits.
 type Details struct {
 	Figures
 	Created       time.Time     // creation time of the cgroup
-	User, System  time.Duration // of CPU
+	User, System  time.Duration // CPU time in user mode and in kernel mode
 	Periods       uint64        // number of periods in which a CPU quota was in force
 	Throttled     uint64        // number of periods that exhausted the quota
 	ThrottledTime time.Duration
@@ -62,9 +63,9 @@ type IO struct {
 // ReadDetails is like Read, but it reads all details.
 func (r Reader) ReadDetails(path string) (Details, error) { return r.readDetails(path, nil) }
 
-// readDetails is like ReadDetails. It copies the limits of last, an earlier reading, if they were read less than
-// maxLimits ago.
-func (r Reader) readDetails(path string, last *Details) (Details, error) {
+// readDetails is like ReadDetails, but it copies the limits from an earlier reading if they were read less
+// than maxLimits ago.
+func (r Reader) readDetails(path string, earlier *Details) (Details, error) {
 	d := Details{Figures: Figures{At: time.Now()}}
 	d.all = d.At
 	memory, err := open(r.dir("memory", path))
@@ -73,17 +74,18 @@ func (r Reader) readDetails(path string, last *Details) (Details, error) {
 	}
 	defer memory.close()
 	if r.v2 {
-		d.readV2(memory, last)
+		d.readV2(memory, earlier)
 		if path == "/" {
-			d.rootV2(r.proc)
+			d.setRootV2(r.proc)
 		}
 		return d, memory.err()
 	}
-	d.readV1(r, path, memory, last)
+	d.readV1(r, path, memory, earlier)
 	return d, memory.err()
 }
 
-// setCreated sets the creation time of a cgroup. If it is not known, it sets the modification time.
+// setCreated sets the creation time of a cgroup. If the kernel does not report a creation time, the
+// modification time is used.
 func (d *Details) setCreated(fd int) {
 	var st unix.Statx_t
 	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME|unix.STATX_MTIME, &st) != nil {
@@ -96,17 +98,18 @@ func (d *Details) setCreated(fd int) {
 	d.Created = time.Unix(t.Sec, int64(t.Nsec))
 }
 
-// count sets the figures that follow from the list of processes.
-func (d *Details) count(list []byte) {
+// countProcesses sets the number of processes and the PID of the first process. The list contains a
+// PID in each line.
+func (d *Details) countProcesses(list []byte) {
 	first, _, _ := bytes.Cut(list, []byte("\n"))
 	d.First, _ = strconv.Atoi(kernfile.View(first))
 	d.Processes = uint64(bytes.Count(list, []byte("\n")))
 }
 
-func (d *Details) readV2(dir *dir, last *Details) {
+func (d *Details) readV2(dir *dir, earlier *Details) {
 	d.id = dir.inode("cpu.stat")
-	known := d.takeLimits(last)
-	dir.pairs("cpu.stat", func(k string, n uint64) {
+	known := d.takeLimits(earlier)
+	dir.visitPairs("cpu.stat", func(k string, n uint64) {
 		switch k {
 		case "usage_usec":
 			d.CPU = micros(n)
@@ -126,7 +129,7 @@ func (d *Details) readV2(dir *dir, last *Details) {
 			d.BurstTime = micros(n)
 		}
 	})
-	dir.pairs("memory.stat", func(k string, n uint64) {
+	dir.visitPairs("memory.stat", func(k string, n uint64) {
 		d.statV2(k, n, &d.InactiveFile)
 		switch k {
 		case "file":
@@ -143,9 +146,9 @@ func (d *Details) readV2(dir *dir, last *Details) {
 	})
 	d.Reclaim.Counted = true
 	d.OwnFaults, d.OwnMajor = d.PageFaults, d.MajorFault
-	d.count(dir.text("cgroup.procs"))
+	d.countProcesses(dir.readText("cgroup.procs"))
 	d.sizesV2(dir, d.InactiveFile, !known)
-	dir.pairs("memory.events", func(k string, n uint64) {
+	dir.visitPairs("memory.events", func(k string, n uint64) {
 		switch k {
 		case "high":
 			d.Reclaim.Throttles = n
@@ -155,27 +158,28 @@ func (d *Details) readV2(dir *dir, last *Details) {
 			d.OOMKills = n
 		}
 	})
-	d.Peak = dir.number("memory.peak")
-	d.IO, d.Pressure, _ = cmp.Or(last, d).readWaiting(dir)
+	d.Peak = dir.readNumber("memory.peak")
+	d.IO, d.Pressure, _ = cmp.Or(earlier, d).readWaiting(dir)
 	if known {
 		return
 	}
 	d.setCreated(dir.fd)
-	d.limits, d.MaxPIDs = d.At, dir.number("pids.max")
-	d.Reservation = max(dir.number("memory.min"), dir.number("memory.low")) // the pod's QoS class determines which one is set
-	d.SwapMax, d.SwapLimited = dir.limit("memory.swap.max")
+	d.limits, d.MaxPIDs = d.At, dir.readNumber("pids.max")
+	// At most one of them is set, depending on the pod's QoS class.
+	d.Reservation = max(dir.readNumber("memory.min"), dir.readNumber("memory.low"))
+	d.SwapMax, d.SwapLimited = dir.readLimit("memory.swap.max")
 	d.SwapLimit = d.SwapMax
-	d.Quota, d.Period = dir.numbers("cpu.max")
-	d.Shares = sharesOf(dir.number("cpu.weight"))
+	d.Quota, d.Period = dir.readNumbers("cpu.max")
+	d.Shares = sharesOf(dir.readNumber("cpu.weight"))
 }
 
-// readWaiting reads the figures that can change while no process runs: the I/O counters, and the time for which
-// processes waited. Values that are equal to those of last are not copied. same reports whether all are equal.
+// readWaiting reads the figures that can change while no process runs: the I/O counters and the pressures. It
+// reuses the values of d that have not changed. The result same is true if all values are equal to those of d.
 func (d *Details) readWaiting(dir *dir) (all []IO, p Pressures, same bool) {
-	all, same = parseIO(dir.text("io.stat"), d.IO)
-	p.CPU = dir.pressure("cpu.pressure", d.Pressure.CPU)
-	p.Memory = dir.pressure("memory.pressure", d.Pressure.Memory)
-	p.IO = dir.pressure("io.pressure", d.Pressure.IO)
+	all, same = parseIO(dir.readText("io.stat"), d.IO)
+	p.CPU = dir.readPressure("cpu.pressure", d.Pressure.CPU)
+	p.Memory = dir.readPressure("memory.pressure", d.Pressure.Memory)
+	p.IO = dir.readPressure("io.pressure", d.Pressure.IO)
 	return all, p, same && p == d.Pressure
 }
 
@@ -187,19 +191,19 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (min(weight, 10000)-1)*262142/9999
 }
 
-// parseIO parses io.stat: "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each device. If the
-// counters are equal to last, it returns last itself.
-func parseIO(text []byte, last []IO) (out []IO, same bool) {
+// parseIO parses io.stat, which has a line "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ..." for each
+// device. If the counters are equal to the earlier ones, it returns the earlier list itself.
+func parseIO(text []byte, earlier []IO) (out []IO, same bool) {
 	n := 0
 	for line := range bytes.Lines(text) {
 		io, ok := parseDevice(line)
 		switch {
 		case !ok:
-		case out == nil && n < len(last) && last[n] == io:
+		case out == nil && n < len(earlier) && earlier[n] == io:
 			n++
 		default:
 			if out == nil {
-				out = append(make([]IO, 0, n+1), last[:n]...)
+				out = append(make([]IO, 0, n+1), earlier[:n]...)
 			}
 			io.Device = strings.Clone(io.Device)
 			out = append(out, io)
@@ -208,10 +212,10 @@ func parseIO(text []byte, last []IO) (out []IO, same bool) {
 	switch {
 	case out != nil:
 		return out, false
-	case n < len(last): // some devices were removed
-		return slices.Clone(last[:n]), false
+	case n < len(earlier): // some devices were removed
+		return slices.Clone(earlier[:n]), false
 	}
-	return last, true
+	return earlier, true
 }
 
 // parseDevice parses a line of io.stat. The name of the device is a slice of line, not a copy.

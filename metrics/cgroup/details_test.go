@@ -62,7 +62,8 @@ func TestReadDetails(t *testing.T) {
 	}
 }
 
-// TestLongLists: more processes than the kernel returns in one read, and more than are read.
+// TestLongLists reads lists with more processes than the kernel returns in one read, and with more
+// than maxFile bytes.
 func TestLongLists(t *testing.T) {
 	var list strings.Builder
 	for i := range 200_000 {
@@ -91,7 +92,8 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// TestIOAfter: unchanged I/O figures are shared with the earlier reading, which is never changed.
+// TestIOAfter: unchanged I/O figures are shared with the earlier reading. The earlier reading is
+// never modified.
 func TestIOAfter(t *testing.T) {
 	const a, b, c = "8:0 rbytes=1\n", "8:16 wios=2\n", "8:32 rios=3\n"
 	for _, from := range []string{"", a, a + b, a + b + c, b, c + a} {
@@ -112,7 +114,7 @@ func TestIOAfter(t *testing.T) {
 	}
 }
 
-// TestRecent: a recent reading is returned again, that of a removed cgroup is not, and finally no
+// TestRecent: a recent reading is returned again, but not for a removed cgroup. In the end no
 // reading is kept.
 func TestRecent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -134,11 +136,11 @@ func TestRecent(t *testing.T) {
 		if _, err := r.Read("/gone"); !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)
 		}
-		time.Sleep(3 * keep)
+		time.Sleep(3 * keepTime)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.known != nil || r.forget != nil {
-			t.Errorf("kept: %v", r.known)
+		if r.stored != nil || r.forget != nil {
+			t.Errorf("kept: %v", r.stored)
 		}
 	})
 }
@@ -165,7 +167,7 @@ func TestRootV2(t *testing.T) {
 	}
 }
 
-// TestNeeded: the file pages of a cgroup count as needed while it thrashes at its limit.
+// TestNeeded: the needed memory of a cgroup includes its file pages while it thrashes at its limit.
 func TestNeeded(t *testing.T) {
 	const long, short = "some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=20.50 avg300=4.00 total=7\n",
 		"some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=10.50 avg300=2.00 total=7\n"
@@ -185,7 +187,7 @@ func TestNeeded(t *testing.T) {
 		r := Reader{v2: true, root: tree(t, map[string]string{"a/cpu.stat": "usage_usec 0\n", "a/memory.stat": "inactive_file " + x.dropped + "\n",
 			"a/memory.max": x.max + "\n", "a/memory.current": x.current + "\n", "a/memory.pressure": x.pressure})}
 		f, err := r.Read("/a")
-		if got := r.Needed("/a", f); err != nil || got != x.want {
+		if got := r.NeededMemory("/a", f); err != nil || got != x.want {
 			t.Errorf("%s: %d, want %d; %v", name, got, x.want, err)
 		}
 	}

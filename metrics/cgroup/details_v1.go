@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-func (d *Details) readV1(r Reader, path string, memory *dir, last *Details) {
+func (d *Details) readV1(r Reader, path string, memory *dir, earlier *Details) {
 	acct := memory.openOther(r.dir("cpuacct", path))
 	pids := memory.openOther(r.dir("pids", path))
 	blkio := memory.openOther(r.dir("blkio", path))
@@ -19,10 +19,10 @@ func (d *Details) readV1(r Reader, path string, memory *dir, last *Details) {
 	defer pids.close()
 	defer blkio.close()
 	d.id = acct.inode("cpuacct.usage")
-	d.CPU = time.Duration(acct.number("cpuacct.usage")) // read first, so that CPU time used from now on changes the next reading
-	known := d.takeLimits(last)
-	d.count(memory.text("cgroup.procs"))
-	memory.pairs("memory.stat", func(k string, n uint64) {
+	d.CPU = time.Duration(acct.readNumber("cpuacct.usage")) // read first, so that CPU time used from now on changes the next reading
+	known := d.takeLimits(earlier)
+	d.countProcesses(memory.readText("cgroup.procs"))
+	memory.visitPairs("memory.stat", func(k string, n uint64) {
 		d.statV1(k, n, &d.InactiveFile)
 		switch k {
 		case "total_cache":
@@ -38,14 +38,14 @@ func (d *Details) readV1(r Reader, path string, memory *dir, last *Details) {
 		}
 	})
 	d.sizesV1(memory, pids, d.InactiveFile, !known)
-	memory.pairs("memory.oom_control", func(k string, n uint64) {
+	memory.visitPairs("memory.oom_control", func(k string, n uint64) {
 		if k == "oom_kill" {
 			d.OOMKills = n
 		}
 	})
-	d.Peak, d.LimitHits = memory.number("memory.max_usage_in_bytes"), memory.number("memory.failcnt")
-	d.Kernel = memory.number("memory.kmem.usage_in_bytes")
-	acct.pairs("cpuacct.stat", func(k string, n uint64) {
+	d.Peak, d.LimitHits = memory.readNumber("memory.max_usage_in_bytes"), memory.readNumber("memory.failcnt")
+	d.Kernel = memory.readNumber("memory.kmem.usage_in_bytes")
+	acct.visitPairs("cpuacct.stat", func(k string, n uint64) {
 		switch t := time.Duration(min(n, 1<<40)) * userTick; k {
 		case "user":
 			d.User = t
@@ -64,18 +64,18 @@ func (d *Details) readV1(r Reader, path string, memory *dir, last *Details) {
 		return
 	}
 	d.setCreated(memory.fd)
-	d.limits, d.MaxPIDs = d.At, pids.number("pids.max")
-	d.Reservation = noLimitAsZero(memory.number("memory.soft_limit_in_bytes"))
-	d.SwapLimit = noLimitAsZero(memory.number("memory.memsw.limit_in_bytes"))
+	d.limits, d.MaxPIDs = d.At, pids.readNumber("pids.max")
+	d.Reservation = noLimitAsZero(memory.readNumber("memory.soft_limit_in_bytes"))
+	d.SwapLimit = noLimitAsZero(memory.readNumber("memory.memsw.limit_in_bytes"))
 	d.SwapLimited = d.SwapLimit > 0 && d.Limit > 0
 	if d.SwapLimited {
 		d.SwapMax = d.SwapLimit - min(d.SwapLimit, d.Limit)
 	}
-	d.Shares, d.Period, d.Quota = cpu.number("cpu.shares"), cpu.number("cpu.cfs_period_us"), cpu.number("cpu.cfs_quota_us")
+	d.Shares, d.Period, d.Quota = cpu.readNumber("cpu.shares"), cpu.readNumber("cpu.cfs_period_us"), cpu.readNumber("cpu.cfs_quota_us")
 }
 
 func (d *Details) cpuV1(cpu *dir) {
-	cpu.pairs("cpu.stat", func(k string, n uint64) {
+	cpu.visitPairs("cpu.stat", func(k string, n uint64) {
 		switch k {
 		case "nr_periods":
 			d.Periods = n
@@ -91,8 +91,8 @@ func (d *Details) cpuV1(cpu *dir) {
 	})
 }
 
-// ioV1 reads the I/O counters of the cgroup and its children that do not depend on a device's scheduler. A
-// line is, for example, "8:0 Read 123".
+// ioV1 reads the I/O counters of the cgroup and its children. It uses the counters that do not depend on
+// the scheduler of a device. An example of a line is "8:0 Read 123".
 func (d *Details) ioV1(blkio *dir) {
 	at := func(device string) *IO {
 		i := slices.IndexFunc(d.IO, func(io IO) bool { return io.Device == device })
@@ -102,9 +102,9 @@ func (d *Details) ioV1(blkio *dir) {
 		return &d.IO[i]
 	}
 	read := func(file string, each func(io *IO, op string, n uint64)) {
-		text := blkio.text(file + "_recursive")
+		text := blkio.readText(file + "_recursive")
 		if len(text) == 0 {
-			text = blkio.text(file)
+			text = blkio.readText(file)
 		}
 		for line := range bytes.Lines(text) {
 			device, rest, _ := strings.Cut(strings.TrimSpace(kernfile.View(line)), " ")

@@ -44,22 +44,22 @@ func (f Figures) Available() uint64 {
 	return f.Limit - f.WorkingSet
 }
 
-// neededMemory returns the number of bytes of memory that a cgroup needs. It is normally the working set, computed as
-// in a kubelet. If the cgroup thrashes at its limit, it is the whole memory usage. The working set excludes inactive
-// file pages, because they can be reclaimed. In a cgroup that thrashes, these pages are reclaimed and read again
-// continuously. If more than an eighth of the limit is reclaimable, the result is the working set nevertheless: the
-// stall is caused by the limit of a child, and one pod's limit must not make the node evict other pods.
+// neededMemory returns the memory in bytes that a cgroup needs. This is normally the working set, computed as in a
+// kubelet. For a cgroup that thrashes at its limit, it is the whole memory usage. The working set excludes inactive
+// file pages, because the kernel can reclaim them. In a cgroup that thrashes, the kernel reclaims these pages and
+// reads them again continuously. If more than an eighth of the limit is reclaimable, the limit of a child causes the
+// stall. The result is then the working set, because one pod's limit must not make the node evict other pods.
 func (f Figures) neededMemory(memory *Pressure) uint64 {
 	atLimit := f.Limit > 0 && f.Memory >= f.Limit-f.Limit/32 && f.WorkingSet >= f.Limit-f.Limit/8
-	if atLimit && memory != nil && memory.Full.thrashes() {
+	if atLimit && memory != nil && memory.Full.isThrashing() {
 		return f.Memory
 	}
 	return f.WorkingSet
 }
 
-// thrashes reports whether all processes were stalled for 60 % of the last 10 seconds and for 20 % of the last 60
-// seconds. systemd-oomd kills at the same percentage for twice as long (oomd.conf(5)).
-func (s Stall) thrashes() bool { return s.Avg10 >= 60 && s.Avg60 >= 20 }
+// isThrashing reports whether all processes were stalled for 60 % of the last 10 seconds and for 20 % of the last
+// 60 seconds. By default systemd-oomd kills processes if the same percentage lasts twice as long (oomd.conf(5)).
+func (s Stall) isThrashing() bool { return s.Avg10 >= 60 && s.Avg60 >= 20 }
 
 // A Reader reads cgroups below one mount point.
 type Reader struct {
@@ -68,7 +68,8 @@ type Reader struct {
 	proc string // empty: /proc
 }
 
-// NewReader returns a Reader for the cgroup version that is mounted at root. root is normally Mountpoint.
+// NewReader returns a Reader for the cgroup version that is mounted at root, which is normally
+// Mountpoint.
 func NewReader(root string) Reader {
 	var st syscall.Statfs_t
 	return Reader{root: root, v2: syscall.Statfs(root, &st) == nil && st.Type == v2Magic}
@@ -110,9 +111,10 @@ func (r Reader) Read(path string) (Figures, error) {
 	return f, memory.err()
 }
 
-// Needed returns the number of bytes of memory that a cgroup needs. It is normally the WorkingSet of f. It is more
-// while all processes of the cgroup are stalled on memory. Only cgroup v2 reports such stalls.
-func (r Reader) Needed(path string, f Figures) uint64 {
+// NeededMemory returns the memory in bytes that a cgroup needs. This is normally the working set in f. On cgroup
+// v2, it is the whole memory usage while the cgroup thrashes at its memory limit. The kernel reports such stalls
+// only for cgroup v2.
+func (r Reader) NeededMemory(path string, f Figures) uint64 {
 	if !r.v2 {
 		return f.WorkingSet
 	}
@@ -122,9 +124,10 @@ func (r Reader) Needed(path string, f Figures) uint64 {
 	return f.neededMemory(pressureFrom(nil, text))
 }
 
-// Used returns the CPU time of a cgroup and its children. It reads only one file, so it is a cheap check whether any
-// process has run. ok is false if the cgroup does not exist, or if its CPU time is not counted.
-func (r Reader) Used(path string) (time.Duration, bool) {
+// CPUTime returns the CPU time of a cgroup and its children. It reads only one file, so callers can check cheaply
+// whether a process has run. The second result is false if the cgroup does not exist, or if its CPU time is not
+// counted.
+func (r Reader) CPUTime(path string) (time.Duration, bool) {
 	b := kernfile.Get()
 	defer b.Put()
 	if !r.v2 {
@@ -143,12 +146,12 @@ func (r Reader) Used(path string) (time.Duration, bool) {
 
 func (f *Figures) readV2(d *dir) {
 	inactive := uint64(0)
-	d.pairs("cpu.stat", func(k string, n uint64) {
+	d.visitPairs("cpu.stat", func(k string, n uint64) {
 		if k == "usage_usec" {
 			f.CPU = micros(n)
 		}
 	})
-	d.pairs("memory.stat", func(k string, n uint64) { f.statV2(k, n, &inactive) })
+	d.visitPairs("memory.stat", func(k string, n uint64) { f.statV2(k, n, &inactive) })
 	f.sizesV2(d, inactive, true)
 }
 
@@ -167,17 +170,17 @@ func (f *Figures) statV2(k string, n uint64, inactive *uint64) {
 
 func (f *Figures) sizesV2(d *dir, inactive uint64, limit bool) {
 	if limit {
-		f.Limit = d.number("memory.max")
+		f.Limit = d.readNumber("memory.max")
 	}
-	f.Memory = d.number("memory.current")
-	f.Swap, f.PIDs = d.number("memory.swap.current"), d.number("pids.current")
+	f.Memory = d.readNumber("memory.current")
+	f.Swap, f.PIDs = d.readNumber("memory.swap.current"), d.readNumber("pids.current")
 	f.WorkingSet = f.Memory - min(f.Memory, inactive)
 }
 
 func (f *Figures) readV1(memory, cpu, pids *dir) {
 	inactive := uint64(0)
-	memory.pairs("memory.stat", func(k string, n uint64) { f.statV1(k, n, &inactive) })
-	f.CPU = time.Duration(cpu.number("cpuacct.usage"))
+	memory.visitPairs("memory.stat", func(k string, n uint64) { f.statV1(k, n, &inactive) })
+	f.CPU = time.Duration(cpu.readNumber("cpuacct.usage"))
 	f.sizesV1(memory, pids, inactive, true)
 }
 
@@ -198,13 +201,13 @@ func (f *Figures) statV1(k string, n uint64, inactive *uint64) {
 
 func (f *Figures) sizesV1(memory, pids *dir, inactive uint64, limit bool) {
 	if limit {
-		f.Limit = noLimitAsZero(memory.number("memory.limit_in_bytes"))
+		f.Limit = noLimitAsZero(memory.readNumber("memory.limit_in_bytes"))
 	}
-	f.Memory, f.PIDs = memory.number("memory.usage_in_bytes"), pids.number("pids.current")
+	f.Memory, f.PIDs = memory.readNumber("memory.usage_in_bytes"), pids.readNumber("pids.current")
 	f.WorkingSet = f.Memory - min(f.Memory, inactive)
 }
 
-// noLimitAsZero returns the limit n of cgroup v1, or 0 if n is so large that it means no limit.
+// noLimitAsZero returns n, a limit of cgroup v1, or 0 if n is so large that it means no limit.
 func noLimitAsZero(n uint64) uint64 {
 	if n > math.MaxInt64/2 {
 		return 0
@@ -217,8 +220,8 @@ func micros(n uint64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
-// Processes returns the processes in a cgroup, without those in its children. For a missing cgroup it
-// returns none.
+// Processes returns the PIDs of the processes in a cgroup, without those in its children. It returns
+// no PIDs if the cgroup does not exist.
 func (r Reader) Processes(path string) ([]int, error) {
 	d, err := open(r.dir("memory", path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -229,7 +232,7 @@ func (r Reader) Processes(path string) ([]int, error) {
 	}
 	defer d.close()
 	var out []int
-	for f := range strings.FieldsSeq(string(d.text("cgroup.procs"))) {
+	for f := range strings.FieldsSeq(string(d.readText("cgroup.procs"))) {
 		pid, err := strconv.Atoi(f)
 		if err != nil {
 			return nil, fmt.Errorf("read cgroup %s: %w", path, err)
@@ -239,8 +242,8 @@ func (r Reader) Processes(path string) ([]int, error) {
 	return out, d.err()
 }
 
-// Children returns the names of a cgroup's direct children, in no particular order. For a missing cgroup it
-// returns none.
+// Children returns the names of a cgroup's direct children, in no particular order. It returns no names if
+// the cgroup does not exist.
 func (r Reader) Children(path string) ([]string, error) {
 	return subdirectories(r.dir("memory", path))
 }

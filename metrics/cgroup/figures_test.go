@@ -43,10 +43,10 @@ func TestRead(t *testing.T) {
 			if err != nil || got != want {
 				t.Errorf("got %+v, %v; want %+v", got, err, want)
 			}
-			if used, ok := r.Used("/a"); !ok || used != want.CPU {
+			if used, ok := r.CPUTime("/a"); !ok || used != want.CPU {
 				t.Errorf("used %v, %v", used, ok)
 			}
-			if used, ok := r.Used("/gone"); ok || used != 0 {
+			if used, ok := r.CPUTime("/gone"); ok || used != 0 {
 				t.Errorf("a cgroup that is gone has used %v", used)
 			}
 			if got.Available() != 1300 {
@@ -59,7 +59,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The host's root cgroup is readable, whatever cgroup version is mounted.
+// TestHost: the host's root cgroup is readable with both cgroup versions.
 func TestHost(t *testing.T) {
 	f, err := NewReader(Mountpoint).Read("/")
 	if err != nil {

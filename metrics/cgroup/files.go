@@ -37,12 +37,12 @@ func open(name string) (*dir, error) {
 	return &dir{fd: fd, name: name, Buffer: kernfile.Get()}, nil
 }
 
-// openOther opens the directory of the same cgroup in another hierarchy. If it does not exist there, other
-// returns a missing dir.
+// openOther opens the directory of the same cgroup in another hierarchy. If the cgroup does not exist
+// there, openOther returns a missing dir.
 func (d *dir) openOther(name string) *dir {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		d.note(name, "", err)
+		d.addError(name, "", err)
 		fd = -1
 	}
 	return &dir{fd: fd, name: name, Buffer: d.Buffer, first: cmp.Or(d.first, d)}
@@ -57,31 +57,31 @@ func (d *dir) close() {
 	}
 }
 
-// err returns the first error. Missing files are not errors.
+// err returns the first error of reading the cgroup. Missing files are not errors.
 func (d *dir) err() error { return d.failed }
 
-// note stores an error. It ignores errors which mean that the controller is missing or that the cgroup was
-// removed.
-func (d *dir) note(dir, file string, err error) {
-	if to := cmp.Or(d.first, d); to.failed == nil && !missing(err) {
+// addError stores an error. It ignores errors which mean that the controller is missing or that the cgroup
+// was removed.
+func (d *dir) addError(dir, file string, err error) {
+	if to := cmp.Or(d.first, d); to.failed == nil && !isMissing(err) {
 		to.failed = fmt.Errorf("%s/%s: %w", dir, file, err)
 	}
 }
 
-func missing(err error) bool {
+func isMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// text returns the content of a file. It is valid until the next file is read. It is empty if the file is missing. If
-// a file is longer than maxFile, it is cut after a complete line. So the figures of a pod with very many processes can
-// be read, too.
-func (d *dir) text(file string) []byte {
+// readText returns the content of a file, or nil if the file is missing. The content is valid until the next file is
+// read. A file that is longer than maxFile is cut after a complete line, so that the figures of a pod with very many
+// processes can be read.
+func (d *dir) readText(file string) []byte {
 	if d.fd == -1 {
 		return nil
 	}
 	fd, err := d.Open(d.fd, file)
 	if err != nil {
-		d.note(d.name, file, err)
+		d.addError(d.name, file, err)
 		return nil
 	}
 	defer unix.Close(fd)
@@ -90,14 +90,14 @@ func (d *dir) text(file string) []byte {
 		return text[:bytes.LastIndexByte(text, '\n')+1]
 	}
 	if err != nil {
-		d.note(d.name, file, err)
+		d.addError(d.name, file, err)
 		return nil
 	}
 	return text
 }
 
-// readNumber reads a file with a number. It does not open the directory of the cgroup first. If inode is
-// not nil, readNumber sets it to the file's inode number. ok is false on any error.
+// readNumber reads a file with a number, without opening the directory of the cgroup first. If inode is
+// not nil, readNumber sets it to the file's inode number. The second result is false after an error.
 func (r Reader) readNumber(b *kernfile.Buffer, controller, path, file string, inode *uint64) (uint64, bool) {
 	fd, err := b.Open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
 	if err != nil {
@@ -128,15 +128,16 @@ func (d *dir) inode(file string) uint64 {
 	return st.Ino
 }
 
-// number reads a file with one number. It returns 0 for "max" and for a missing file.
-func (d *dir) number(file string) uint64 {
-	n, _ := d.numbers(file)
+// readNumber reads a file with one number. It returns 0 for "max" and for a missing file.
+func (d *dir) readNumber(file string) uint64 {
+	n, _ := d.readNumbers(file)
 	return n
 }
 
-// limit reads a file with a limit. The limit may be zero. limited is false if there is no limit.
-func (d *dir) limit(file string) (n uint64, limited bool) {
-	s := bytes.TrimSpace(d.text(file))
+// readLimit reads a file with a limit, which may be zero. The result limited is false if there is
+// no limit.
+func (d *dir) readLimit(file string) (n uint64, limited bool) {
+	s := bytes.TrimSpace(d.readText(file))
 	limited = len(s) > 0 && string(s) != "max"
 	if limited {
 		n = d.parse(file, s)
@@ -144,9 +145,9 @@ func (d *dir) limit(file string) (n uint64, limited bool) {
 	return n, limited
 }
 
-// numbers reads a file with one or two numbers. It returns "max" as 0.
-func (d *dir) numbers(file string) (first, second uint64) {
-	s := bytes.TrimSpace(d.text(file))
+// readNumbers reads a file with one or two numbers. It returns 0 for "max".
+func (d *dir) readNumbers(file string) (first, second uint64) {
+	s := bytes.TrimSpace(d.readText(file))
 	if len(s) == 0 {
 		return 0, 0
 	}
@@ -162,17 +163,17 @@ func (d *dir) parse(file string, s []byte) uint64 {
 	if text := kernfile.View(s); text != "max" && text != "-1" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			d.note(d.name, file, fmt.Errorf("not a number: %.40q", s))
+			d.addError(d.name, file, fmt.Errorf("not a number: %.40q", s))
 		}
 		return n
 	}
 	return 0
 }
 
-// pairs calls f for each line that consists of a name and a number. It skips other lines. The name is valid only
-// during the call of f.
-func (d *dir) pairs(file string, f func(k string, n uint64)) {
-	for line := range bytes.Lines(d.text(file)) {
+// visitPairs calls f for each line that consists of a name and a number. It skips other lines. The name is valid
+// only during the call of f.
+func (d *dir) visitPairs(file string, f func(k string, n uint64)) {
+	for line := range bytes.Lines(d.readText(file)) {
 		k, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 		if n, err := strconv.ParseUint(kernfile.View(v), 10, 64); ok && err == nil {
 			f(kernfile.View(k), n)
@@ -180,9 +181,9 @@ func (d *dir) pairs(file string, f func(k string, n uint64)) {
 	}
 }
 
-// links returns the link count of a directory, or 0 if it does not exist. In cgroupfs the link count is the
-// number of children plus two.
-func links(name string) uint64 {
+// linkCount returns the link count of a directory, or 0 if the directory does not exist. In cgroupfs the
+// link count is the number of children plus two.
+func linkCount(name string) uint64 {
 	var st unix.Stat_t
 	if unix.Lstat(name, &st) != nil {
 		return 0
@@ -193,10 +194,11 @@ func links(name string) uint64 {
 // maxChildren is the maximum number of children that are listed for a cgroup.
 const maxChildren = 4096
 
-// subdirectories returns the names of the directories in a directory. A missing directory has none.
+// subdirectories returns the names of the directories in a directory. It returns no names if the
+// directory does not exist.
 func subdirectories(name string) ([]string, error) {
 	f, err := os.Open(name)
-	if missing(err) {
+	if isMissing(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -211,7 +213,7 @@ func subdirectories(name string) ([]string, error) {
 				out = append(out, e.Name())
 			}
 		}
-		if err != nil { // this is the end of the directory, or the directory was just removed
+		if err != nil { // the end of the directory, or the directory was removed meanwhile
 			break
 		}
 	}

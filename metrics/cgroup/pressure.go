@@ -15,26 +15,27 @@ type Pressures struct{ CPU, Memory, IO *Pressure }
 // A Pressure contains the times for which processes waited for a resource.
 type Pressure struct{ Some, Full Stall }
 
-// A Stall is the time for which some or all processes waited: the total time, and percentages of the last
-// 10, 60 and 300 seconds.
+// A Stall is the time for which some or all processes waited: the total time, and the percentage of the
+// last 10, 60 and 300 seconds.
 type Stall struct {
 	Total                time.Duration
 	Avg10, Avg60, Avg300 float64
 }
 
-// pressure parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and the same with full. It returns nil
-// if the file does not exist or if accounting is off. If the values are equal to last, it returns last itself.
-func (d *dir) pressure(file string, last *Pressure) *Pressure {
-	return pressureFrom(last, d.text(file))
+// readPressure reads a pressure file, with the lines "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" and
+// "full ...". It returns nil if the file does not exist or if accounting is off. If the values are equal to
+// the earlier ones, it returns the earlier Pressure itself.
+func (d *dir) readPressure(file string, earlier *Pressure) *Pressure {
+	return pressureFrom(earlier, d.readText(file))
 }
 
-func pressureFrom(last *Pressure, text []byte) *Pressure {
+func pressureFrom(earlier *Pressure, text []byte) *Pressure {
 	now, ok := parsePressure(text)
 	switch {
 	case !ok:
 		return nil
-	case last != nil && *last == now:
-		return last
+	case earlier != nil && *earlier == now:
+		return earlier
 	}
 	p := now
 	return &p
@@ -51,7 +52,8 @@ func ReadPressures(dir string) Pressures {
 	return Pressures{read("cpu"), read("memory"), read("io")}
 }
 
-// parsePressure parses a pressure file. found reports whether the file contains a pressure.
+// parsePressure parses the text of a pressure file. The result found is false if the text contains
+// no pressure.
 func parsePressure(text []byte) (p Pressure, found bool) {
 	for line := range bytes.Lines(text) {
 		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))

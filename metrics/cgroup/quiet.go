@@ -6,97 +6,98 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// maxQuiet is the time for which a reading of a cgroup stays valid while none of its processes runs. The limits in the
-// reading stay valid for the same time. The reading may become wrong in this time: another program may change a limit,
-// or the kernel may reclaim pages. When the node itself changes a limit, it calls Recent.Forget.
-const maxQuiet = 4 * time.Minute
+// maxIdle is the maximum age of a reading of an idle cgroup, that is, a cgroup none of whose processes has run since.
+// The limits in the reading have the same maximum age. The reading may be outdated meanwhile, because another program
+// may change a limit, or the kernel may reclaim pages. When the node itself changes a limit, it calls Recent.Forget.
+const maxIdle = 4 * time.Minute
 
-// maxLimits is the time for which limits stay valid while processes of the cgroup run.
+// maxLimits is the maximum age of the limits of a cgroup whose processes run.
 const maxLimits = time.Minute
 
-// quietFor returns the time for which a reading of an idle cgroup stays valid. It is near maxQuiet and differs between
-// cgroups, so that they are not all read again at the same time.
-func quietFor(path string) time.Duration {
+// maxIdleOf returns the maximum age of a reading of an idle cgroup. It is near maxIdle and differs between cgroups, so
+// that they are not all read again at the same time.
+func maxIdleOf(path string) time.Duration {
 	h := uint32(2166136261)
 	for i := range len(path) {
 		h = (h ^ uint32(path[i])) * 16777619
 	}
-	return maxQuiet - time.Duration(h%64)*(maxQuiet/128)
+	return maxIdle - time.Duration(h%64)*(maxIdle/128)
 }
 
-// readAfter is like ReadDetails, but it may reuse last, an earlier reading of the cgroup. If CPU time and memory usage
-// are unchanged, the cgroup was idle (quiet), and readAfter reads only a few files. Most pods are idle most of the
-// time, and reading all files takes ten times as long. If nothing has changed, readAfter returns last itself.
-func (r Reader) readAfter(last *Details, path string) (d *Details, quiet bool, err error) {
-	if last.CPU > 0 && last.id > 0 && time.Since(last.all) < quietFor(path) {
-		if !r.v2 && r.quietV1(last, path) {
-			return last, true, nil
+// readAfter is like ReadDetails, but it may reuse an earlier reading of the cgroup. If CPU time and memory usage are
+// unchanged, the cgroup was idle, and readAfter reads only a few files. Most pods are idle most of the time, and
+// reading all files takes ten times as long. If no figure has changed, readAfter returns the earlier reading itself.
+func (r Reader) readAfter(earlier *Details, path string) (d *Details, idle bool, err error) {
+	if earlier.CPU > 0 && earlier.id > 0 && time.Since(earlier.all) < maxIdleOf(path) {
+		if !r.v2 && r.isIdleV1(earlier, path) {
+			return earlier, true, nil
 		}
 		if r.v2 {
-			if d, ok := r.quietV2(last, path); ok {
+			if d, ok := r.updateV2(earlier, path); ok {
 				return d, true, nil
 			}
 		}
 	}
-	d, err = r.readAll(path, last)
+	d, err = r.readAll(path, earlier)
 	return d, false, err
 }
 
-// readAll reads all files. It copies limits that were read a short time ago.
-func (r Reader) readAll(path string, last *Details) (*Details, error) {
-	d, err := r.readDetails(path, last)
+// readAll reads all files. Like readDetails, it may copy the limits from the earlier reading.
+func (r Reader) readAll(path string, earlier *Details) (*Details, error) {
+	d, err := r.readDetails(path, earlier)
 	return &d, err
 }
 
-// quietV1 reports whether the earlier reading last is still valid. It allocates no memory, because most of a scrape's
-// time is spent in such calls.
-func (r Reader) quietV1(last *Details, path string) bool {
+// isIdleV1 reports whether the cgroup was idle since the earlier reading. It allocates no memory, because a
+// scrape spends most of its time in such calls.
+func (r Reader) isIdleV1(earlier *Details, path string) bool {
 	b := kernfile.Get()
 	defer b.Put()
 	id := uint64(0)
 	cpu, known := r.readNumber(b, "cpuacct", path, "cpuacct.usage", &id)
-	if !known || time.Duration(cpu) != last.CPU || id != last.id {
+	if !known || time.Duration(cpu) != earlier.CPU || id != earlier.id {
 		return false
 	}
 	memory, known := r.readNumber(b, "memory", path, "memory.usage_in_bytes", nil)
-	return known && memory == last.Memory
+	return known && memory == earlier.Memory
 }
 
-// quietV2 is like quietV1. It also reads the figures that change while no process runs. If nothing has changed, it
-// returns last itself. Otherwise it returns an updated copy.
-func (r Reader) quietV2(last *Details, path string) (*Details, bool) {
+// updateV2 updates a reading of an idle cgroup with the figures that change while no process runs. If no figure
+// has changed, it returns the earlier reading itself, otherwise an updated copy. It returns false if the cgroup
+// was not idle.
+func (r Reader) updateV2(earlier *Details, path string) (*Details, bool) {
 	dir, err := open(r.dir("", path))
 	if err != nil {
 		return nil, false
 	}
 	defer dir.close()
 	cpu := time.Duration(0)
-	dir.pairs("cpu.stat", func(k string, n uint64) {
+	dir.visitPairs("cpu.stat", func(k string, n uint64) {
 		if k == "usage_usec" {
 			cpu = micros(n)
 		}
 	})
-	if cpu != last.CPU || dir.inode("cpu.stat") != last.id || dir.number("memory.current") != last.Memory {
+	if cpu != earlier.CPU || dir.inode("cpu.stat") != earlier.id || dir.readNumber("memory.current") != earlier.Memory {
 		return nil, false
 	}
-	all, p, same := last.readWaiting(dir)
+	all, p, same := earlier.readWaiting(dir)
 	if same || dir.err() != nil {
-		return last, dir.err() == nil
+		return earlier, dir.err() == nil
 	}
-	d := *last
+	d := *earlier
 	d.IO, d.Pressure = all, p
 	return &d, true
 }
 
-// takeLimits copies the limits of last to d, and reports whether it did. It does not copy limits that are too old or
-// belong to another cgroup.
-func (d *Details) takeLimits(last *Details) bool {
-	if last == nil || last.id == 0 || last.id != d.id || d.At.Sub(last.limits) >= maxLimits {
+// takeLimits copies the limits of an earlier reading to d. It returns false, without copying, if the limits are too
+// old or belong to another cgroup.
+func (d *Details) takeLimits(earlier *Details) bool {
+	if earlier == nil || earlier.id == 0 || earlier.id != d.id || d.At.Sub(earlier.limits) >= maxLimits {
 		return false
 	}
-	d.limits, d.Created = last.limits, last.Created
-	d.Shares, d.Quota, d.Period = last.Shares, last.Quota, last.Period
-	d.Limit, d.Reservation, d.SwapLimit, d.MaxPIDs = last.Limit, last.Reservation, last.SwapLimit, last.MaxPIDs
-	d.SwapMax, d.SwapLimited = last.SwapMax, last.SwapLimited
+	d.limits, d.Created = earlier.limits, earlier.Created
+	d.Shares, d.Quota, d.Period = earlier.Shares, earlier.Quota, earlier.Period
+	d.Limit, d.Reservation, d.SwapLimit, d.MaxPIDs = earlier.Limit, earlier.Reservation, earlier.SwapLimit, earlier.MaxPIDs
+	d.SwapMax, d.SwapLimited = earlier.SwapMax, earlier.SwapLimited
 	return true
 }

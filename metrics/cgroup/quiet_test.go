@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestQuiet: a cgroup is read completely when a process of it has run, when its memory has changed,
-// when it was replaced by another cgroup of the same name, after Forget, and after some time.
+// TestQuiet: a cgroup is read completely if one of its processes has run, if its memory has
+// changed, if another cgroup of the same name has replaced it, after Forget, and after some time.
 // Otherwise only the figures that can change without a running process are read.
 func TestQuiet(t *testing.T) {
 	for name, x := range map[string]struct {
@@ -41,7 +41,7 @@ func TestQuiet(t *testing.T) {
 				see := func(what string, quiet bool, kills, limit uint64) {
 					t.Helper()
 					time.Sleep(2 * time.Second)
-					d, err := r.Look("/a")
+					d, err := r.ReadShared("/a")
 					was := last
 					last = d.Ran
 					if err != nil || (d.Ran == was) != quiet || d.OOMKills != kills || d.Limit != limit || time.Since(d.At) > 0 {
@@ -63,7 +63,7 @@ func TestQuiet(t *testing.T) {
 				set(x.kills, "oom_kill 3\n")
 				set(x.limit, "300\n")
 				see("nothing ran", true, 2, 200)
-				time.Sleep(maxQuiet)
+				time.Sleep(maxIdle)
 				see("later", false, 3, 300)
 				if err := os.Rename(filepath.Join(root, x.cpu), filepath.Join(root, x.cpu+".old")); err != nil { // its inode stays taken
 					t.Fatal(err)
@@ -77,8 +77,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestQuietV2: with cgroup v2, an idle cgroup is checked without garbage except for opening it.
-// Changes of its I/O or its pressures are returned in a copy.
+// TestQuietV2: with cgroup v2, the check of an idle cgroup allocates memory only to open it. If its
+// I/O or its pressures have changed, a copy with the new values is returned.
 func TestQuietV2(t *testing.T) {
 	const pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
 	root := tree(t, map[string]string{"a/cpu.stat": "usage_usec 1000\n", "a/memory.current": "5\n", "a/io.stat": "8:0 rbytes=1\n8:16 wbytes=2\n",
@@ -104,7 +104,7 @@ func TestQuietV2(t *testing.T) {
 		dir.close()
 	})
 	if n := least(func() {
-		if now, ok := r.quietV2(last, "/a"); !ok || now != last {
+		if now, ok := r.updateV2(last, "/a"); !ok || now != last {
 			t.Fatalf("%+v, %v", now, ok)
 		}
 	}); n > opening {
@@ -115,7 +115,7 @@ func TestQuietV2(t *testing.T) {
 			t.Fatal(err)
 		}
 		was := *last
-		now, ok := r.quietV2(last, "/a")
+		now, ok := r.updateV2(last, "/a")
 		if !ok || now == last || !reflect.DeepEqual(was, *last) {
 			t.Fatalf("%s: %+v, %v", file, now, ok)
 		}
@@ -129,12 +129,12 @@ func TestQuietV2(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "a/cpu.stat"), []byte("usage_usec 1001\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := r.quietV2(last, "/a"); ok {
+	if _, ok := r.updateV2(last, "/a"); ok {
 		t.Error("a process has run")
 	}
 }
 
-// TestChildren: added and removed children are noticed; a list of unchanged length is read again
+// TestChildren: added and removed children are detected. A list of unchanged length is read again
 // only after Forget.
 func TestChildren(t *testing.T) {
 	root := tree(t, map[string]string{"a/memory.current": "1\n", "a/b/x": "", "a/c/x": ""})
@@ -148,7 +148,7 @@ func TestChildren(t *testing.T) {
 	if _, err := r.ReadDetails("/a"); err != nil {
 		t.Fatal(err)
 	}
-	if links(filepath.Join(root, "a")) != 4 {
+	if linkCount(filepath.Join(root, "a")) != 4 {
 		t.Skip("this file system does not count directories")
 	}
 	see("/a/b", "/a/c")

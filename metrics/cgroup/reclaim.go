@@ -1,12 +1,13 @@
 package cgroup
 
-// Reclaim counts how the kernel reclaims memory of a cgroup. Only cgroup v2 has these figures.
+// Reclaim contains counters of the kernel's reclaim of memory in a cgroup. Only cgroup v2 has these
+// figures.
 type Reclaim struct {
 	Counted                      bool   // true with cgroup v2
 	Throttles                    uint64 // number of times that processes were throttled at memory.high
-	Scanned, Stolen              uint64 // pages that were inspected, and pages that were reclaimed
-	RefaultedAnon, RefaultedFile uint64 // reclaimed pages that were needed again
-	Dirty, Writeback             uint64 // bytes of the page cache that are not on the disk yet, and that are being written
+	Scanned, Stolen              uint64 // number of inspected pages, and of reclaimed pages
+	RefaultedAnon, RefaultedFile uint64 // number of reclaimed pages that were read again
+	Dirty, Writeback             uint64 // bytes of the page cache that are modified, and bytes that are being written to the disk
 }
 
 func (r *Reclaim) stat(k string, n uint64) {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// rootV2 sets the figures that the root of cgroup v2 has no files for. The memory of the root is the anonymous memory
-// and the page cache, as in cAdvisor. Its swap is that of the machine.
-func (d *Details) rootV2(proc string) {
+// setRootV2 sets the figures for which the root of cgroup v2 has no files. The memory of the root is the anonymous
+// memory plus the page cache, as in cAdvisor. Its swap is that of the machine.
+func (d *Details) setRootV2(proc string) {
 	if d.Memory > 0 {
 		return
 	}

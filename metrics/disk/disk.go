@@ -18,35 +18,36 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// A Usage is the disk usage of all files below a directory.
+// A Usage contains the sizes of all files below a directory.
 type Usage struct {
 	At            time.Time
 	Bytes, Inodes uint64
 	Cut           bool // true if not all files were counted
 }
 
-// Trees measures directories. Its methods are safe for concurrent use. The measurement of one directory
-// does not block that of another. No call blocks longer than its context.
+// Trees measures the disk usage of directories. Its methods are safe for concurrent use. A
+// measurement of one directory does not block measurements of other directories. A call returns at
+// the latest when its context ends.
 type Trees struct {
 	Age time.Duration // maximum age of a returned Usage
 
 	mu    sync.Mutex
-	known map[string]*tree
+	trees map[string]*tree
 	swept time.Time
 }
 
 // A tree contains the state of one measured directory.
 type tree struct {
 	asked       time.Time // protected by Trees.mu
-	part, whole timedLock // part is held while at most maxFiles are counted, whole while all files are counted
-	last        atomic.Pointer[measured]
+	part, whole timedLock // a call of Usage holds part, a call of UsageOfAll holds whole
+	last        atomic.Pointer[measurement]
 }
 
 // A timedLock is a lock that can be acquired with a timeout. A send acquires it, and a receive releases it.
 type timedLock chan struct{}
 
-// measured is the result of a walk through a directory.
-type measured struct {
+// measurement is the result of a walk through a directory.
+type measurement struct {
 	Usage
 	took  time.Duration
 	limit uint64 // maximum number of files to count
@@ -55,25 +56,27 @@ type measured struct {
 const (
 	// maxFiles is the maximum number of files that Usage counts. A container may create any number of files.
 	maxFiles = 200_000
-	// A directory is measured again only after patience times the duration of its last walk. A walk over very many
-	// files may take minutes, and a container that creates them must not keep a core busy.
-	patience = 20
+	// pauseRatio is the minimum ratio of the time between two walks through a directory to the duration of a walk.
+	// A walk through very many files may take minutes, and a container that creates them must not keep a core
+	// busy.
+	pauseRatio = 20
 )
 
-// Usage measures dir like du -x. A file with several names is counted once, and mounted file systems are
-// not counted. Missing directories and files that disappear are not counted. At most 200,000 files are
-// counted.
+// Usage returns the disk usage of a directory, like du -x. It counts a file with several names once, and
+// does not count mounted file systems. It ignores missing directories and files that disappear. It
+// counts at most 200,000 files.
 func (t *Trees) Usage(ctx context.Context, dir string) Usage { return t.get(ctx, dir, t.Age, maxFiles) }
 
-// Whole is like Usage, but it counts all files, and it has its own maximum age.
-func (t *Trees) Whole(ctx context.Context, dir string, age time.Duration) Usage {
+// UsageOfAll is like Usage, but it counts all files, and the maximum age of its result is a
+// parameter.
+func (t *Trees) UsageOfAll(ctx context.Context, dir string, age time.Duration) Usage {
 	return t.get(ctx, dir, age, math.MaxUint64)
 }
 
-// get measures dir, or returns a result that is young enough. While another call measures dir, it returns the previous
-// result. A call of Usage does not wait for a call of Whole, because that may take minutes.
+// get returns a result that is recent enough, or measures dir. While another call measures dir, it returns the
+// previous result. A call of Usage does not wait for a call of UsageOfAll, because that may take minutes.
 func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit uint64) Usage {
-	d := t.tree(dir)
+	d := t.treeOf(dir)
 	mine := d.part
 	if limit > maxFiles {
 		mine = d.whole
@@ -96,46 +99,46 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit ui
 	}
 	defer func() { <-mine }()
 	now, last := time.Now(), d.last.Load()
-	if old := d.usableResult(limit); old != nil && now.Sub(old.At) < max(age, patience*old.took) {
+	if old := d.usableResult(limit); old != nil && now.Sub(old.At) < max(age, pauseRatio*old.took) {
 		return old.Usage
 	}
 	u := measure(ctx, dir, limit)
-	found := &measured{u, time.Since(now), limit}
+	found := &measurement{u, time.Since(now), limit}
 	switch {
 	case ctx.Err() != nil:
 	case limit > maxFiles:
 		d.last.Store(found)
 	default:
-		d.last.CompareAndSwap(last, found) // it fails if a call of Whole has stored its result in the meantime
+		d.last.CompareAndSwap(last, found) // keeps the result that a call of UsageOfAll has stored meanwhile
 	}
 	return u
 }
 
 // usableResult returns the last result if it is complete, or if its limit was at least the given limit. Otherwise it
 // returns nil.
-func (d *tree) usableResult(limit uint64) *measured {
+func (d *tree) usableResult(limit uint64) *measurement {
 	if m := d.last.Load(); m != nil && (!m.Cut || m.limit >= limit) {
 		return m
 	}
 	return nil
 }
 
-// tree returns the tree of a directory, and removes trees that were not used recently.
-func (t *Trees) tree(dir string) *tree {
+// treeOf returns the tree of a directory, and removes trees that were not used recently.
+func (t *Trees) treeOf(dir string) *tree {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	d := t.known[dir]
+	d := t.trees[dir]
 	if d == nil {
-		if t.known == nil {
-			t.known = map[string]*tree{}
+		if t.trees == nil {
+			t.trees = map[string]*tree{}
 		}
 		d = &tree{part: make(timedLock, 1), whole: make(timedLock, 1)}
-		t.known[dir] = d
+		t.trees[dir] = d
 	}
 	d.asked = now
 	if now.Sub(t.swept) > t.Age {
-		maps.DeleteFunc(t.known, func(_ string, old *tree) bool { return now.Sub(old.asked) > 2*t.Age })
+		maps.DeleteFunc(t.trees, func(_ string, old *tree) bool { return now.Sub(old.asked) > 2*t.Age })
 		t.swept = now
 	}
 	return d
@@ -152,25 +155,27 @@ func measure(ctx context.Context, dir string, limit uint64) Usage {
 	return w.Usage
 }
 
-// A walk measures a directory. A container may create symlinks and any number of files during the walk, so directories
-// are opened relative to their parents and read in parts. Such changes can only falsify the figures of that container.
+// A walk counts the files below a directory. A container may create symlinks and any number of files during the walk,
+// so the walk opens directories relative to their parents and reads them in parts. Such changes can affect only the
+// figures of that container.
 type walk struct {
 	Usage
 	ctx   context.Context //nolint:containedctx // ends the walk
 	limit uint64          // maximum number of files to count
 	dev   uint64
-	seen  map[inode]bool // the counted files that have several names; at most maxSeen
+	seen  map[inode]bool // the counted files with several names; at most maxSeen
 }
 
 type inode uint64
 
 const (
 	maxDepth = 1000    // maximum number of directories that are open at the same time
-	atOnce   = 256     // names
+	atOnce   = 256     // number of names that are read from a directory at once
 	maxSeen  = 200_000 // above this number, files with several names are counted once for each name
 )
 
-// count counts a file, and the files below it if it is a directory. It reports whether to continue.
+// count counts a file and, if it is a directory, the files below it. It returns false if the walk
+// must end.
 func (w *walk) count(at int, name string, st *unix.Stat_t, depth int) bool {
 	if uint64(st.Dev) != w.dev {
 		return true
@@ -200,7 +205,7 @@ func (w *walk) below(at int, name string, depth int) bool {
 	}
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return true // removed, or replaced with something else
+		return true // removed, or replaced with another file
 	}
 	dir := os.NewFile(uintptr(fd), name)
 	defer dir.Close()
@@ -230,8 +235,8 @@ type Device struct {
 // maxText is the maximum number of bytes that are read from a file. It is enough for a thousand devices.
 const maxText = 256 << 10
 
-// Devices returns the counters of all block devices except ram and loop devices. proc is the mount
-// point of the proc file system.
+// Devices returns the counters of all block devices except ram and loop devices. The parameter proc
+// is the mount point of the proc file system.
 func Devices(proc string) []Device {
 	b := kernfile.Get()
 	defer b.Put()
@@ -257,11 +262,12 @@ func Devices(proc string) []Device {
 	return out
 }
 
-// Name returns the device file for a device number such as 8:0. If there is none, it returns the number.
-func Name(sys, number string) string {
+// DeviceFile returns the path of the device file for a device number such as 8:0. If there is none, it
+// returns the number.
+func DeviceFile(sys, number string) string {
 	b := kernfile.Get()
 	defer b.Put()
-	// after an error the text is empty, and the device has no name
+	// after an error the text is empty
 	text, _ := b.File(maxText, sys, "/dev/block/", number, "/uevent")
 	for line := range bytes.Lines(text) {
 		if name, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("DEVNAME=")); ok {
@@ -271,22 +277,22 @@ func Name(sys, number string) string {
 	return number
 }
 
-// Counted reports whether the traffic of a device is part of the machine's traffic. It is not for devices that consist
-// of other devices, such as LVM volumes, because those count the same bytes. It is not for devices in memory or in a
-// file either.
-func Counted(sys, number string) bool {
-	name := strings.TrimPrefix(Name(sys, number), "/dev/")
+// IsPhysical reports whether a device counts for the I/O of the machine. It returns false for devices that consist of
+// other devices, such as LVM volumes, because the counters of those devices include the same bytes. It also returns
+// false for devices in memory or in a file.
+func IsPhysical(sys, number string) bool {
+	name := strings.TrimPrefix(DeviceFile(sys, number), "/dev/")
 	for _, made := range []string{"loop", "ram", "zram"} {
 		if rest, ok := strings.CutPrefix(name, made); ok && rest != "" && strings.Trim(rest, "0123456789") == "" {
 			return false
 		}
 	}
-	below, _ := os.ReadDir(sys + "/dev/block/" + number + "/slaves") // after an error, the device counts as one without slaves
+	below, _ := os.ReadDir(sys + "/dev/block/" + number + "/slaves") // an error means that there are no slaves
 	return len(below) == 0
 }
 
-// NumberOf returns the device number of the file system that contains path, such as 8:1.
-func NumberOf(path string) (string, error) {
+// DeviceNumber returns the device number, such as 8:1, of the file system that contains path.
+func DeviceNumber(path string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return "", &fs.PathError{Op: "stat", Path: path, Err: err}

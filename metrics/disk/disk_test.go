@@ -54,13 +54,13 @@ func TestTrees(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		see(5)
-		if len(trees.known) != 1 {
-			t.Errorf("known: %v", trees.known)
+		if len(trees.trees) != 1 {
+			t.Errorf("known: %v", trees.trees)
 		}
 	})
 }
 
-// TestWhole: Whole counts every file, also after a truncated walk for figures, and the result of a
+// TestWhole: UsageOfAll counts every file, also after a truncated walk of Usage. The result of a
 // cancelled walk is discarded.
 func TestWhole(t *testing.T) {
 	dir := t.TempDir()
@@ -73,10 +73,10 @@ func TestWhole(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if u := trees.Whole(stopped, dir, time.Hour); !u.Cut {
+	if u := trees.UsageOfAll(stopped, dir, time.Hour); !u.Cut {
 		t.Errorf("stopped: %+v", u)
 	}
-	if u := trees.Whole(t.Context(), dir, time.Hour); u.Cut || u.Inodes != 11 || u.Bytes < 100_000 {
+	if u := trees.UsageOfAll(t.Context(), dir, time.Hour); u.Cut || u.Inodes != 11 || u.Bytes < 100_000 {
 		t.Errorf("whole: %+v", u)
 	}
 	if u := trees.get(t.Context(), dir, time.Hour, 5); u.Cut || u.Inodes != 11 {
@@ -84,33 +84,33 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestSlowTree: a directory whose walk took long is walked again only after a multiple of that
-// time. A running walk does not block other directories or callers for which an older result
-// exists.
+// TestSlowTree: a directory is walked again only after a multiple of the duration of the last walk.
+// A running walk does not block calls for other directories, or calls that can return an older
+// result.
 func TestSlowTree(t *testing.T) {
 	slow, other := t.TempDir(), t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		trees := Trees{Age: time.Minute}
-		trees.Whole(t.Context(), slow, 0)
-		d := trees.tree(slow)
+		trees.UsageOfAll(t.Context(), slow, 0)
+		d := trees.treeOf(slow)
 		d.last.Load().took = time.Minute
 		write(t, filepath.Join(slow, "new"), 1)
 		for range 19 {
 			time.Sleep(time.Minute)
-			if u := trees.Whole(t.Context(), slow, time.Second); u.Inodes != 1 {
+			if u := trees.UsageOfAll(t.Context(), slow, time.Second); u.Inodes != 1 {
 				t.Fatalf("walked again: %+v", u)
 			}
 		}
 		time.Sleep(time.Minute)
 		d.whole <- struct{}{}
-		if u := trees.Whole(t.Context(), slow, time.Second); u.Inodes != 1 {
+		if u := trees.UsageOfAll(t.Context(), slow, time.Second); u.Inodes != 1 {
 			t.Errorf("while it is walked: %+v", u)
 		}
-		if u := trees.Whole(t.Context(), other, time.Second); u.Inodes != 1 {
+		if u := trees.UsageOfAll(t.Context(), other, time.Second); u.Inodes != 1 {
 			t.Errorf("another: %+v", u)
 		}
 		<-d.whole
-		if u := trees.Whole(t.Context(), slow, time.Second); u.Inodes != 2 {
+		if u := trees.UsageOfAll(t.Context(), slow, time.Second); u.Inodes != 2 {
 			t.Errorf("after that: %+v", u)
 		}
 	})
@@ -124,7 +124,7 @@ func TestFirstAsker(t *testing.T) {
 	write(t, filepath.Join(dir, "a"), 1)
 	synctest.Test(t, func(t *testing.T) {
 		trees := Trees{Age: time.Minute}
-		d := trees.tree(dir)
+		d := trees.treeOf(dir)
 		asks := func(ask func(context.Context, string) Usage) (got chan Usage, leave func()) {
 			ctx, leave := context.WithCancel(t.Context())
 			got = make(chan Usage, 1)
@@ -132,7 +132,7 @@ func TestFirstAsker(t *testing.T) {
 			synctest.Wait()
 			return got, leave
 		}
-		whole := func(ctx context.Context, dir string) Usage { return trees.Whole(ctx, dir, time.Second) }
+		whole := func(ctx context.Context, dir string) Usage { return trees.UsageOfAll(ctx, dir, time.Second) }
 		for name, x := range map[string]struct {
 			walking timedLock
 			ask     func(context.Context, string) Usage
@@ -160,7 +160,7 @@ func TestFirstAsker(t *testing.T) {
 			t.Errorf("while every file is counted, again: %+v", u)
 		}
 		<-d.whole
-		if u := trees.Whole(t.Context(), dir, time.Second); u.Inodes != 3 {
+		if u := trees.UsageOfAll(t.Context(), dir, time.Second); u.Inodes != 3 {
 			t.Errorf("afterwards: %+v", u)
 		}
 	})
@@ -186,12 +186,12 @@ func TestDevices(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(sys, "dev/block/179:0/uevent"), []byte("MAJOR=179\nDEVNAME=mmcblk0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if a, b := Name(sys, "179:0"), Name(sys, "0:42"); a != "/dev/mmcblk0" || b != "0:42" {
+	if a, b := DeviceFile(sys, "179:0"), DeviceFile(sys, "0:42"); a != "/dev/mmcblk0" || b != "0:42" {
 		t.Errorf("got %s, %s", a, b)
 	}
 }
 
-// TestCounted: bytes that two devices count are counted once, at the disk.
+// TestCounted: bytes that the counters of two devices include are counted once, for the disk.
 func TestCounted(t *testing.T) {
 	sys := t.TempDir()
 	for number, d := range map[string]struct{ name, below string }{"8:0": {"sda", ""}, "253:0": {"dm-0", "sda2"}, "9:0": {"md0", "sda1"}, "7:0": {"loop0", ""}, "252:1": {"zram1", ""}, "1:0": {"ram0", ""}, "259:0": {"rampart0", ""}} {
@@ -204,14 +204,14 @@ func TestCounted(t *testing.T) {
 		}
 	}
 	for number, want := range map[string]bool{"8:0": true, "253:0": false, "9:0": false, "7:0": false, "252:1": false, "1:0": false, "259:0": true, "0:42": true} {
-		if got := Counted(sys, number); got != want {
+		if got := IsPhysical(sys, number); got != want {
 			t.Errorf("%s counts: %v", number, got)
 		}
 	}
 }
 
-// TestHostileTree: nothing that a container creates during a walk leads the walk out of the
-// directory or blocks it.
+// TestHostileTree: files that a container creates during a walk neither block the walk nor lead it
+// out of the directory.
 func TestHostileTree(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	for i := range 500 {

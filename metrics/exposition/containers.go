@@ -14,13 +14,13 @@ import (
 // A Subject is a cgroup with its labels. The labels are those of cAdvisor in a kubelet.
 type Subject struct {
 	*sample.Group
-	ID                               string // the id label; empty means the path of the cgroup
+	ID                               string // the label id; empty means the path of the cgroup
 	Container, Pod, Namespace, Image string
 	Name                             string    // container ID
-	Sandbox                          string    // the name label of its network metrics; empty means Name
+	Sandbox                          string    // the label name of the Subject's network metrics; empty means Name
 	Started                          time.Time // zero means the creation time of the cgroup
 	Disks                            []Disk
-	Devices                          []disk.Device // counters of the machine's devices; only for the Root
+	Devices                          []disk.Device // counters of the machine's devices; set only for the Root
 
 	stamp   string
 	network int // index in page.blocks of the labels of its network metrics
@@ -40,10 +40,11 @@ type Machine struct {
 	Memory, Swap             uint64 // bytes
 }
 
-// ServeContainers serves /metrics/cadvisor. container_scrape_error reports an error, as in cAdvisor.
+// ServeContainers serves /metrics/cadvisor. If err is not nil, the metric container_scrape_error is
+// 1, as in cAdvisor.
 func ServeContainers(w http.ResponseWriter, r *http.Request, m Machine, all []Subject, err error) {
 	respond(w, r, func(p *page) {
-		writeContainers(p, m, all, err, func(number string) string { return disk.Name("/sys", number) })
+		writeContainers(p, m, all, err, func(number string) string { return disk.DeviceFile("/sys", number) })
 	})
 }
 
@@ -61,12 +62,12 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 		return appendLabels(to, "container", s.Container, "id", cmp.Or(s.ID, s.Path),
 			"image", s.Image, "name", name, "namespace", s.Namespace, "pod", s.Pod)
 	}
-	blocks, next := networkBlocks(all), 0
+	blocks, next := setNetworkBlocks(all), 0
 	p.blocks = slices.Grow(p.blocks[:0], blocks)[:blocks]
 	for i := range p.blocks {
 		to := p.blocks[i][:0]
 		if i < len(all) {
-			all[i].stamp = p.stamped(all[i].At)
+			all[i].stamp = p.cachedTimestamp(all[i].At)
 			p.blocks[i] = label(to, &all[i], all[i].Name)
 		} else {
 			for all[next].network != i {
@@ -93,14 +94,14 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 		failed = 1
 	}
 	p.begin("container_scrape_error", "1 if the figures of containers could not be read", Gauge)
-	p.line(failed, "")
+	p.writeLine(failed, "")
 	p.end()
 	writeMachine(p, m)
 }
 
-// networkBlocks sets the network field of each Subject. It is the index of the Subject's own block of labels, or of an
-// additional block if the name label differs. It returns the number of blocks.
-func networkBlocks(all []Subject) (n int) {
+// setNetworkBlocks sets the field network of each Subject: the index of the Subject's own block of labels, or that of
+// an additional block if the label name differs. It returns the number of blocks.
+func setNetworkBlocks(all []Subject) (n int) {
 	n = len(all)
 	for i := range all {
 		all[i].network = i
@@ -112,19 +113,19 @@ func networkBlocks(all []Subject) (n int) {
 }
 
 func writeMachine(p *page, m Machine) {
-	who := labels("boot_id", m.BootID, "machine_id", m.ID, "system_uuid", m.SystemUUID)
+	who := formatLabels("boot_id", m.BootID, "machine_id", m.ID, "system_uuid", m.SystemUUID)
 	for _, f := range machineFamilies {
 		if v := f.read(m); v > 0 || f.zero {
 			p.begin(f.name, f.help, Gauge)
-			p.line(v, who)
+			p.writeLine(v, who)
 			p.end()
 		}
 	}
 	p.begin("machine_scrape_error", "1 if the figures of the machine could not be read", Gauge)
-	p.line(0, "")
+	p.writeLine(0, "")
 	p.end()
 	p.begin("cadvisor_version_info", "kernel and operating system, as labels; there is no cAdvisor and no Docker", Gauge)
-	p.line(1, labels("cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "",
+	p.writeLine(1, formatLabels("cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "",
 		"kernelVersion", m.Kernel, "osVersion", m.OS))
 	p.end()
 }
@@ -154,12 +155,12 @@ func (e *emitter) add(v float64, more ...string) { e.writeEntry(e.b, v, 0, more.
 
 func (e *emitter) addTime(d time.Duration, more ...string) { e.writeEntry(e.b, 0, d, more...) }
 
-// A family is a metric that Subjects can have.
+// A family is a metric of Subjects, with the function that writes its lines.
 type family struct {
 	name, help string
 	kind       Kind
 	spec       bool     // true for a configured value, which has no timestamp
-	more       []string // labels in addition to those of the Subject
+	more       []string // names of the labels in addition to those of the Subject
 	write      func(*emitter)
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// ifLimited writes a metric only for a cgroup with a CPU limit. Other cgroups are never throttled.
+// ifLimited returns a function that writes a metric only for a cgroup with a CPU limit. Other
+// cgroups are never throttled.
 func ifLimited(write func(*emitter)) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Quota > 0 {
@@ -19,8 +20,9 @@ func ifLimited(write func(*emitter)) func(*emitter) {
 	}
 }
 
-// withOpenFiles writes a metric only for containers whose open files are known.
-func withOpenFiles(write func(*emitter)) func(*emitter) {
+// ifOpenFiles returns a function that writes a metric only for a container whose open files are
+// known.
+func ifOpenFiles(write func(*emitter)) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Kind == sample.Container && e.s.Open.Known {
 			write(e)
@@ -28,8 +30,8 @@ func withOpenFiles(write func(*emitter)) func(*emitter) {
 	}
 }
 
-// reclaim writes a metric that only cgroup v2 has.
-func reclaim(get func(*cgroup.Details) uint64) func(*emitter) {
+// reclaimFigure returns a function that writes a metric of cgroup v2 only.
+func reclaimFigure(get func(*cgroup.Details) uint64) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Reclaim.Counted {
 			e.add(float64(get(e.s.Details)))
@@ -37,7 +39,8 @@ func reclaim(get func(*cgroup.Details) uint64) func(*emitter) {
 	}
 }
 
-// transfers writes the I/O of each device. For the machine it uses the counters of the devices themselves.
+// transfers returns a function that writes a line for each device. For the machine it uses the counters of
+// the devices themselves.
 func transfers(get func(cgroup.IO) uint64, all func(disk.Device) uint64) func(*emitter) {
 	return func(e *emitter) {
 		if e.s.Kind == sample.Root {
@@ -156,21 +159,21 @@ var containerFamilies = []family{
 		plain(func(s *Subject) uint64 { return s.OOMKills })},
 
 	{"container_memory_events_high_total", "how often processes were throttled at memory.high", Counter, false, nil,
-		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Throttles })},
+		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.Throttles })},
 	{"container_memory_events_max_total", "how often the memory limit was reached", Counter, false, nil,
-		reclaim(func(d *cgroup.Details) uint64 { return d.LimitHits })},
+		reclaimFigure(func(d *cgroup.Details) uint64 { return d.LimitHits })},
 	{"container_memory_file_dirty_bytes", "modified page cache that is not written yet", Gauge, false, nil,
-		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Dirty })},
+		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.Dirty })},
 	{"container_memory_file_writeback_bytes", "page cache that is being written", Gauge, false, nil,
-		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Writeback })},
+		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.Writeback })},
 	{"container_memory_pgscan_total", "pages that were inspected to reclaim memory", Counter, false, nil,
-		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Scanned })},
+		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.Scanned })},
 	{"container_memory_pgsteal_total", "pages that were reclaimed", Counter, false, nil,
-		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.Stolen })},
+		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.Stolen })},
 	{"container_memory_workingset_refault_anon_total", "reclaimed anonymous pages that were needed again", Counter, false, nil,
-		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.RefaultedAnon })},
+		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.RefaultedAnon })},
 	{"container_memory_workingset_refault_file_total", "reclaimed pages of files that were needed again", Counter, false, nil,
-		reclaim(func(d *cgroup.Details) uint64 { return d.Reclaim.RefaultedFile })},
+		reclaimFigure(func(d *cgroup.Details) uint64 { return d.Reclaim.RefaultedFile })},
 
 	{"container_fs_usage_bytes", "bytes in its own files", Gauge, false, onDevice, disks(func(d Disk) uint64 { return d.Used })},
 	{"container_fs_limit_bytes", "size of the file system in bytes", Gauge, false, onDevice, disks(func(d Disk) uint64 { return d.Limit })},
@@ -228,8 +231,8 @@ var containerFamilies = []family{
 	{"container_threads_max", "maximum number of threads; 0: no limit", Gauge, false, nil,
 		plain(func(s *Subject) uint64 { return s.MaxPIDs })},
 	{"container_file_descriptors",
-		"open files", Gauge, false, nil, withOpenFiles(plain(func(s *Subject) uint64 { return s.Open.Descriptors }))},
-	{"container_sockets", "open sockets", Gauge, false, nil, withOpenFiles(plain(func(s *Subject) uint64 { return s.Open.Sockets }))},
+		"open files", Gauge, false, nil, ifOpenFiles(plain(func(s *Subject) uint64 { return s.Open.Descriptors }))},
+	{"container_sockets", "open sockets", Gauge, false, nil, ifOpenFiles(plain(func(s *Subject) uint64 { return s.Open.Sockets }))},
 	{"container_ulimits_soft", "limit of open files of the first process", Gauge, false, []string{"ulimit"}, func(e *emitter) {
 		if e.s.OpenLimit > 0 {
 			e.add(float64(e.s.OpenLimit), "ulimit", "max_open_files")

@@ -22,8 +22,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// full is a container with all figures.
-func full(id string) Subject {
+// fullSubject returns a container with all figures.
+func fullSubject(id string) Subject {
 	d := cgroup.Details{Figures: cgroup.Figures{At: time.Unix(1000, 5e8), CPU: 1500 * time.Millisecond, Memory: 4096, WorkingSet: 2048, Limit: 1 << 20, PageFaults: 3, PIDs: 2},
 		Created: time.Unix(900, 0), Quota: 50000, Period: 100000, Shares: 102, Periods: 9, Throttled: 4, ThrottledTime: 2500 * time.Millisecond,
 		IO: []cgroup.IO{{Device: "254:0", ReadBytes: 5, WriteBytes: 6, Reads: 7, Writes: 8}}, Processes: 1, Reclaim: cgroup.Reclaim{Counted: true},
@@ -47,11 +47,11 @@ func parse(t *testing.T, text io.Reader) map[string]*dto.MetricFamily {
 
 // TestContainers: Prometheus' parser reads the page, and every family has the described labels.
 func TestContainers(t *testing.T) {
-	root := full("")
+	root := fullSubject("")
 	root.Group.Kind, root.Group.Path, root.Devices = sample.Root, "/", []disk.Device{{Name: "/dev/vda", SectorsRead: 2}}
 	root.Container, root.Pod, root.Namespace, root.Image, root.Name = "", "", "", "", ""
 	var p page
-	writeContainers(&p, machine, []Subject{root, full("c1")}, nil, func(n string) string { return "/dev/" + n })
+	writeContainers(&p, machine, []Subject{root, fullSubject("c1")}, nil, func(n string) string { return "/dev/" + n })
 	got := parse(t, bytes.NewReader(p.b))
 	for _, d := range Families() {
 		f := got[d.Name]
@@ -98,10 +98,10 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestNothing: without a limit there are no throttling metrics, a family without lines is left out,
+// TestNothing: without a limit there are no throttling metrics, a family without lines is omitted,
 // and an error is reported.
 func TestNothing(t *testing.T) {
-	s := full("c1")
+	s := fullSubject("c1")
 	s.Quota, s.Network, s.Open = 0, nil, process.Files{}
 	var p page
 	writeContainers(&p, Machine{}, []Subject{s}, errors.New("refused"), func(n string) string { return n })
@@ -116,19 +116,19 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestSandbox: only a pod's network metrics have the sandbox's name, because other metrics have no
-// line for sandboxes.
+// TestSandbox: only the network metrics of a pod have the sandbox's name, because other metrics
+// have no lines for sandboxes.
 func TestSandbox(t *testing.T) {
-	pod, other := full("pod"), full("other")
+	pod, other := fullSubject("pod"), fullSubject("other")
 	for _, s := range []*Subject{&pod, &other} {
 		s.Kind, s.Container, s.Name, s.Image = sample.Pod, "", "", ""
 	}
 	pod.Sandbox = "s1"
 	other.Sandbox, other.Network = "s2", nil // of the host's
-	alone := full("c2")
+	alone := fullSubject("c2")
 	alone.Sandbox = "s3"
 	var p page
-	writeContainers(&p, machine, []Subject{other, full("c1"), pod, alone}, nil, func(n string) string { return n })
+	writeContainers(&p, machine, []Subject{other, fullSubject("c1"), pod, alone}, nil, func(n string) string { return n })
 	lines := map[string]int{}
 	for name, f := range parse(t, bytes.NewReader(p.b)) {
 		for _, m := range f.Metric {
@@ -154,7 +154,7 @@ func TestCompressed(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Accept-Encoding", accept)
 		w := httptest.NewRecorder()
-		ServeContainers(w, r, machine, []Subject{full("c1")}, nil)
+		ServeContainers(w, r, machine, []Subject{fullSubject("c1")}, nil)
 		if accept != "gzip" {
 			return w.Body.Bytes()
 		}
@@ -183,7 +183,7 @@ func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
 func BenchmarkContainers(b *testing.B) {
 	var all []Subject
 	for i := range 100 {
-		c, pod := full(fmt.Sprintf("%064d", i)), full("pod")
+		c, pod := fullSubject(fmt.Sprintf("%064d", i)), fullSubject("pod")
 		pod.Group.Kind = sample.Pod
 		all = append(all, pod, c)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// writeSamples writes samples, grouped by name, and the families of the library in between, so that the page is sorted
+// writeSamples writes samples, grouped by name, and the families of the Prometheus library, so that the page is sorted
 // by name. The families must be sorted.
 func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	order := make([]int, len(samples))
@@ -18,15 +18,15 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(samples[a].Name, samples[b].Name) })
-	seen := newSeen()
+	seen := newLabelSet()
 	for i, at := range order {
 		s := &samples[at]
 		if i == 0 || samples[order[i-1]].Name != s.Name {
-			families = p.families(families, s.Name)
+			families = p.writeFamilies(families, s.Name)
 			p.begin(s.Name, s.Help, s.Kind)
 			seen.forget()
 		}
-		p.stamp = stampOf(s.At)
+		p.stamp = timestamp(s.At)
 		p.writeOnce(seen, s.Value, s.Labels...)
 		if i+1 == len(order) || samples[order[i+1]].Name != s.Name {
 			p.end()
@@ -36,12 +36,12 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 			}
 		}
 	}
-	p.families(families, "")
+	p.writeFamilies(families, "")
 }
 
-// families writes the families whose names come before the given name, or all families if the name is
-// empty. It returns the remaining families.
-func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFamily {
+// writeFamilies writes the families whose names sort before the given name, or all families if the
+// name is empty. It returns the remaining families.
+func (p *page) writeFamilies(all []*dto.MetricFamily, before string) []*dto.MetricFamily {
 	for len(all) > 0 && (before == "" || all[0].GetName() < before) {
 		p.writeFamily(all[0])
 		p.flushFull()
@@ -50,8 +50,8 @@ func (p *page) families(all []*dto.MetricFamily, before string) []*dto.MetricFam
 	return all
 }
 
-// writeFamily writes a family with the library of Prometheus, which supports all types of metrics. The library's
-// labels are valid UTF-8. A family that cannot be written is omitted.
+// writeFamily writes a family with the Prometheus library, which supports all types of metrics. The labels of
+// such families are valid UTF-8. It omits a family that cannot be written.
 func (p *page) writeFamily(f *dto.MetricFamily) {
 	begun := len(p.b)
 	if _, err := expfmt.MetricFamilyToText(p, f); err != nil {
@@ -59,8 +59,8 @@ func (p *page) writeFamily(f *dto.MetricFamily) {
 	}
 }
 
-// writeRest writes those metrics of a family that are not yet on the page.
-func (p *page) writeRest(f *dto.MetricFamily, seen *seen) {
+// writeRest writes the metrics of a family that are not on the page yet.
+func (p *page) writeRest(f *dto.MetricFamily, seen *labelSet) {
 	left := &dto.MetricFamily{Name: f.Name, Type: f.Type}
 	var text []byte
 	for _, m := range f.Metric {
@@ -79,8 +79,8 @@ func (p *page) writeRest(f *dto.MetricFamily, seen *seen) {
 	p.flushFull()
 }
 
-// Write implements io.Writer. Because page also has WriteString, WriteByte and WriteRune, the library allocates no
-// buffer of its own.
+// Write implements io.Writer. Because page also has WriteString, WriteByte and WriteRune, the Prometheus library
+// does not allocate a buffer.
 func (p *page) Write(b []byte) (int, error) {
 	p.b = append(p.b, b...)
 	return len(b), nil

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// everything is a registry with a family of each kind.
-func everything(t *testing.T) *prometheus.Registry {
+// newFullRegistry returns a registry with a family of each kind.
+func newFullRegistry(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "b_total", Help: "a \\ and\na line"}, []string{"x", "y"})
 	counter.WithLabelValues("1", "a \"\\\nb").Add(1e21)
@@ -35,7 +35,7 @@ func everything(t *testing.T) *prometheus.Registry {
 	at := prometheus.NewMetricWithTimestamp(time.UnixMilli(1234),
 		prometheus.MustNewConstMetric(prometheus.NewDesc("f", "untyped", nil, nil), prometheus.UntypedValue, 3))
 	r := prometheus.NewRegistry()
-	r.MustRegister(counter, gauge, histogram, summary, one{at}, one{spoilt{at}})
+	r.MustRegister(counter, gauge, histogram, summary, one{at}, one{invalidMetric{at}})
 	return r
 }
 
@@ -44,21 +44,23 @@ type one struct{ prometheus.Metric }
 func (o one) Describe(to chan<- *prometheus.Desc) { to <- o.Desc() }
 func (o one) Collect(to chan<- prometheus.Metric) { to <- o.Metric }
 
-// spoilt is a Metric whose label is not valid UTF-8.
-type spoilt struct{ prometheus.Metric }
+// An invalidMetric is a Metric with a label that is not valid UTF-8.
+type invalidMetric struct{ prometheus.Metric }
 
-func (spoilt) Desc() *prometheus.Desc { return prometheus.NewDesc("g", "spoilt", []string{"x"}, nil) }
+func (invalidMetric) Desc() *prometheus.Desc {
+	return prometheus.NewDesc("g", "spoilt", []string{"x"}, nil)
+}
 
-func (s spoilt) Write(m *dto.Metric) error {
+func (s invalidMetric) Write(m *dto.Metric) error {
 	err := s.Metric.Write(m)
 	m.Label = []*dto.LabelPair{{Name: proto.String("x"), Value: proto.String("\xff")}}
 	return err
 }
 
-// TestFamilies: gathered families are written as Prometheus' own library writes them, with samples
-// among them. A label that is not valid UTF-8 is left out, whatever its type.
+// TestFamilies: gathered families are written as by the Prometheus library, sorted together with
+// samples. A metric with a label that is not valid UTF-8 is omitted, for every type.
 func TestFamilies(t *testing.T) {
-	r := everything(t)
+	r := newFullRegistry(t)
 	families, err := r.Gather()
 	if err == nil {
 		t.Fatal("a label that is not UTF-8 is no error")
@@ -138,8 +140,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestLeftOut: a family that the library cannot write leaves nothing on the page, and neither does
-// one whose metrics are all in samples.
+// TestLeftOut: a family that the library cannot write adds no text to the page. A family whose
+// metrics are all in samples adds none either.
 func TestLeftOut(t *testing.T) {
 	counter, gauge := dto.MetricType_COUNTER, dto.MetricType_GAUGE
 	metric := func(of string) *dto.Metric {
@@ -156,13 +158,13 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestProcessOfMany: all counters are served, also those of collectors that describe nothing. A
-// name that two collectors have is rejected.
+// TestProcessOfMany: all counters are served, also those of collectors without descriptions. A name
+// that two collectors use is rejected.
 func TestProcessOfMany(t *testing.T) {
 	counter := func(name string) prometheus.Collector {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "counts"})
 	}
-	p, err := NewProcess(time.Now(), counter("a_total"), constant{{Name: "b", Help: "undescribed", Value: 1}}, counter("c_total"))
+	p, err := NewProcess(time.Now(), counter("a_total"), sampleCollector{{Name: "b", Help: "undescribed", Value: 1}}, counter("c_total"))
 	if err != nil {
 		t.Fatal(err)
 	}

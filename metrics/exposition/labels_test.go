@@ -40,10 +40,10 @@ func FuzzLabels(f *testing.F) {
 			m[0].Label[1].GetValue() != "z" {
 			t.Errorf("the label is %v, want %q", m, valid)
 		}
-		some := full("c1")
+		some := fullSubject("c1")
 		some.Image, some.Network = label, []process.Interface{{Name: label}}
-		plain, _ := served(t, []Subject{some}, "")
-		if packed, _ := served(t, []Subject{some}, "gzip"); !bytes.Equal(plain, packed) {
+		plain, _ := servePage(t, []Subject{some}, "")
+		if packed, _ := servePage(t, []Subject{some}, "gzip"); !bytes.Equal(plain, packed) {
 			t.Errorf("packed it is another page:\n%q\n%q", packed, plain)
 		}
 		m := parse(t, bytes.NewReader(plain))["container_network_receive_bytes_total"].GetMetric()
@@ -81,9 +81,9 @@ func TestInterfaceOfAnyBytes(t *testing.T) {
 		"peer", "name", "eth0").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	some := full("c1")
+	some := fullSubject("c1")
 	some.Network = process.Reader{}.Network(pod.Process.Pid)
-	plain, _ := served(t, []Subject{full("c0"), some}, "")
+	plain, _ := servePage(t, []Subject{fullSubject("c0"), some}, "")
 	found := map[string]bool{}
 	for _, m := range parse(t, bytes.NewReader(plain))["container_network_receive_bytes_total"].GetMetric() {
 		for _, l := range m.Label {

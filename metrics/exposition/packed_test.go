@@ -19,8 +19,8 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// crowd returns n pods with a container each.
-func crowd(n int) (all []Subject) {
+// manySubjects returns n pods with a container each.
+func manySubjects(n int) (all []Subject) {
 	for i := range n {
 		uid, id := fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, i))), fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, "c", i)))
 		path := fmt.Sprintf("/kubepods/besteffort/pod%s-%s-%s-%s-%s", uid[:8], uid[8:12], uid[12:16], uid[16:20], uid[20:32])
@@ -33,8 +33,8 @@ func crowd(n int) (all []Subject) {
 	return all
 }
 
-// served returns a page as a client receives it, decompressed, and its compressed length.
-func served(t *testing.T, all []Subject, accept string) (text []byte, wire int) {
+// servePage returns the decompressed page that a client receives, and its compressed length.
+func servePage(t *testing.T, all []Subject, accept string) (text []byte, wire int) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Accept-Encoding", accept)
@@ -54,14 +54,14 @@ func served(t *testing.T, all []Subject, accept string) (text []byte, wire int) 
 	return text, wire
 }
 
-// TestPacked: pages of any Subjects are the same after decompression, also one after another, and a
-// large page is compressed well.
+// TestPacked: the decompressed page is equal to the uncompressed one for any Subjects, also for
+// several pages in a row. A large page is compressed well.
 func TestPacked(t *testing.T) {
-	many := crowd(3)
+	many := manySubjects(3)
 	for i := range 300 { // lines of one Subject that reach further than a match may
 		many[1].IO = append(many[1].IO, cgroup.IO{Device: fmt.Sprint("8:", i), Reads: uint64(i)})
 	}
-	odd := crowd(4)
+	odd := manySubjects(4)
 	for i := range odd {
 		s := &odd[i]
 		s.Namespace, s.Image = strings.Repeat(`"\`, rand.IntN(40)), strings.Repeat("é\n", rand.IntN(200))
@@ -71,10 +71,10 @@ func TestPacked(t *testing.T) {
 			s.Container, s.Pod, s.Name = "", "", ""
 		}
 	}
-	for name, all := range map[string][]Subject{"none": nil, "one": crowd(1), "few": crowd(5), "crowd": crowd(100), "many": many, "odd": odd} {
+	for name, all := range map[string][]Subject{"none": nil, "one": manySubjects(1), "few": manySubjects(5), "crowd": manySubjects(100), "many": many, "odd": odd} {
 		t.Run(name, func(t *testing.T) {
-			plain, _ := served(t, all, "")
-			got, wire := served(t, all, "gzip")
+			plain, _ := servePage(t, all, "")
+			got, wire := servePage(t, all, "gzip")
 			if !bytes.Equal(plain, got) {
 				t.Fatalf("%d bytes are %d others", len(plain), len(got))
 			}
@@ -85,15 +85,15 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestPackedAgain: a page is complete when it reuses the memory of a page with other figures, other
-// containers, or more or fewer of them.
+// TestPackedAgain: a page is complete if it reuses the memory of a page with other figures or other
+// containers.
 func TestPackedAgain(t *testing.T) {
-	all := crowd(30)
+	all := manySubjects(30)
 	check := func(what string) {
 		t.Helper()
-		plain, _ := served(t, all, "")
+		plain, _ := servePage(t, all, "")
 		for range 3 {
-			if got, _ := served(t, all, "gzip"); !bytes.Equal(plain, got) {
+			if got, _ := servePage(t, all, "gzip"); !bytes.Equal(plain, got) {
 				t.Fatalf("%s: %d bytes are %d others", what, len(plain), len(got))
 			}
 		}
@@ -109,7 +109,7 @@ func TestPackedAgain(t *testing.T) {
 	check("another container")
 	all = all[:40]
 	check("fewer")
-	all = append(all, crowd(60)...)
+	all = append(all, manySubjects(60)...)
 	check("more")
 	all[3], all[50] = all[50], all[3]
 	check("in another order")
@@ -125,7 +125,7 @@ func TestSeconds(t *testing.T) {
 }
 
 func BenchmarkServe(b *testing.B) {
-	all := crowd(100)
+	all := manySubjects(100)
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Accept-Encoding", "gzip")
 	b.ReportAllocs()

@@ -11,7 +11,7 @@ import (
 
 // ServeResource serves /metrics/resource, which metrics-server reads. If err is not nil, it serves only the
 // metrics that report an error. See https://kubernetes.io/docs/reference/instrumentation/node-metrics/.
-func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) {
+func ServeResource(w http.ResponseWriter, r *http.Request, of *Summary, err error) {
 	u := userTables.get()
 	defer userTables.put(u)
 	defer u.clear()
@@ -22,7 +22,7 @@ func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) 
 	}
 	respond(w, r, func(p *page) {
 		var last *resourceFamily
-		seen := newSeen()
+		seen := newLabelSet()
 		u.visitValues(err, func(f *resourceFamily, v *value, labels ...string) {
 			if f != last {
 				p.end()
@@ -30,55 +30,55 @@ func ServeResource(w http.ResponseWriter, r *http.Request, of *Look, err error) 
 				last = f
 				seen.forget()
 			}
-			p.stamp = p.stamped(v.at)
+			p.stamp = p.cachedTimestamp(v.at)
 			p.writeOnce(seen, v.of, labels...)
 		})
 		p.end()
 	})
 }
 
-// samples returns the samples that ServeResource serves.
-func (u *users) samples(err error) (out []Sample) {
+// samples returns all values as Samples.
+func (u *userTable) samples(err error) (out []Sample) {
 	u.visitValues(err, func(f *resourceFamily, v *value, labels ...string) {
 		out = append(out, Sample{Name: f.name, Help: f.help, Kind: f.kind, Labels: slices.Clone(labels), Value: v.of, At: v.at})
 	})
 	return out
 }
 
-// A user is the node, a pod or a container, with its labels and the values of its families.
+// A user is the node, a pod or a container, with its labels and the values of its metrics.
 type user struct {
 	namespace, pod, container string
 	values                    [maxFamilies]value
 }
 
-// A value is one value of a metric. Its time is zero if the value cannot change.
+// A value is the value of a metric for one user. Its time is zero if the value cannot change.
 type value struct {
 	at    time.Time
 	of    float64
 	known bool
 }
 
-// maxFamilies is the maximum number of families that one kind of user has.
+// maxFamilies is the maximum number of families for a kind of user.
 const maxFamilies = 5
 
-// A users contains all users of a page. The users of each kind are in the order of measurement. They are stored
-// because the page is grouped by family, but the pods of a Look can be iterated only once.
-type users struct {
+// A userTable contains the node, the pods and the containers of a page, in the order of measurement. The table
+// is necessary because the page is grouped by family, but the pods of a Summary can be iterated only once.
+type userTable struct {
 	node             user
 	pods, containers []user
 }
 
 // userTables keeps the memory of the last page for reuse.
-var userTables spare[users]
+var userTables spare[userTable]
 
-// clear removes all users. It keeps their memory.
-func (u *users) clear() {
+// clear removes all users and keeps their memory.
+func (u *userTable) clear() {
 	clear(u.pods)
 	clear(u.containers)
 	u.node, u.pods, u.containers = user{}, u.pods[:0], u.containers[:0]
 }
 
-func (u *users) read(of *Look, err error) {
+func (u *userTable) read(of *Summary, err error) {
 	if err != nil {
 		return
 	}
@@ -94,7 +94,7 @@ func (u *users) read(of *Look, err error) {
 	}
 }
 
-// setValues sets the values for all families of a kind, in the order of the families.
+// setValues sets the values of all families for a kind of user, in the order of the families.
 func (u *user) setValues(kind userKind, f *figures) {
 	i := 0
 	for k := range resourceFamilies {
@@ -106,8 +106,8 @@ func (u *user) setValues(kind userKind, f *figures) {
 	}
 }
 
-// visitValues calls f for each value, grouped by family. f must not retain labels.
-func (u *users) visitValues(err error, f func(of *resourceFamily, v *value, labels ...string)) {
+// visitValues calls f for each value, grouped by family. The function must not retain labels.
+func (u *userTable) visitValues(err error, f func(of *resourceFamily, v *value, labels ...string)) {
 	var labels [6]string
 	var nth [ofError]int // index of the next family of each kind
 	failed := value{}
@@ -143,7 +143,7 @@ func (u *users) visitValues(err error, f func(of *resourceFamily, v *value, labe
 	}
 }
 
-// A resourceFamily is a metric that one kind of user has.
+// A resourceFamily is a metric of one kind of user.
 type resourceFamily struct {
 	name, help string
 	kind       Kind
@@ -151,7 +151,8 @@ type resourceFamily struct {
 	user       userKind
 }
 
-// A userKind is a kind of user. Families of the kind ofError report an error.
+// A userKind classifies users: nodes, pods and containers. Metrics of the kind ofError report an
+// error.
 type userKind int
 
 const (
@@ -225,7 +226,8 @@ func swapLimit(f *figures) (at time.Time, v float64, ok bool) {
 	return f.swap.Time.Time, float64(limit), true
 }
 
-// startTime returns a zero time, because the value does not change.
+// startTime returns the start time as the value. The time of the value is zero, because the value
+// does not change.
 func startTime(f *figures) (at time.Time, v float64, ok bool) {
 	return at, float64(f.started.UnixNano()) / float64(time.Second), f.started.Unix() > 0
 }

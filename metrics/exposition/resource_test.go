@@ -17,8 +17,8 @@ import (
 )
 
 // TestResource: the node, the pods and the containers have their measured figures with the time of
-// measurement. The page is the same as text and as protobuf, also one after another, and with an
-// error it has only the error metrics.
+// measurement. The text and the protobuf of the page have the same content, also for several pages
+// in a row. With an error the page contains only the error metrics.
 func TestResource(t *testing.T) {
 	number := func(n uint64) *uint64 { return &n }
 	at := metav1.NewTime(time.UnixMilli(5_000))
@@ -30,7 +30,7 @@ func TestResource(t *testing.T) {
 			{Name: "x", StartTime: metav1.NewTime(time.Unix(9, 0)), CPU: cpu(1e9), Memory: memory, Swap: swap}, {Name: "y", CPU: &stats.CPUStats{}}}},
 		{PodRef: stats.PodReference{Name: "b", Namespace: "n"}},
 	}
-	look := &Look{Node: stats.NodeStats{CPU: cpu(5e9)}, Pods: func(yield func(*stats.PodStats) bool) {
+	look := &Summary{Node: stats.NodeStats{CPU: cpu(5e9)}, Pods: func(yield func(*stats.PodStats) bool) {
 		var one stats.PodStats
 		for _, one = range pods {
 			if !yield(&one) {

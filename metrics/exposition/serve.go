@@ -33,8 +33,8 @@ const (
 	Counter
 )
 
-// Serve answers a scrape with the given samples and the metrics of the gatherers. If several samples have
-// the same name and labels, it uses the first one.
+// Serve responds to a scrape with the given samples and the metrics of the gatherers. If several samples
+// have the same name and labels, it uses the first one.
 func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...prometheus.Gatherer) {
 	if expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeTextPlain {
 		var families []*dto.MetricFamily
@@ -45,7 +45,7 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 		return
 	}
 	now := prometheus.NewRegistry()
-	now.Register(constant(samples)) // cannot fail, because the registry has no other collector
+	now.Register(sampleCollector(samples)) // cannot fail, because the registry has no other collector
 	from := append(prometheus.Gatherers{now}, counted...)
 	serve := promhttp.HandlerFor(from, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, DisableCompression: true,
@@ -54,12 +54,12 @@ func Serve(w http.ResponseWriter, r *http.Request, samples []Sample, counted ...
 		serve.ServeHTTP(w, r)
 		return
 	}
-	z := pack(w)
+	z := newPacker(w)
 	defer z.end()
-	serve.ServeHTTP(compressed{w, z}, r)
+	serve.ServeHTTP(compressedWriter{w, z}, r)
 }
 
-// writeFamily combines gatherers into one. If there is only one, it is returned without merging.
+// combineGatherers combines gatherers into one. If there is only one, combineGatherers returns it.
 func combineGatherers(counted []prometheus.Gatherer) prometheus.Gatherer {
 	if len(counted) == 1 {
 		return counted[0]
@@ -67,38 +67,40 @@ func combineGatherers(counted []prometheus.Gatherer) prometheus.Gatherer {
 	return prometheus.Gatherers(counted)
 }
 
-// compressed is a response that is compressed while it is written.
-type compressed struct {
+// compressedWriter is an http.ResponseWriter that compresses the response.
+type compressedWriter struct {
 	http.ResponseWriter
 	to io.Writer
 }
 
 // Write implements http.ResponseWriter.
-func (c compressed) Write(b []byte) (int, error) { return c.to.Write(b) }
+func (c compressedWriter) Write(b []byte) (int, error) { return c.to.Write(b) }
 
-// A seen contains hashes of the label sets that a family already has. Clients cannot predict the hashes.
-type seen struct {
+// A labelSet contains hashes of the labels of the lines that a family already has. Clients cannot
+// predict the hashes.
+type labelSet struct {
 	hashes map[uint64]bool
 	seed   maphash.Seed
 }
 
-func newSeen() *seen { return &seen{map[uint64]bool{}, maphash.MakeSeed()} }
+func newLabelSet() *labelSet { return &labelSet{map[uint64]bool{}, maphash.MakeSeed()} }
 
-func (s *seen) forget() { clear(s.hashes) }
+func (s *labelSet) forget() { clear(s.hashes) }
 
-// add stores the hash of a line's labels and reports whether it is new. text is the text between the braces.
-func (s *seen) add(text []byte) bool {
+// add stores the hash of a line's labels and reports whether it is new. The labels are the text between the
+// braces.
+func (s *labelSet) add(text []byte) bool {
 	hash := maphash.Bytes(s.seed, text)
 	known := s.hashes[hash]
 	s.hashes[hash] = true
 	return !known
 }
 
-// writeOnce writes a line if the family does not have a line with these labels yet. Two pods may have the same
+// writeOnce writes a line unless the family already has a line with these labels. Two pods may have the same
 // name while one of them is terminating.
-func (p *page) writeOnce(s *seen, v float64, labels ...string) {
+func (p *page) writeOnce(s *labelSet, v float64, labels ...string) {
 	begun := len(p.b)
-	if !s.add(p.line(v, "", labels...)) {
+	if !s.add(p.writeLine(v, "", labels...)) {
 		p.b = p.b[:begun]
 	}
 }
@@ -109,7 +111,8 @@ type Process struct {
 	started time.Time
 }
 
-// NewProcess must be called only once. started is the time when all counters were zero.
+// NewProcess returns a Process that also gathers the given collectors. The parameter started is the
+// time when all counters were zero. NewProcess must be called only once.
 func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, error) {
 	all := append(collectorList{collectors.NewGoCollector()}, counted...)
 	alone := prometheus.NewRegistry() // rejects duplicate names
@@ -122,8 +125,8 @@ func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, e
 	return p, p.Register(all)
 }
 
-// collectorList combines many collectors into one. A registry starts a goroutine for each collector. For
-// most collectors, that costs more than the collection.
+// collectorList combines many collectors into one. A registry starts a goroutine for each collector,
+// which for most collectors takes longer than the collection.
 type collectorList []prometheus.Collector
 
 // Describe implements prometheus.Collector.
@@ -169,9 +172,9 @@ func (p *Process) Samples() []Sample {
 	}
 }
 
-// StartTime returns a sample with the time when the counters were zero. The kernel's start time is earlier if the
-// process has replaced its program with exec, as the agent does for an update. With the kernel's time, Prometheus
-// would miss that the counters began again.
+// StartTime returns a sample with the time when the counters were zero. The kernel's start time of the process is
+// earlier if the process has replaced its program by exec, as the agent does for an update. With that time,
+// Prometheus would not notice that the counters were reset.
 func StartTime(t time.Time) Sample {
 	return Sample{
 		Name: "process_start_time_seconds", Help: "Start time of the process since unix epoch in seconds.",
@@ -179,15 +182,15 @@ func StartTime(t time.Time) Sample {
 	}
 }
 
-// constant is a collector that returns existing samples. Describe sends nothing, because the samples differ between
-// scrapes.
-type constant []Sample
+// sampleCollector is a collector that returns existing samples. Describe sends no description, because the samples
+// differ between scrapes.
+type sampleCollector []Sample
 
 // Describe implements prometheus.Collector.
-func (constant) Describe(chan<- *prometheus.Desc) {}
+func (sampleCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
-func (c constant) Collect(to chan<- prometheus.Metric) {
+func (c sampleCollector) Collect(to chan<- prometheus.Metric) {
 	descs := map[string]*prometheus.Desc{}
 	for _, s := range c {
 		names, values := make([]string, 0, len(s.Labels)/2), make([]string, 0, len(s.Labels)/2)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPagesAreTheirOwn: a page contains nothing of the page whose memory it reuses.
+// TestPagesAreTheirOwn: a page contains no text of the page whose memory it reuses.
 func TestPagesAreTheirOwn(t *testing.T) {
 	serve := func(samples ...Sample) string {
 		w := httptest.NewRecorder()
@@ -22,8 +22,7 @@ func TestPagesAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestAcceptsGzip: a page is compressed for a client that accepts that, and not for one that
-// refuses it.
+// TestAcceptsGzip: a page is compressed only for a client that accepts gzip.
 func TestAcceptsGzip(t *testing.T) {
 	for header, want := range map[string]bool{
 		"": false, "gzip": true, "deflate, gzip": true, "deflate,gzip ; q=0.5": true, "gzip;q=1.000": true, "gzip;q=0.001": true, "identity": false, "xgzip": false,

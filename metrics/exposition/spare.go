@@ -6,25 +6,25 @@ import (
 )
 
 // spareTime is the time for which an unused object is kept. It is longer than common scrape intervals. A sync.Pool
-// would drop the object at every second garbage collection, and keep one object per core.
+// would release the object at every second garbage collection, and would keep an object for each core.
 const spareTime = 2 * time.Minute
 
-// A spare keeps an object with its memory, so that the next page can reuse it.
+// A spare keeps an unused object with its memory, so that the next page can reuse it.
 type spare[T any] struct {
 	mu     sync.Mutex
-	one    *T          // nil if it is in use, or if there is none
-	forget *time.Timer // timer that calls drop; nil before the first put
+	object *T          // nil while the object is in use, and before the first put
+	forget *time.Timer // calls release; nil before the first put
 }
 
-// get returns the kept object. If there is none, it returns a new one.
+// get returns the kept object, or a new object if there is none.
 func (s *spare[T]) get() *T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.one == nil {
+	if s.object == nil {
 		return new(T)
 	}
-	one := s.one
-	s.one = nil
+	one := s.object
+	s.object = nil
 	return one
 }
 
@@ -32,17 +32,17 @@ func (s *spare[T]) get() *T {
 func (s *spare[T]) put(one *T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.one = one
+	s.object = one
 	if s.forget == nil {
-		s.forget = time.AfterFunc(spareTime, s.drop)
+		s.forget = time.AfterFunc(spareTime, s.release)
 	} else {
 		s.forget.Reset(spareTime)
 	}
 }
 
-// drop releases the object, because it was not used for spareTime.
-func (s *spare[T]) drop() {
+// release drops the object, because it was not used for spareTime.
+func (s *spare[T]) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.one = nil
+	s.object = nil
 }

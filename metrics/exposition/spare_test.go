@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestSpare: memory is reused while it is used regularly, is never given to two users at once, and
-// is released when it is unused.
+// TestSpare: an object that is used regularly is kept. It is never given to two callers at once. An
+// unused object is released.
 func TestSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s spare[page]
@@ -25,7 +25,7 @@ func TestSpare(t *testing.T) {
 		}
 		time.Sleep(2 * spareTime) // of the bubble
 		s.mu.Lock()
-		if s.one != nil {
+		if s.object != nil {
 			t.Error("it is kept")
 		}
 		s.mu.Unlock()
@@ -38,7 +38,7 @@ func TestSpare(t *testing.T) {
 		time.Sleep(2 * spareTime) // of the bubble
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.one != nil {
+		if s.object != nil {
 			t.Error("what was in use meanwhile is kept")
 		}
 	})

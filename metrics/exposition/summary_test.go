@@ -13,8 +13,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// fill sets all fields of v to random values, or leaves them out.
-func fill(v reflect.Value, some *rand.Rand) {
+// fillRandomly sets each field of v to a random value, or leaves it empty.
+func fillRandomly(v reflect.Value, some *rand.Rand) {
 	switch v.Type() {
 	case reflect.TypeFor[metav1.Time]():
 		if some.IntN(4) > 0 {
@@ -28,18 +28,18 @@ func fill(v reflect.Value, some *rand.Rand) {
 	case reflect.Pointer:
 		if some.IntN(4) > 0 {
 			v.Set(reflect.New(v.Type().Elem()))
-			fill(v.Elem(), some)
+			fillRandomly(v.Elem(), some)
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			fill(v.Field(i), some)
+			fillRandomly(v.Field(i), some)
 		}
 	case reflect.Slice:
 		if n := some.IntN(5); n > 0 {
 			v.Set(reflect.MakeSlice(v.Type(), n-1, n))
 		}
 		for i := range v.Len() {
-			fill(v.Index(i), some)
+			fillRandomly(v.Index(i), some)
 		}
 	case reflect.String:
 		v.SetString([]string{"", "plain-name_1.x", `quo"te\`, "<&>", "é\u2028\n\x00", "\xff"}[some.IntN(6)])
@@ -59,11 +59,11 @@ func TestServeSummary(t *testing.T) {
 	for seed := range uint64(300) {
 		some := rand.New(rand.NewPCG(seed, 1))
 		var s stats.Summary
-		fill(reflect.ValueOf(&s).Elem(), some)
+		fillRandomly(reflect.ValueOf(&s).Elem(), some)
 		if seed%50 == 0 {
 			for range 200 {
 				var p stats.PodStats
-				fill(reflect.ValueOf(&p).Elem(), some)
+				fillRandomly(reflect.ValueOf(&p).Elem(), some)
 				s.Pods = append(s.Pods, p)
 			}
 		}
@@ -75,7 +75,7 @@ func TestServeSummary(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		ServeSummary(w, &Look{Node: s.Node, Pods: func(yield func(*stats.PodStats) bool) {
+		ServeSummary(w, &Summary{Node: s.Node, Pods: func(yield func(*stats.PodStats) bool) {
 			var one stats.PodStats
 			for _, one = range s.Pods {
 				if !yield(&one) {

@@ -11,9 +11,9 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// A page is text in the format of Prometheus. A page of containers has very many lines. With the library of
-// Prometheus, which allocates an object for each line, writing it would take longer than the measurement. See
-// https://prometheus.io/docs/instrumenting/exposition_formats/.
+// A page writes text in the format of Prometheus. A page of containers has very many lines. The Prometheus
+// library allocates an object for each line, so that writing the page would take longer than the measurement.
+// See https://prometheus.io/docs/instrumenting/exposition_formats/.
 type page struct {
 	out    io.Writer // nil if b is the whole page
 	b      []byte
@@ -37,10 +37,10 @@ var (
 // partSize is the number of bytes of a page that are buffered before they are sent.
 const partSize = 32 << 10
 
-// kinds contains the names of the Kinds.
-var kinds = [...]string{Gauge: "gauge", Counter: "counter"}
+// kindNames contains the names of the Kinds.
+var kindNames = [...]string{Gauge: "gauge", Counter: "counter"}
 
-// begin begins a family.
+// begin writes the header of a family.
 func (p *page) begin(name, help string, k Kind) {
 	p.family, p.begun = name, len(p.b)
 	p.b = append(p.b, "# HELP "...)
@@ -50,11 +50,11 @@ func (p *page) begin(name, help string, k Kind) {
 	p.b = append(p.b, "\n# TYPE "...)
 	p.b = append(p.b, name...)
 	p.b = append(p.b, ' ')
-	p.b = append(p.b, kinds[k]...)
+	p.b = append(p.b, kindNames[k]...)
 	p.b = append(p.b, '\n')
 }
 
-// end ends a family. A family without lines is removed.
+// end ends a family. It removes a family without lines.
 func (p *page) end() {
 	if !p.lined {
 		p.b = p.b[:p.begun]
@@ -63,16 +63,17 @@ func (p *page) end() {
 	p.flushFull()
 }
 
-// flushFull sends the buffered bytes if there are at least partSize.
+// flushFull sends the buffered bytes if their number is at least partSize.
 func (p *page) flushFull() {
 	if len(p.b) >= partSize {
 		p.flush()
 	}
 }
 
-// line writes one value. labels is a result of the function labels. more contains the names and values of further
-// labels. line returns the text between the braces, which is valid until the next write.
-func (p *page) line(v float64, labels string, more ...string) []byte {
+// writeLine writes a line of the family with the value v. The parameter labels is a result of formatLabels, and
+// the parameter more contains the names and values of additional labels. writeLine returns the text between the
+// braces, which is valid until the next write.
+func (p *page) writeLine(v float64, labels string, more ...string) []byte {
 	p.lined = true
 	p.b = append(p.b, p.family...)
 	begun := len(p.b)
@@ -113,7 +114,8 @@ func (p *page) number(v float64) {
 	}
 }
 
-// writeEntry is like line, with a Subject's block of labels. If seconds is not 0, it is the value instead of v.
+// writeEntry is like writeLine for a Subject's block of labels. If seconds is positive, it is the value instead
+// of v.
 func (p *page) writeEntry(block []byte, v float64, seconds time.Duration, more ...string) {
 	p.lined = true
 	p.b = append(append(p.b, p.family...), '{')
@@ -132,7 +134,7 @@ func (p *page) writeEntry(block []byte, v float64, seconds time.Duration, more .
 	p.flushFull()
 }
 
-// appendSeconds writes a positive duration in seconds with nanosecond precision.
+// appendSeconds appends a positive duration in seconds with nanosecond precision.
 func appendSeconds(b []byte, d time.Duration) []byte {
 	b = strconv.AppendInt(b, int64(d/time.Second), 10)
 	rest := d % time.Second
@@ -148,9 +150,8 @@ func appendSeconds(b []byte, d time.Duration) []byte {
 	return b
 }
 
-// appendEscaped writes the value of a label. Invalid UTF-8 is replaced with U+FFFD, because a scraper
-// rejects the whole page for one such byte. The name of an interface that a pod has created may contain
-// such bytes.
+// appendEscaped appends the value of a label. It replaces invalid UTF-8 with U+FFFD, because a scraper
+// rejects a page with invalid UTF-8. A pod can create an interface with such a name.
 func appendEscaped(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || c == '\\' || c == '\n' || c == '"' {
@@ -160,21 +161,23 @@ func appendEscaped(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// stampOf returns the end of a line: the time as a timestamp, and a newline.
-func stampOf(t time.Time) string {
+// timestamp returns a space and the time as a timestamp, for the end of a line. It returns "" for a
+// zero time.
+func timestamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return " " + strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// stamped is like stampOf, but it caches the last result. A sample contains few different times.
-func (p *page) stamped(t time.Time) string {
+// cachedTimestamp is like the function timestamp, but it caches the last result. A sample contains
+// few different times.
+func (p *page) cachedTimestamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	if at := t.UnixMilli(); at != p.stampedAt || p.stampedAs == "" {
-		p.stampedAt, p.stampedAs = at, stampOf(t)
+		p.stampedAt, p.stampedAs = at, timestamp(t)
 	}
 	return p.stampedAs
 }
@@ -184,8 +187,8 @@ var (
 	escapeHelp = strings.NewReplacer("\\", `\\`, "\n", `\n`)
 )
 
-// labels returns the text between the braces of a line.
-func labels(pairs ...string) string { return string(appendLabels(nil, pairs...)) }
+// formatLabels returns the text between the braces of a line.
+func formatLabels(pairs ...string) string { return string(appendLabels(nil, pairs...)) }
 
 func appendLabels(b []byte, pairs ...string) []byte {
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -198,8 +201,8 @@ func appendLabels(b []byte, pairs ...string) []byte {
 	return b
 }
 
-// respond creates a page with writePage and sends it. The page is compressed if the client accepts gzip. It is sent in
-// parts, because a page may be larger than the free memory of a small machine. respond reuses the memory of the
+// respond creates a page with writePage and sends it. It compresses the page if the client accepts gzip. It sends the
+// page in parts, because the page may be larger than the free memory of a small machine. It reuses the memory of the
 // previous page.
 func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 	p := pages.get()
@@ -213,7 +216,7 @@ func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
-		z := pack(w)
+		z := newPacker(w)
 		defer z.end()
 		p.out = z
 	}
@@ -224,8 +227,8 @@ func respond(w http.ResponseWriter, r *http.Request, writePage func(*page)) {
 // A packer is a gzip writer.
 type packer struct{ *gzip.Writer }
 
-// pack returns a writer that compresses the response. The caller must call end.
-func pack(w http.ResponseWriter) *packer {
+// newPacker returns a writer that compresses the response. The caller must call end.
+func newPacker(w http.ResponseWriter) *packer {
 	w.Header().Set("Content-Encoding", "gzip")
 	z := packers.get()
 	if z.Writer == nil {
@@ -236,15 +239,16 @@ func pack(w http.ResponseWriter) *packer {
 	return z
 }
 
-// end completes the response. An error means that the client has closed the connection.
+// end completes the response. It ignores errors, because an error means that the client has closed
+// the connection.
 func (z *packer) end() {
 	z.Close()
 	z.Reset(nil)
 	packers.put(z)
 }
 
-// flush sends the buffered bytes. An error means that the client has closed the connection. The next write
-// returns the error, too.
+// flush sends the buffered bytes. It ignores errors, because an error means that the client has closed the
+// connection.
 func (p *page) flush() {
 	if p.out == nil {
 		return
@@ -253,8 +257,8 @@ func (p *page) flush() {
 	p.b = p.b[:0]
 }
 
-// acceptsGzip reports whether a client accepts gzip. A weight of zero means that the client refuses gzip. See
-// https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3.
+// acceptsGzip reports whether a client accepts gzip, according to its header Accept-Encoding. A weight of
+// zero means that the client does not accept gzip. See https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3.
 func acceptsGzip(header string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		name, weight, _ := strings.Cut(part, ";")

@@ -16,7 +16,7 @@ type Temperature struct {
 }
 
 // Power contains a board's warnings about its power supply and about throttling: the present warnings, and
-// those since the boot.
+// the warnings since the boot.
 type Power struct {
 	Now   []string `json:"now,omitempty"`
 	Since []string `json:"sinceBoot,omitempty"`
@@ -27,7 +27,7 @@ type Board struct {
 	Temperatures []Temperature `json:"temperatures,omitempty"`
 	Power        Power         `json:"power,omitzero"`
 	MHz          float64       `json:"mhz,omitempty"`    // present frequency of the first CPU; 0 if unknown
-	MaxMHz       float64       `json:"maxMHz,omitempty"` // the maximum
+	MaxMHz       float64       `json:"maxMHz,omitempty"` // maximum frequency of the first CPU; 0 if unknown
 }
 
 // maxSensors is the maximum number of sensors that are read.
@@ -47,13 +47,13 @@ func (h *Host) Board() (b Board) {
 			b.temperature(strings.TrimSpace(firstLine(dir, "name")+" "+label), firstLine(dir, file))
 		}
 	}
-	b.power(h)
+	b.readPower(h)
 	b.MHz, b.MaxMHz = h.mega("scaling_cur_freq"), h.mega("cpuinfo_max_freq")
 	return b
 }
 
 func (h *Host) mega(file string) float64 {
-	n, err := strconv.ParseUint(h.line("sys/devices/system/cpu/cpu0/cpufreq/"+file), 10, 32)
+	n, err := strconv.ParseUint(h.readLine("sys/devices/system/cpu/cpu0/cpufreq/"+file), 10, 32)
 	if err != nil {
 		return 0
 	}
@@ -68,13 +68,14 @@ func (b *Board) temperature(name, milli string) {
 	b.Temperatures = append(b.Temperatures, Temperature{name, float64(n) / 1000})
 }
 
-// throttled contains the names of the flags of a Raspberry Pi's firmware. The flags since the boot are 16
-// bits higher. See https://www.raspberrypi.com/documentation/computers/os.html#get_throttled.
-var throttled = []string{"under-voltage", "frequency capped", "throttled", "soft temperature limit"}
+// powerFlags contains the names of the flags of a Raspberry Pi's firmware. The bits 0 to 3 are the
+// present flags, and the bits 16 to 19 are the flags since the boot. See
+// https://www.raspberrypi.com/documentation/computers/os.html#get_throttled.
+var powerFlags = []string{"under-voltage", "frequency capped", "throttled", "soft temperature limit"}
 
-// power reads the flags of the firmware. If there are none, it reads the alarm of the power supply that
-// newer kernels provide in hwmon.
-func (b *Board) power(h *Host) {
+// readPower reads the flags of the firmware. If there are none, it reads the alarm of the power supply
+// that newer kernels provide in hwmon.
+func (b *Board) readPower(h *Host) {
 	files, _ := filepath.Glob(h.path("sys/devices/platform/soc/soc:firmware/get_throttled"))
 	more, _ := filepath.Glob(h.path("sys/devices/platform/*firmware*/get_throttled"))
 	for _, f := range append(files, more...) {
@@ -82,7 +83,7 @@ func (b *Board) power(h *Host) {
 		if err != nil {
 			continue
 		}
-		for i, name := range throttled {
+		for i, name := range powerFlags {
 			if bits&(1<<i) != 0 {
 				b.Power.Now = append(b.Power.Now, name)
 			}
@@ -94,8 +95,8 @@ func (b *Board) power(h *Host) {
 	}
 	alarms, _ := filepath.Glob(h.path("sys/class/hwmon/hwmon*/in*_lcrit_alarm"))
 	for _, f := range alarms {
-		if firstLine(filepath.Dir(f), filepath.Base(f)) == "1" && !slices.Contains(b.Power.Now, throttled[0]) {
-			b.Power.Now = append(b.Power.Now, throttled[0])
+		if firstLine(filepath.Dir(f), filepath.Base(f)) == "1" && !slices.Contains(b.Power.Now, powerFlags[0]) {
+			b.Power.Now = append(b.Power.Now, powerFlags[0])
 		}
 	}
 }
@@ -108,7 +109,7 @@ func firstLine(dir, name string) string {
 	}
 	defer f.Close()
 	data := make([]byte, 256)
-	n, _ := f.Read(data) // a sensor may fail; it has no value then
+	n, _ := f.Read(data) // if the read fails, the sensor has no value
 	line, _, _ := strings.Cut(string(data[:n]), "\n")
 	return strings.TrimSpace(line)
 }

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Processes counts the processes and threads of the whole machine.
+// Processes contains the number of processes and threads of the machine, and the maximum.
 type Processes struct{ Now, Max uint64 }
 
 // Processes returns the number of processes and threads, and the kernel's limit.
 func (h *Host) Processes() (p Processes, err error) {
-	load := strings.Fields(h.line("proc/loadavg"))
+	load := strings.Fields(h.readLine("proc/loadavg"))
 	if len(load) < 4 {
 		return p, fmt.Errorf("count processes: no %s", h.path("proc/loadavg"))
 	}
@@ -20,14 +20,14 @@ func (h *Host) Processes() (p Processes, err error) {
 	if p.Now, err = strconv.ParseUint(all, 10, 64); err != nil {
 		return p, fmt.Errorf("count processes: %w", err)
 	}
-	p.Max, err = strconv.ParseUint(h.line("proc/sys/kernel/pid_max"), 10, 64)
-	if threads, e := strconv.ParseUint(h.line("proc/sys/kernel/threads-max"), 10, 64); e == nil {
+	p.Max, err = strconv.ParseUint(h.readLine("proc/sys/kernel/pid_max"), 10, 64)
+	if threads, e := strconv.ParseUint(h.readLine("proc/sys/kernel/threads-max"), 10, 64); e == nil {
 		p.Max = min(p.Max, threads)
 	}
 	return p, err
 }
 
-// Topology returns the number of cores and CPU packages. They are 0 if they are not known.
+// Topology returns the number of cores and of CPU packages. The numbers are 0 if they are unknown.
 func (h *Host) Topology() (cores, sockets int) {
 	files, _ := filepath.Glob(h.path("sys/devices/system/cpu/cpu[0-9]*/topology"))
 	type core struct{ socket, id string }
@@ -37,7 +37,7 @@ func (h *Host) Topology() (cores, sockets int) {
 		if err != nil {
 			continue
 		}
-		c := core{h.line(rel + "/physical_package_id"), h.line(rel + "/core_id")}
+		c := core{h.readLine(rel + "/physical_package_id"), h.readLine(rel + "/core_id")}
 		if c.id != "" {
 			seen[c], packages[c.socket] = true, true
 		}
@@ -45,9 +45,9 @@ func (h *Host) Topology() (cores, sockets int) {
 	return len(seen), len(packages)
 }
 
-// Online returns the IDs of the online CPUs.
-func (h *Host) Online() (cpus []int, err error) {
-	list := h.line("sys/devices/system/cpu/online")
+// OnlineCPUs returns the IDs of the online CPUs.
+func (h *Host) OnlineCPUs() (cpus []int, err error) {
+	list := h.readLine("sys/devices/system/cpu/online")
 	for part := range strings.SplitSeq(list, ",") {
 		low, high, isRange := strings.Cut(part, "-")
 		from, err := strconv.ParseUint(low, 10, 16)

@@ -13,8 +13,8 @@ import (
 type Config struct {
 	// Root is the file system whose proc, sys and etc are read. The default is /.
 	Root string
-	// MinInterval is the maximum age of a returned Usage, and the minimum interval over which CPU usage is
-	// averaged. The default is 1 s.
+	// MinInterval is the maximum age of a returned Usage, and the minimum interval for the mean of the CPU
+	// usage. The default is 1 s.
 	MinInterval time.Duration
 }
 
@@ -49,7 +49,7 @@ func New(c Config) *Host {
 
 func (h *Host) path(rel string) string { return filepath.Join(h.root, rel) }
 
-// at returns a context with the paths for gopsutil.
-func (h *Host) at(ctx context.Context) context.Context {
+// withPaths returns a context with the paths for gopsutil.
+func (h *Host) withPaths(ctx context.Context) context.Context {
 	return context.WithValue(ctx, common.EnvKey, h.env)
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// fake creates a root directory with files; a later call changes them.
-func fake(t *testing.T, root string, files map[string]string) {
+// writeRoot writes files below a root directory.
+func writeRoot(t *testing.T, root string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(root, name)
@@ -29,7 +29,7 @@ const stat = "cpu  100 0 50 1000 20 0 0 0 0 0\ncpu0 50 0 25 500 10 0 0 0 0 0\ncp
 
 func board(t *testing.T) string {
 	root := t.TempDir()
-	fake(t, root, map[string]string{
+	writeRoot(t, root, map[string]string{
 		"proc/stat":                      stat,
 		"proc/uptime":                    "10.0 20.0\n",
 		"proc/meminfo":                   "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 600 kB\nBuffers: 1 kB\nCached: 300 kB\nSwapTotal: 50 kB\nSwapFree: 40 kB\n",
@@ -88,11 +88,11 @@ func TestHugePages(t *testing.T) {
 	if pages, err := New(Config{Root: root}).HugePages(); err != nil || len(pages) != 0 {
 		t.Errorf("none: %v %v", pages, err)
 	}
-	fake(t, root, map[string]string{"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "3\n"})
+	writeRoot(t, root, map[string]string{"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "3\n"})
 	if pages, err := New(Config{Root: root}).HugePages(); err != nil || pages[2<<20] != 6<<20 {
 		t.Errorf("got %v %v", pages, err)
 	}
-	fake(t, root, map[string]string{"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "many"})
+	writeRoot(t, root, map[string]string{"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "many"})
 	if _, err := New(Config{Root: root}).HugePages(); err == nil {
 		t.Error("want an error")
 	}
@@ -112,7 +112,7 @@ func TestUsage(t *testing.T) {
 		if c := first.CPU; c.Busy != 1500*time.Millisecond || c.Cores != 0.15 {
 			t.Errorf("CPU since boot: %+v", c)
 		}
-		fake(t, root, map[string]string{"proc/stat": "cpu  300 0 50 1000 20 0 0 0 0 0\ncpu0 1 0 0 0 0 0 0 0 0 0\n"})
+		writeRoot(t, root, map[string]string{"proc/stat": "cpu  300 0 50 1000 20 0 0 0 0 0\ncpu0 1 0 0 0 0 0 0 0 0 0\n"})
 		if again, _ := h.Usage(context.Background()); again != first {
 			t.Error("a young figure is given again")
 		}
@@ -121,7 +121,7 @@ func TestUsage(t *testing.T) {
 		if err != nil || second.CPU.Cores != 0.5 {
 			t.Errorf("2 s of work in 4 s: %v %+v", err, second.CPU)
 		}
-		fake(t, root, map[string]string{"proc/stat": stat})
+		writeRoot(t, root, map[string]string{"proc/stat": stat})
 		time.Sleep(time.Second)
 		if third, _ := h.Usage(context.Background()); third.CPU.Cores != 0 {
 			t.Errorf("a counter that runs backwards is no use: %+v", third.CPU)

@@ -32,20 +32,21 @@ type Identity struct {
 	Swap         uint64    // bytes
 }
 
-// Identity returns the identity of the machine. The identity is read once. An error is not cached.
+// Identity returns the identity of the machine. Calls after the first successful one return the
+// same result.
 func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.identity != nil {
 		return *h.identity, nil
 	}
-	ctx = h.at(ctx)
+	ctx = h.withPaths(ctx)
 	id := Identity{
 		OSImage:      h.osImage(),
 		Architecture: runtime.GOARCH,
-		MachineID:    h.line("etc/machine-id", "var/lib/dbus/machine-id"),
-		SystemUUID:   strings.ToLower(h.line("sys/class/dmi/id/product_uuid", "proc/device-tree/vm,uuid", "etc/machine-id")),
-		BootID:       bootid.Kernel(os.DirFS(h.root)),
+		MachineID:    h.readLine("etc/machine-id", "var/lib/dbus/machine-id"),
+		SystemUUID:   strings.ToLower(h.readLine("sys/class/dmi/id/product_uuid", "proc/device-tree/vm,uuid", "etc/machine-id")),
+		BootID:       bootid.ReadKernel(os.DirFS(h.root)),
 	}
 	var err error
 	if id.Kernel, err = host.KernelVersionWithContext(ctx); err != nil {
@@ -59,7 +60,7 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	if id.CPUs, err = cpu.CountsWithContext(ctx, true); err != nil {
 		return Identity{}, fmt.Errorf("count CPUs: %w", err)
 	}
-	m, err := h.memory(ctx)
+	m, err := h.readMemory(ctx)
 	if err != nil {
 		return Identity{}, fmt.Errorf("read memory size: %w", err)
 	}
@@ -68,8 +69,8 @@ func (h *Host) Identity(ctx context.Context) (Identity, error) {
 	return id, nil
 }
 
-// bootTime reads btime. It does not use the function of gopsutil, which executes programs to find out
-// whether it runs in a container, which has another boot time.
+// bootTime returns the time of the boot (btime). The function of gopsutil returns another time in a
+// container, and executes programs to detect a container.
 func (h *Host) bootTime() (time.Time, error) {
 	f, err := os.Open(h.path("proc/stat"))
 	if err != nil {
@@ -88,7 +89,7 @@ func (h *Host) bootTime() (time.Time, error) {
 	return time.Time{}, fmt.Errorf("read boot time: no btime in %s", f.Name())
 }
 
-// HugePages returns the number of bytes in huge pages, by the size of the pages in bytes.
+// HugePages returns the memory in huge pages in bytes, by the size of the pages in bytes.
 func (h *Host) HugePages() (map[uint64]uint64, error) {
 	dir := h.path("sys/kernel/mm/hugepages")
 	entries, err := os.ReadDir(dir)
@@ -104,7 +105,7 @@ func (h *Host) HugePages() (map[uint64]uint64, error) {
 		if _, err := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); err != nil {
 			continue
 		}
-		if _, err := fmt.Sscan(h.line("sys/kernel/mm/hugepages/"+e.Name()+"/nr_hugepages"), &n); err != nil {
+		if _, err := fmt.Sscan(h.readLine("sys/kernel/mm/hugepages/"+e.Name()+"/nr_hugepages"), &n); err != nil {
 			return nil, fmt.Errorf("read huge pages of %d KiB: %w", kib, err)
 		}
 		pages[kib<<10] = n * kib << 10
@@ -112,8 +113,9 @@ func (h *Host) HugePages() (map[uint64]uint64, error) {
 	return pages, nil
 }
 
-// line returns the trimmed first line of the first file that has one. It is empty if no file has one.
-func (h *Host) line(files ...string) string {
+// readLine returns the trimmed first line of the first file whose first line is not empty. It returns
+// "" if there is none.
+func (h *Host) readLine(files ...string) string {
 	for _, file := range files {
 		data, err := os.ReadFile(h.path(file))
 		if err != nil {
@@ -127,7 +129,7 @@ func (h *Host) line(files ...string) string {
 	return ""
 }
 
-// osImage returns the pretty name of the distribution, as a kubelet reports it.
+// osImage returns the distribution's PRETTY_NAME, like a kubelet.
 func (h *Host) osImage() string {
 	for _, file := range []string{"etc/os-release", "usr/lib/os-release"} {
 		data, err := os.ReadFile(h.path(file))

@@ -11,7 +11,7 @@ import (
 	"github.com/shirou/gopsutil/v3/mem"
 )
 
-// Usage describes how busy the machine is.
+// Usage contains the CPU time, the memory usage and the load of the machine at one time.
 type Usage struct {
 	Time   time.Time
 	CPU    CPU
@@ -19,10 +19,10 @@ type Usage struct {
 	Load   [3]float64 // over 1, 5 and 15 minutes
 }
 
-// CPU contains the CPU time of all processors together.
+// CPU contains the usage of all processors together.
 type CPU struct {
-	Busy  time.Duration // since boot
-	Cores float64       // mean number of busy cores since the previous Usage; since the boot in the first one
+	Busy  time.Duration // CPU time since the boot
+	Cores float64       // mean number of busy cores since the previous Usage, or since the boot for the first Usage
 }
 
 // Memory contains amounts of memory in bytes.
@@ -31,7 +31,7 @@ type Memory struct {
 	SwapTotal, SwapFree    uint64
 }
 
-// Usage returns figures that are at most MinInterval old.
+// Usage returns the usage of the machine, at most MinInterval old.
 func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,7 +39,7 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 	if h.last != nil && now.Sub(h.last.Time) < h.minInterval {
 		return *h.last, nil
 	}
-	ctx = h.at(ctx)
+	ctx = h.withPaths(ctx)
 	u := Usage{Time: now}
 	var err error
 	if u.Memory, err = h.Memory(ctx); err != nil {
@@ -66,7 +66,7 @@ func (h *Host) Usage(ctx context.Context) (Usage, error) {
 
 // Memory reads the current memory usage.
 func (h *Host) Memory(ctx context.Context) (Memory, error) {
-	m, err := h.memory(h.at(ctx))
+	m, err := h.readMemory(h.withPaths(ctx))
 	if err != nil {
 		return Memory{}, fmt.Errorf("read memory use: %w", err)
 	}
@@ -76,9 +76,10 @@ func (h *Host) Memory(ctx context.Context) (Memory, error) {
 	}, nil
 }
 
-// memory reads meminfo. gopsutil v3 returns zeros if the file cannot be read, for example because the process has no
-// free file descriptor. memory returns an error then. Otherwise the machine would seem to have no free memory.
-func (h *Host) memory(ctx context.Context) (*mem.VirtualMemoryStat, error) {
+// readMemory reads meminfo. It returns an error if gopsutil returns zeros. gopsutil v3 returns zeros if the file
+// cannot be read, for example because the process has no free file descriptor. Without the error, the machine would
+// seem to have no free memory.
+func (h *Host) readMemory(ctx context.Context) (*mem.VirtualMemoryStat, error) {
 	m, err := mem.VirtualMemoryWithContext(ctx)
 	if err == nil && m.Total == 0 {
 		err = fmt.Errorf("%s has no memory size, or could not be read", h.path("proc/meminfo"))
@@ -88,13 +89,14 @@ func (h *Host) memory(ctx context.Context) (*mem.VirtualMemoryStat, error) {
 
 func (h *Host) uptime() (time.Duration, error) {
 	var up float64
-	_, err := fmt.Sscan(h.line("proc/uptime"), &up)
+	_, err := fmt.Sscan(h.readLine("proc/uptime"), &up)
 	return inSeconds(up), err
 }
 
 func inSeconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Disk is a file system, in bytes and inodes. Free is the space that an unprivileged user may use.
+// Disk contains the size and usage of a file system, in bytes and inodes. Free is the space for
+// unprivileged users.
 type Disk struct {
 	Path                           string
 	Type                           string // for example ext4; a number if the name is not known
@@ -102,9 +104,10 @@ type Disk struct {
 	Inodes, InodesFree, InodesUsed uint64 // 0 if the file system has no limit
 }
 
-// Disk measures the file system of a path with one system call. The result is not cached.
+// Disk returns the size and usage of the file system that contains path. It makes one system call
+// and does not cache the result.
 func (h *Host) Disk(ctx context.Context, path string) (Disk, error) {
-	s, err := disk.UsageWithContext(h.at(ctx), path)
+	s, err := disk.UsageWithContext(h.withPaths(ctx), path)
 	if err != nil {
 		return Disk{}, fmt.Errorf("measure the disk of %s: %w", path, err)
 	}

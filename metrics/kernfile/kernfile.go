@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roomy is the initial size of a Buffer. Nearly all files of the kernel are smaller.
-const roomy = 16 << 10
+// initialSize is the initial size of a Buffer. Nearly all files of the kernel are smaller.
+const initialSize = 16 << 10
 
-// seqFile is a size that one read always exceeds if the file is longer, because the kernel fills a page with complete
-// lines. So a shorter result is the whole file.
-const seqFile = 3 << 10
+// minPart is the minimum number of bytes that a read returns if the file has more data. The kernel fills a page with
+// complete lines, so a read that returns fewer bytes has reached the end of the file.
+const minPart = 3 << 10
 
 // maxKept is the maximum size of a Buffer that is reused.
 const maxKept = 256 << 10
 
-// ErrLong is the error for a file longer than the limit of its read.
+// ErrLong is the error for a file with more bytes than the limit of the read.
 var ErrLong = errors.New("longer than expected")
 
 // A Buffer is memory for the content of files, one at a time. It is not safe for concurrent use.
@@ -27,19 +27,19 @@ type Buffer struct {
 	name []byte // the zero-terminated path for the kernel
 }
 
-var buffers = sync.Pool{New: func() any { return &Buffer{b: make([]byte, roomy)} }}
+var buffers = sync.Pool{New: func() any { return &Buffer{b: make([]byte, initialSize)} }}
 
 // Get returns a Buffer. The caller must return it with Put.
 func Get() *Buffer { return buffers.Get().(*Buffer) }
 
-// Put returns the Buffer for reuse. Texts that were read into it become invalid.
+// Put releases the Buffer for reuse. Texts that were read into it become invalid.
 func (b *Buffer) Put() {
 	if len(b.b) < maxKept {
 		buffers.Put(b)
 	}
 }
 
-// Memory returns the Buffer's memory, 16 KiB or more, for other purposes.
+// Memory returns the Buffer's memory of at least 16 KiB, for other purposes.
 func (b *Buffer) Memory() []byte { return b.b }
 
 // Open opens a file for reading. The path is the concatenation of the parts of name. It is relative to the open
@@ -78,8 +78,8 @@ func (b *Buffer) Read(fd, limit int) ([]byte, error) {
 		}
 		n += more
 		switch {
-		case n < len(b.b): // a short first read is the whole file; a later one is the end of the file
-			if more == 0 || n < seqFile {
+		case n < len(b.b): // a short first read has returned the whole file; an empty one marks the end of the file
+			if more == 0 || n < minPart {
 				return b.b[:min(n, limit)], tooLong(n, limit)
 			}
 		case n >= limit:
@@ -108,5 +108,6 @@ func (b *Buffer) File(limit int, name ...string) ([]byte, error) {
 	return b.Read(fd, limit)
 }
 
-// View returns a string that shares the memory of b. b must not change while the string is used.
+// View returns a string that shares the memory of b. The caller must not change b while the string
+// is in use.
 func View(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

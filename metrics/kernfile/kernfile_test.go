@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRead: files of all lengths up to the limit are read completely. A longer file returns its
-// beginning and an error.
+// TestRead: files of all lengths up to the limit are read completely. For a longer file, Read
+// returns the beginning and an error.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	b := Get()
 	defer b.Put()
-	for _, n := range []int{0, 1, seqFile - 1, seqFile, seqFile + 1, roomy - 1, roomy, roomy + 1, 3 * roomy} {
+	for _, n := range []int{0, 1, minPart - 1, minPart, minPart + 1, initialSize - 1, initialSize, initialSize + 1, 3 * initialSize} {
 		want := bytes.Repeat([]byte("0123456789"), n/10+1)[:n]
 		name := filepath.Join(dir, "file")
 		if err := os.WriteFile(name, want, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := b.File(4*roomy, dir, "/", "file"); err != nil || !bytes.Equal(got, want) {
+		if got, err := b.File(4*initialSize, dir, "/", "file"); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d bytes are %d: %v", n, len(got), err)
 		}
 		if n == 0 {
@@ -34,7 +34,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestOpen: a missing file and a symlink return specific errors, and a directory cannot be read.
+// TestOpen: the errors for a missing file and a symlink are specific. A directory cannot be read.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("/dev/null", filepath.Join(dir, "link")); err != nil {
@@ -43,7 +43,7 @@ func TestOpen(t *testing.T) {
 	b := Get()
 	defer b.Put()
 	for name, want := range map[string]error{"none": unix.ENOENT, "link": unix.ELOOP, ".": unix.EISDIR} {
-		if text, err := b.File(roomy, dir, "/", name); !errors.Is(err, want) || len(text) > 0 {
+		if text, err := b.File(initialSize, dir, "/", name); !errors.Is(err, want) || len(text) > 0 {
 			t.Errorf("%s: %q, %v, want %v", name, text, err, want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestAllocs(t *testing.T) {
 	b := Get()
 	defer b.Put()
 	if n := testing.AllocsPerRun(100, func() {
-		if text, err := b.File(roomy, "/proc", "/self", "/stat"); err != nil || len(text) == 0 {
+		if text, err := b.File(initialSize, "/proc", "/self", "/stat"); err != nil || len(text) == 0 {
 			t.Fatalf("%q, %v", text, err)
 		}
 	}); n > 0 {

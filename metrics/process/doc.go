@@ -1,8 +1,8 @@
-// Package process reads figures of processes that are not part of their cgroup: the traffic of their network
-// namespace, their open files, and the bytes they have written. It also reads the figures of islet's own process for
+// Package process reads figures of processes that their cgroups do not have: the traffic of the network namespace,
+// the number of open files, and the number of written bytes. It also reads the figures of islet's own process for
 // the process_* metrics.
 //
 //	Reader --/proc/PID--> Interface, Files, bytes written
-//	Links --netlink--> whether there was traffic on many interfaces
+//	Links --netlink--> traffic counters of many interfaces at once
 //	ReadSelf --/proc/self--> Self
 package process

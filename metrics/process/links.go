@@ -9,24 +9,25 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Links checks many network namespaces for traffic at once. It reads the counters of their veths' host ends, which
-// takes one request to the kernel instead of one file for each namespace.
+// Links detects traffic in many network namespaces. It reads the counters of the host ends of their veths. This
+// needs one request to the kernel instead of a file for each namespace.
 //
-//	pid --RTM_GETNSID--> namespace --RTM_GETLINK--> the host's ends of its veths    once
+//	pid --RTM_GETNSID--> namespace --RTM_GETLINK--> the host ends of its veths      once
 //	RTM_GETSTATS --> counters of all links of the host                             each time
 //
 // A Links is used for one sample. It is not safe for concurrent use. See
 // https://docs.kernel.org/userspace-api/netlink/intro.html.
 type Links struct {
-	counted map[int32]Counters // by the index of the link on the host; nil until they are read
-	ends    map[int32][]int32  // by the ID that the namespace has in the host's namespace; nil until they are read
+	counted map[int32]Counters // by the index of the link on the host; nil before the first reading
+	ends    map[int32][]int32  // the host ends of veths, by the ID of the other end's namespace; nil before the first reading
 }
 
 // Counters are the traffic counters of a link.
 type Counters [8]uint64 // packets, bytes, errors and drops, each received and sent
 
-// A Way contains the host ends of the veths of one network namespace, with their counters.
-type Way struct {
+// HostEnds contains the indexes of the host ends of the veths of one network namespace, with their
+// counters at one time.
+type HostEnds struct {
 	ends    []int32
 	counted []Counters
 }
@@ -37,8 +38,9 @@ const (
 	attributeType  = 0x3fff // without flags
 )
 
-// read reads the current counters at its first call. After an error there are no counters, and Same returns false.
-func (l *Links) read() {
+// readCounters reads the current counters at its first call. After an error there are no counters, and IsSame
+// returns false.
+func (l *Links) readCounters() {
 	if l.counted != nil {
 		return
 	}
@@ -65,47 +67,48 @@ func (l *Links) read() {
 	}
 }
 
-// Way returns the Way of a process's network namespace. interfaces is the number of its interfaces except loopback. If
-// one of them is not a veth with the other end in the host's namespace, the Way is empty. before is the previous Way,
-// or empty.
-func (l *Links) Way(before Way, pid, interfaces int) (w Way) {
+// HostEnds returns the HostEnds of a process's network namespace. The parameter interfaces is the number of interfaces
+// in the namespace except loopback. If one of them is not a veth whose other end is in the host's namespace, the
+// result is empty. The parameter before is the previous result, or empty.
+func (l *Links) HostEnds(before HostEnds, pid, interfaces int) (w HostEnds) {
 	if interfaces == 0 {
 		return w
 	}
-	l.read()
-	w = l.now(before.ends)
+	l.readCounters()
+	w = l.withCounters(before.ends)
 	if len(w.ends) == interfaces {
 		return w
 	}
 	if l.ends == nil {
-		l.ends = ends()
+		l.ends = listHostEnds()
 	}
 	if id, ok := namespaceID(pid); ok && len(l.ends[id]) == interfaces {
-		return l.now(l.ends[id])
+		return l.withCounters(l.ends[id])
 	}
-	return Way{}
+	return HostEnds{}
 }
 
-// now returns a Way with the current counters of the given links. It is empty if one of the links does not exist any
-// more.
-func (l *Links) now(ends []int32) Way {
-	w := Way{ends: ends}
+// withCounters returns the given links with their current counters. The result is empty if one of the links no
+// longer exists.
+func (l *Links) withCounters(ends []int32) HostEnds {
+	w := HostEnds{ends: ends}
 	for _, index := range ends {
 		c, ok := l.counted[index]
 		if !ok {
-			return Way{}
+			return HostEnds{}
 		}
 		w.counted = append(w.counted, c)
 	}
 	return w
 }
 
-// Same reports whether there was no traffic since w was read.
-func (l *Links) Same(w Way) bool {
+// IsSame reports whether the counters have not changed since e was read, that is, whether there was
+// no traffic.
+func (l *Links) IsSame(w HostEnds) bool {
 	if len(w.ends) == 0 {
 		return false
 	}
-	l.read()
+	l.readCounters()
 	for i, index := range w.ends {
 		if c, ok := l.counted[index]; !ok || c != w.counted[i] {
 			return false
@@ -114,8 +117,9 @@ func (l *Links) Same(w Way) bool {
 	return true
 }
 
-// ends returns the indexes of the veths in the host's namespace, by the namespace of the other end.
-func ends() map[int32][]int32 {
+// listHostEnds returns the indexes of the veths in the host's namespace, by the ID of the other
+// end's namespace.
+func listHostEnds() map[int32][]int32 {
 	out := map[int32][]int32{}
 	request := make([]byte, unix.SizeofIfInfomsg+8) // includes a mask that excludes the counters
 	binary.NativeEndian.PutUint16(request[unix.SizeofIfInfomsg:], 8)
@@ -146,7 +150,7 @@ func ends() map[int32][]int32 {
 	return out
 }
 
-// namespaceID returns the ID that the host's namespace has for the network namespace of a process.
+// namespaceID returns the ID of a process's network namespace in the host's namespace.
 func namespaceID(pid int) (id int32, ok bool) {
 	const rtgenmsg = 4 // padded
 	request := make([]byte, rtgenmsg+8)
@@ -207,7 +211,7 @@ func ask(kind, flags uint16, body []byte, handle func(body []byte)) error {
 			flagged := binary.NativeEndian.Uint16(b[6:])
 			switch got := b[unix.SizeofNlMsghdr:size]; {
 			case flagged&unix.NLM_F_DUMP_INTR != 0:
-				return unix.EINTR // links were added or removed in the meantime
+				return unix.EINTR // links were added or removed during the dump
 			case binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_DONE:
 				return nil
 			case binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR:

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLinks: traffic of a pod's interface appears at the host's end, and only there. A Way is empty
-// if an interface is not a veth, or if there is an additional one.
+// TestLinks: traffic of a pod's interface changes the counters of its host end, and of no other
+// one. HostEnds is empty if an interface is not a veth, or if there is an additional one.
 func TestLinks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -64,21 +64,21 @@ func links(t *testing.T) {
 			return
 		}
 	}
-	var ways [2]Way
+	var ways [2]HostEnds
 	var l Links
 	for i, pid := range pods {
 		if n := (Reader{}).Network(pid); len(n) != 1 || n[0].Name != "eth0" {
 			t.Errorf("pod %d has %+v", i, n)
 		}
-		ways[i] = l.Way(Way{}, pid, 1)
+		ways[i] = l.HostEnds(HostEnds{}, pid, 1)
 		if len(ways[i].ends) != 1 {
 			t.Errorf("pod %d has no way: %+v", i, ways[i])
 		}
-		if other := l.Way(Way{}, pid, 2); len(other.ends) != 0 {
+		if other := l.HostEnds(HostEnds{}, pid, 2); len(other.ends) != 0 {
 			t.Errorf("two interfaces have one end: %+v", other)
 		}
 	}
-	if again := new(Links); !again.Same(ways[0]) || !again.Same(ways[1]) || again.Same(Way{}) {
+	if again := new(Links); !again.IsSame(ways[0]) || !again.IsSame(ways[1]) || again.IsSame(HostEnds{}) {
 		t.Errorf("nothing went: %+v", ways)
 	}
 	c, err := net.Dial("udp", "10.9.0.2:9")
@@ -91,26 +91,26 @@ func links(t *testing.T) {
 		return
 	}
 	now := new(Links)
-	if now.Same(ways[0]) || !now.Same(ways[1]) {
+	if now.IsSame(ways[0]) || !now.IsSame(ways[1]) {
 		t.Errorf("after a packet to the first: %+v", now.counted)
 	}
-	if w := now.Way(ways[0], pods[0], 1); !now.Same(w) || w.ends[0] != ways[0].ends[0] {
+	if w := now.HostEnds(ways[0], pods[0], 1); !now.IsSame(w) || w.ends[0] != ways[0].ends[0] {
 		t.Errorf("the way now is %+v, was %+v", w, ways[0])
 	}
 	run("ip", "link", "del", "h1")
-	if gone := new(Links); gone.Same(ways[1]) || len(gone.Way(ways[1], pods[1], 1).ends) != 0 {
+	if gone := new(Links); gone.IsSame(ways[1]) || len(gone.HostEnds(ways[1], pods[1], 1).ends) != 0 {
 		t.Error("a link that is gone is the same")
 	}
 	run("nsenter", "-t", fmt.Sprint(pods[1]), "-n", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
-	if w := new(Links).Way(Way{}, pods[1], 2); len(w.ends) != 0 {
+	if w := new(Links).HostEnds(HostEnds{}, pods[1], 2); len(w.ends) != 0 {
 		t.Errorf("an interface of the pod's own has the way %+v", w)
 	}
-	if w := new(Links).Way(Way{}, 1<<22+1, 1); len(w.ends) != 0 {
+	if w := new(Links).HostEnds(HostEnds{}, 1<<22+1, 1); len(w.ends) != 0 {
 		t.Errorf("nobody has the way %+v", w)
 	}
 }
 
-// FuzzAttributes: for any message, nothing beyond its end is read.
+// FuzzAttributes: for any message, no bytes beyond its end are read.
 func FuzzAttributes(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 0, 1, 2, 3, 4, 5, 0, 2, 0, 9})
 	f.Add([]byte(strings.Repeat("\x04\x00\x01\x00", 9) + "\x03\x00"))

@@ -16,7 +16,7 @@ func names(all []Interface) (out []string) {
 	return out
 }
 
-// TestOutward: pods' bridges and veths do not lead out of the machine.
+// TestOutward: bridges and veths of pods are not external interfaces.
 func TestOutward(t *testing.T) {
 	sys := t.TempDir()
 	for _, dir := range []string{"eth0/device", "islet0/bridge", "veth1", "wlan0"} {
@@ -32,7 +32,7 @@ func TestOutward(t *testing.T) {
 		for _, n := range all {
 			in = append(in, Interface{Name: n})
 		}
-		return strings.Join(names(Outward(sys, in)), " ")
+		return strings.Join(names(ExternalInterfaces(sys, in)), " ")
 	}
 	if got := of("eth0", "islet0", "veth1", "wlan0"); got != "eth0" {
 		t.Error(got)
@@ -42,8 +42,8 @@ func TestOutward(t *testing.T) {
 	}
 }
 
-// TestNetwork: the machine's list excludes interfaces to pods, however many there are before the
-// others. A pod's list has all its interfaces, up to a limit.
+// TestNetwork: the machine's list excludes interfaces of pods, also if there are very many. A pod's
+// list contains all its interfaces, up to a limit.
 func TestNetwork(t *testing.T) {
 	proc := t.TempDir()
 	write := func(pid string, links ...string) {

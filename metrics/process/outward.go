@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 )
 
-// Outward returns the interfaces that connect the machine to other machines. These are the interfaces with a hardware
-// device, whatever their names are. If there are none, as in a container, it returns all interfaces except bridges and
-// their ports. sys is the mount point of sysfs.
-func Outward(sys string, all []Interface) (out []Interface) {
+// ExternalInterfaces returns the interfaces that connect the machine to other machines, that is, the interfaces with a
+// hardware device. If there are none, as in a container, it returns all interfaces except bridges and their ports. The
+// parameter sys is the mount point of sysfs.
+func ExternalInterfaces(sys string, all []Interface) (out []Interface) {
 	for _, i := range all {
 		if exists(sys, i.Name, "device") {
 			out = append(out, i)

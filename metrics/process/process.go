@@ -23,9 +23,9 @@ type Interface struct {
 	DropsIn, DropsOut uint64
 }
 
-// maxInterfaces is the maximum number of interfaces in the list for a pod. A pod may be able to create any number. The
-// list for the machine may be longer, because it has a veth for each pod if a CNI plugin uses names that toPods does
-// not recognize.
+// maxInterfaces is the maximum number of interfaces in the list for a pod, because a privileged pod can create any
+// number. The maximum for the machine is larger. A CNI plugin may create a veth for each pod with a name that
+// isPodInterface does not recognize.
 const (
 	maxInterfaces     = 64
 	maxHostInterfaces = 512
@@ -46,16 +46,16 @@ func (r Reader) path(pid int, rest string) string {
 	return filepath.Join(root, who, rest)
 }
 
-// maxText is the maximum number of bytes that are read from a file. It is enough for maxInterfaces. maxHostText is
-// larger, because the machine has an interface for each pod.
+// maxText is the maximum number of bytes that are read from a file. It is enough for maxInterfaces. The maximum
+// for the machine, maxHostText, is larger, because the machine has an interface for each pod.
 const (
 	maxText     = 16 << 10
 	maxHostText = 256 << 10
 )
 
-// Network returns the traffic counters of the network namespace of a process, without loopback. For a process that has
-// ended it returns none. pid 0 means this process, which is in the machine's namespace. In this case the veths of pods
-// are omitted.
+// Network returns the traffic counters of the interfaces in the network namespace of a process, without loopback. It
+// returns none if the process has ended. A pid of 0 means this process, which is in the machine's namespace. In this
+// case Network omits the veths of pods.
 func (r Reader) Network(pid int) (out []Interface) {
 	b := kernfile.Get()
 	defer b.Put()
@@ -66,7 +66,7 @@ func (r Reader) Network(pid int) (out []Interface) {
 	text, _ := b.File(bound, r.path(pid, "net/dev")) // after an error the text is shorter
 	for line := range bytes.Lines(text) {
 		name, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":"))
-		if len(out) == most || string(name) == "lo" || pid == 0 && toPods(name) {
+		if len(out) == most || string(name) == "lo" || pid == 0 && isPodInterface(name) {
 			continue
 		}
 		if i, ok := parseInterface(line); ok {
@@ -76,9 +76,10 @@ func (r Reader) Network(pid int) (out []Interface) {
 	return out
 }
 
-// toPods reports whether an interface of the machine connects to containers, according to its name. cAdvisor excludes
-// the first three prefixes. isl with 12 hexadecimal digits is the veth of a pod.
-func toPods(name []byte) bool {
+// isPodInterface reports whether an interface of the machine connects to containers, according to its name. cAdvisor
+// excludes the same three prefixes. The name "isl" with 12 hexadecimal digits is that of a pod's veth in islet's
+// network.
+func isPodInterface(name []byte) bool {
 	for _, prefix := range []string{"veth", "docker", "nerdctl"} {
 		if bytes.HasPrefix(name, []byte(prefix)) {
 			return true
@@ -112,7 +113,8 @@ func parseInterface(line []byte) (i Interface, ok bool) {
 		Sent: figures[8], Out: figures[9], ErrsOut: figures[10], DropsOut: figures[11]}, n == len(figures)
 }
 
-// SameNetwork reports whether a process is in the network namespace of this process, which is the host's.
+// SameNetwork reports whether a process is in the network namespace of this process, which is the host's
+// namespace.
 func (r Reader) SameNetwork(pid int) bool {
 	mine, err1 := os.Readlink(r.path(0, "ns/net"))
 	its, err2 := os.Readlink(r.path(pid, "ns/net"))
@@ -122,7 +124,7 @@ func (r Reader) SameNetwork(pid int) bool {
 // Files counts the open files of processes.
 type Files struct {
 	Descriptors, Sockets uint64
-	Known                bool // false if nothing could be read
+	Known                bool // false if no process could be read
 }
 
 // maxDescriptors is the maximum number of descriptors of one process that are inspected. A pod may open
@@ -155,8 +157,8 @@ func (r Reader) Open(pids []int) (f Files) {
 	return f
 }
 
-// Used returns the CPU time of this process.
-func Used() (user, system time.Duration) {
+// SelfCPUTime returns the CPU time of this process.
+func SelfCPUTime() (user, system time.Duration) {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
 		return 0, 0
@@ -164,7 +166,8 @@ func Used() (user, system time.Duration) {
 	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano())
 }
 
-// OpenFilesLimit returns the number of files that a process may open. ok is false if the process has ended.
+// OpenFilesLimit returns the maximum number of open files of a process. The result ok is false if the
+// process has ended.
 func OpenFilesLimit(pid int) (soft uint64, ok bool) {
 	var l unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &l); err != nil {

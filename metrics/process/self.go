@@ -21,17 +21,18 @@ type Self struct {
 	Received, Sent    uint64 // bytes of the IP packets in its network namespace
 }
 
-// ReadSelf reads the current figures. They do not include the start time, because the kernel's start time does not
-// change when the agent replaces its program with exec. See https://docs.kernel.org/filesystems/proc.html (1.1).
+// ReadSelf reads the figures of this process. They do not include the start time, because the kernel's start time
+// does not change when the agent replaces its program by exec. See https://docs.kernel.org/filesystems/proc.html
+// (1.1).
 func ReadSelf() (s Self) {
-	user, system := Used()
+	user, system := SelfCPUTime()
 	s.CPU = user + system
 	b := kernfile.Get()
 	defer b.Put()
 	stat, _ := b.File(maxText, "/proc/self/stat") // after an error the text is empty
-	s.stat(stat)
+	s.parseStat(stat)
 	netstat, _ := b.File(maxText, "/proc/self/net/netstat")
-	s.network(netstat)
+	s.parseNetstat(netstat)
 	s.Files = descriptors()
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil {
@@ -43,15 +44,15 @@ func ReadSelf() (s Self) {
 	return s
 }
 
-// Numbers of the fields of /proc/PID/stat, as in proc(5).
+// These are numbers of fields in /proc/PID/stat, as in proc(5).
 const (
 	fieldName  = 2 // in parentheses; may contain any character
 	fieldVsize = 23
 	fieldRSS   = 24
 )
 
-// stat parses the memory fields of /proc/PID/stat.
-func (s *Self) stat(text []byte) {
+// parseStat parses the memory fields of /proc/PID/stat.
+func (s *Self) parseStat(text []byte) {
 	field := fieldName
 	for v := range bytes.FieldsSeq(text[bytes.LastIndexByte(text, ')')+1:]) {
 		field++
@@ -66,8 +67,9 @@ func (s *Self) stat(text []byte) {
 	}
 }
 
-// network parses the IP counters of /proc/net/netstat. A line of names precedes a line of numbers.
-func (s *Self) network(text []byte) {
+// parseNetstat parses the IP counters of /proc/net/netstat. A line of names precedes each line of
+// numbers.
+func (s *Self) parseNetstat(text []byte) {
 	var names []byte
 	for line := range bytes.Lines(text) {
 		rest, ok := bytes.CutPrefix(line, []byte("IpExt: "))
@@ -82,7 +84,8 @@ func (s *Self) network(text []byte) {
 	}
 }
 
-// index returns the index of a word among the words of a line, or -1 if the line does not contain the word.
+// index returns the position of a word among the words of a line, or -1 if the line does not contain the
+// word.
 func index(line []byte, word string) int {
 	i := 0
 	for w := range bytes.FieldsSeq(line) {

@@ -18,13 +18,14 @@ func TestSelfStat(t *testing.T) {
 		"":                       {},
 	} {
 		var got Self
-		if got.stat([]byte(text)); got != want {
+		if got.parseStat([]byte(text)); got != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
 	}
 }
 
-// TestReadSelf: an additional open file is one more descriptor, and no figure is missing.
+// TestReadSelf: an additional open file increases the number of descriptors by one, and no figure
+// is missing.
 func TestReadSelf(t *testing.T) {
 	before := ReadSelf()
 	if before.CPU <= 0 || before.CPU > time.Since(time.Unix(0, 0)) || before.Virtual < before.Resident || before.Resident < 1<<20 ||

@@ -12,21 +12,21 @@ import (
 	"github.com/islet-edge/islet/metrics/kernfile"
 )
 
-// Written returns the number of bytes that a process has passed to the kernel to be written to block devices. It
-// includes the children that the process has waited for. pid 0 means this process. It also includes data that was
-// deleted before it reached the device. The kernel subtracts such data from the figures of the process that deleted
-// it, which may be another process. The result is 0 if the process has ended or if its figures are hidden. See
+// Written returns the number of bytes that a process has caused to be written to block devices. It includes the
+// bytes of the child processes for which it has waited. It also includes data that was deleted before it was
+// written to the device, because the kernel subtracts such data from the figures of the deleting process. A pid of
+// 0 means this process. The result is 0 if the process has ended or its figures are not readable. See
 // https://docs.kernel.org/filesystems/proc.html (3.3, /proc/PID/io).
 func (r Reader) Written(pid int) uint64 { return written(r.path(pid, "io")) }
 
-// SelfWritten is like Written for this process, but without its children. A child may write more than this process,
-// for example when it creates a file system on another disk.
+// SelfWritten is like Written for this process, but without its child processes. A child process may write more
+// than this process, for example when it creates a file system on another disk.
 func SelfWritten() uint64 {
 	const block, tries = 512, 10
 	var before, after unix.Rusage
 	all := uint64(0)
-	// A child may end between the two calls. The kernel adds both figures of a child at the same time, so the calls
-	// are repeated until the children's figure is unchanged.
+	// A child process may end between the calls. The kernel then adds its bytes to both figures at the same time,
+	// so the calls are repeated until the figure of the child processes is unchanged.
 	for range tries {
 		if unix.Getrusage(unix.RUSAGE_CHILDREN, &before) != nil {
 			return 0
@@ -39,7 +39,8 @@ func SelfWritten() uint64 {
 	return all - min(all, uint64(before.Oublock)*block)
 }
 
-// OwnWritten is like Written for the present threads of a process, without its children.
+// OwnWritten is like Written, but only for the present threads of a process, without its child
+// processes.
 func (r Reader) OwnWritten(pid int) (sum uint64) {
 	tasks, err := os.ReadDir(r.path(pid, "task"))
 	if err != nil {
@@ -63,8 +64,8 @@ func written(path string) (wrote uint64) {
 	return wrote
 }
 
-// Running returns the processes whose program is in a directory.
-func (r Reader) Running(dir string) (pids []int) {
+// RunningFrom returns the PIDs of the processes whose program is in a directory.
+func (r Reader) RunningFrom(dir string) (pids []int) {
 	root := r.Root
 	if root == "" {
 		root = "/proc"

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestWritten: the bytes of a process include those of its children; those of its threads do not.
+// TestWritten: the bytes of a process include those of its child processes. The bytes of its
+// threads do not include them.
 func TestWritten(t *testing.T) {
 	write := func(root, path, text string) {
 		t.Helper()
@@ -31,8 +32,8 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// TestSelfWritten: bytes that children and grandchildren wrote are not included, and the process's
-// own are.
+// TestSelfWritten: the bytes that the process has written are included. Those of its child
+// processes and their children are not.
 func TestSelfWritten(t *testing.T) {
 	const size = 8 << 20
 	dir := t.TempDir()
@@ -57,7 +58,7 @@ func TestSelfWritten(t *testing.T) {
 	}
 }
 
-// TestRunning: a child is found by the directory of its program.
+// TestRunning: a child process is found by the directory of its program.
 func TestRunning(t *testing.T) {
 	dir := t.TempDir()
 	sleep, err := exec.LookPath("cat")
@@ -80,7 +81,7 @@ func TestRunning(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if got := (Reader{}).Running(dir); !slices.Equal(got, []int{cmd.Process.Pid}) {
+	if got := (Reader{}).RunningFrom(dir); !slices.Equal(got, []int{cmd.Process.Pid}) {
 		t.Errorf("%v, not %d", got, cmd.Process.Pid)
 	}
 	in.Close()

@@ -16,14 +16,14 @@ import (
 // An Amount is the free and the total amount of a resource. Total is 0 if it is unknown or unlimited.
 type Amount struct{ Free, Total uint64 }
 
-// A Disk is a file system.
+// A Disk contains the free and the total amounts of a file system.
 type Disk struct {
 	Path          string
 	Device        uint64 // identifies the file system while it is mounted
 	Bytes, Inodes Amount // the amounts for unprivileged users
 }
 
-// A Room contains the amounts at one time.
+// A Room contains the amounts of all resources at one time.
 type Room struct {
 	At     time.Time
 	Memory Amount // of the machine, in bytes; the free amount is the memory that is available without swapping
@@ -52,7 +52,8 @@ type Reader struct{ c Config }
 // New returns a Reader. It reads nothing.
 func New(c Config) *Reader { return &Reader{c} }
 
-// Memory reads only the fields Memory and Pods of a Room. Pods is unknown until the first pod has run.
+// Memory reads only the fields Memory and Pods of a Room. The amount of Pods is unknown before the
+// first pod runs.
 func (r *Reader) Memory(ctx context.Context) (machine, pods Amount, err error) {
 	m, err := r.c.Host.Memory(ctx)
 	if err != nil {
@@ -70,10 +71,10 @@ func (r *Reader) Memory(ctx context.Context) (machine, pods Amount, err error) {
 	if f.Limit > 0 {
 		limit = min(limit, f.Limit)
 	}
-	return machine, Amount{limit - min(limit, r.c.Cgroups.Needed(r.c.Pods, f)), limit}, nil
+	return machine, Amount{limit - min(limit, r.c.Cgroups.NeededMemory(r.c.Pods, f)), limit}, nil
 }
 
-// Now reads all amounts. Amounts that cannot be read are zero, and err contains the reasons.
+// Now reads all amounts. An amount that cannot be read is zero, and the error contains the reason.
 func (r *Reader) Now(ctx context.Context) (out Room, err error) {
 	out.At = time.Now()
 	var errs [4]error

@@ -9,10 +9,10 @@
 //	                        |
 //	    cgroup.Recent (shared with the CRI)   process (network, open files)
 //
-// Nothing is read without a call. A call that arrives during a reading waits for it and shares its result. A sample is
-// released some time after its last use. Only the counters that the next rates are computed from are kept. It is no
-// error if a cgroup, process or file disappears while it is read. It is omitted, or it has the figures that could be
-// read.
+// The package reads files only during a call. A call during a reading waits for it and shares its result. A sample is
+// released some time after its last use. Only the counters from which the next rates are computed are kept. A cgroup,
+// process or file may disappear while it is read. This is not an error: the sample omits it, or contains the figures
+// that could be read.
 //
-// This package knows pods and containers only by their cgroups. The caller adds their names.
+// This package identifies pods and containers by their cgroups. The caller adds their names.
 package sample

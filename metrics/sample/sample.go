@@ -13,10 +13,10 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// Kind is the kind of a cgroup.
+// Kind classifies a cgroup: the root, all pods, a QoS class, a pod, a container, or another one.
 type Kind int
 
-// The kinds of cgroups.
+// These are the kinds of cgroups.
 const (
 	Root  Kind = iota // the root of the hierarchy, which is the whole machine
 	Pods              // kubepods
@@ -38,8 +38,8 @@ type Group struct {
 	Open      process.Files       // set for a Container
 	OpenLimit uint64              // open files limit of the first process of a Container; 0 if unknown
 
-	ownNet  bool // true if the first process of a Container is not in the host's network
-	way     process.Way
+	ownNet  bool // true if the first process of a Container is not in the host's network namespace
+	way     process.HostEnds
 	someone int // for a Pod: PID of a process in the pod's own network namespace; 0 if there is none
 }
 
@@ -65,7 +65,7 @@ type Config struct {
 	Pods    string   // path of kubepods
 	Others  []string // paths of additional cgroups
 	// Self is the path in Others whose cgroup contains this process. On cgroup v1 the process may be in
-	// another cgroup in the hierarchy of CPU time. Then the CPU time of Self is that of the process itself.
+	// another cgroup of the hierarchy cpuacct. In this case the CPU time of Self is that of the process.
 	Self   string
 	MaxAge time.Duration // maximum age of a returned Sample; the default is 1 s
 }
@@ -80,16 +80,16 @@ type Sampler struct {
 	rates  map[string]rate // by path
 }
 
-// A rate contains the counters that the next CPU usage is computed from, and the values that are not read again while
-// no process runs.
+// A rate contains the counters from which the next CPU usage is computed, and the values that are not read again
+// while no process runs.
 type rate struct {
 	at   time.Time
 	used time.Duration
 	nano *uint64
-	seen time.Time // time of the last sample that contained it
+	seen time.Time // time of the last sample that contained the group
 
 	network []process.Interface
-	way     process.Way // the Way of the process someone, for a Pod
+	way     process.HostEnds // the HostEnds of the process someone, for a Pod
 	someone int
 
 	ran       uint64
@@ -117,27 +117,27 @@ func (s *Sampler) Now() (*Sample, error) {
 	w := walk{
 		c: &s.c, sample: &Sample{At: time.Now(), Groups: make([]Group, 0, len(s.rates)+8)}, before: s.rates,
 	}
-	if err := w.all(); err != nil {
+	if err := w.readAll(); err != nil {
 		return nil, err
 	}
 	if w.lost != nil && !slices.ContainsFunc(w.sample.Groups, func(g Group) bool { return g.Kind == Pod }) {
 		return nil, w.lost
 	}
-	s.rate(w.sample)
+	s.setRates(w.sample)
 	s.last = w.sample
 	if s.forget == nil {
-		s.forget = time.AfterFunc(2*s.c.MaxAge, s.drop)
+		s.forget = time.AfterFunc(2*s.c.MaxAge, s.dropOld)
 	}
 	return w.sample, nil
 }
 
-// drop releases a sample that is too old to be returned again.
-func (s *Sampler) drop() {
+// dropOld releases a sample that is too old to be returned again.
+func (s *Sampler) dropOld() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget = nil
 	if s.last != nil && time.Since(s.last.At) < s.c.MaxAge {
-		s.forget = time.AfterFunc(2*s.c.MaxAge, s.drop)
+		s.forget = time.AfterFunc(2*s.c.MaxAge, s.dropOld)
 		return
 	}
 	s.last = nil
@@ -146,8 +146,8 @@ func (s *Sampler) drop() {
 // minInterval is the minimum interval for computing a rate.
 const minInterval = 500 * time.Millisecond
 
-// rate sets the CPU usage of the groups that were in the previous sample.
-func (s *Sampler) rate(now *Sample) {
+// setRates sets the CPU usage of the groups that were in the previous sample.
+func (s *Sampler) setRates(now *Sample) {
 	if s.rates == nil {
 		s.rates = make(map[string]rate, len(now.Groups))
 	}
@@ -179,7 +179,7 @@ func (s *Sampler) rate(now *Sample) {
 	}
 }
 
-// A walk takes one sample.
+// A walk contains the state while one sample is taken.
 type walk struct {
 	c      *Config
 	sample *Sample
@@ -188,25 +188,25 @@ type walk struct {
 	lost   error // the error of the last pod that was omitted; nil if none was omitted
 }
 
-// noProof is the empty Reading, which does not prove that a descendant is unchanged. It makes add read the cgroup.
+// noProof is an empty Reading. It does not prove that a descendant is unchanged, so add reads the cgroup.
 var noProof cgroup.Reading
 
-// add reads one cgroup, unless the reading of an ancestor proves that it is unchanged. It returns false if
-// the cgroup does not exist.
-func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
-	if d, ok := w.c.Cgroups.Unchanged(g.Path, above); ok {
+// add adds a cgroup to the sample. It reads the cgroup, unless the reading of an ancestor proves that it
+// is unchanged. It returns false if the cgroup does not exist.
+func (w *walk) add(g Group, ancestor cgroup.Reading) (*Group, bool, error) {
+	if d, ok := w.c.Cgroups.Unchanged(g.Path, ancestor); ok {
 		g.Reading = d
 		w.sample.Groups = append(w.sample.Groups, g)
 		return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
 	}
-	d, err := w.c.Cgroups.Look(g.Path)
+	d, err := w.c.Cgroups.ReadShared(g.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
 	switch {
 	case err == nil || g.Kind == Root: // the kernel may not permit reading all files of the root
 	case g.Kind == Pod || g.Kind == Container:
-		return nil, false, unread{err}
+		return nil, false, podError{err}
 	default:
 		return nil, false, err
 	}
@@ -215,7 +215,7 @@ func (w *walk) add(g Group, above cgroup.Reading) (*Group, bool, error) {
 	return &w.sample.Groups[len(w.sample.Groups)-1], true, nil
 }
 
-func (w *walk) all() error {
+func (w *walk) readAll() error {
 	root, ok, err := w.add(Group{Path: "/", Kind: Root}, noProof)
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (w *walk) all() error {
 		}
 		if ok && g.CPU == 0 && other == w.c.Self {
 			own := *g.Details
-			own.User, own.System = process.Used()
+			own.User, own.System = process.SelfCPUTime()
 			own.CPU = own.User + own.System
 			g.Details = &own
 		}
@@ -242,18 +242,18 @@ func (w *walk) all() error {
 	return w.readPods(w.c.Pods, all.Reading, true)
 }
 
-// unread is the error of a cgroup of a pod that could not be read. The pod is omitted, and the other groups are still
-// read.
-type unread struct{ error }
+// podError is the error for a pod's cgroup that could not be read. The sample omits the pod and contains the other
+// groups.
+type podError struct{ error }
 
-// visitChildren calls f for each direct child of a cgroup. If f returns false because a child does not
-// exist any more, visitChildren discards the added groups and starts again with a new list.
-func (w *walk) visitChildren(dir string, above cgroup.Reading, f func(path, name string) (bool, error)) error {
+// visitChildren calls f for each direct child of a cgroup. If f returns false, because a child no
+// longer exists, visitChildren discards the added groups and starts again with a new list.
+func (w *walk) visitChildren(dir string, ancestor cgroup.Reading, f func(path, name string) (bool, error)) error {
 	begun := len(w.sample.Groups)
 again:
 	for range 3 {
 		w.sample.Groups = w.sample.Groups[:begun]
-		paths, listed := w.c.Cgroups.Listed(dir, above)
+		paths, listed := w.c.Cgroups.StoredChildren(dir, ancestor)
 		if !listed {
 			var err error
 			if paths, err = w.c.Cgroups.Children(dir); err != nil {
@@ -263,7 +263,7 @@ again:
 		for _, path := range paths {
 			ok, err := f(path, path[strings.LastIndexByte(path, '/')+1:])
 			if err != nil {
-				if errors.As(err, new(unread)) {
+				if errors.As(err, new(podError)) {
 					w.lost = err
 					continue
 				}
@@ -276,42 +276,42 @@ again:
 		}
 		return nil
 	}
-	return nil // the children keep changing, and the last list has most of them
+	return nil // the children change all the time, and the sample has most of those in the last list
 }
 
-// readPods reads the pods in kubepods or in a QoS class. above is a reading of an ancestor. A cgroup is not read if
-// above proves that it is unchanged.
-func (w *walk) readPods(dir string, above cgroup.Reading, classes bool) error {
-	return w.visitChildren(dir, above, func(at, name string) (bool, error) {
+// readPods reads the pods in kubepods or in a QoS class. If the reading of an ancestor proves that a cgroup is
+// unchanged, readPods does not read the cgroup.
+func (w *walk) readPods(dir string, ancestor cgroup.Reading, classes bool) error {
+	return w.visitChildren(dir, ancestor, func(at, name string) (bool, error) {
 		if uid, ok := podUID(name); ok {
-			return w.pod(at, uid, above)
+			return w.readPod(at, uid, ancestor)
 		}
 		if !classes || !isClass(name) {
 			return true, nil
 		}
-		class, ok, err := w.add(Group{Path: at, Kind: Class}, above)
+		class, ok, err := w.add(Group{Path: at, Kind: Class}, ancestor)
 		if err != nil || !ok {
 			return ok, err
 		}
-		return true, w.readPods(at, above.Longer(class.Reading), false)
+		return true, w.readPods(at, ancestor.Oldest(class.Reading), false)
 	})
 }
 
-func (w *walk) pod(at, uid string, above cgroup.Reading) (bool, error) {
-	g, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid}, above)
+func (w *walk) readPod(at, uid string, ancestor cgroup.Reading) (bool, error) {
+	g, ok, err := w.add(Group{Path: at, Kind: Pod, Pod: uid}, ancestor)
 	if err != nil || !ok {
 		return ok, err
 	}
-	above = above.Longer(g.Reading)
+	ancestor = ancestor.Oldest(g.Reading)
 	pod := len(w.sample.Groups) - 1
 	someone := 0 // PID of a process in the pod's own network
-	err = w.visitChildren(at, above, func(path, name string) (bool, error) {
-		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, above)
+	err = w.visitChildren(at, ancestor, func(path, name string) (bool, error) {
+		g, ok, err := w.add(Group{Path: path, Kind: Container, Pod: uid, Container: containerID(name)}, ancestor)
 		if err != nil || !ok {
 			return ok, err
 		}
 		if g.First > 0 {
-			w.processes(g)
+			w.readProcesses(g)
 		}
 		if g.ownNet {
 			someone = g.First
@@ -319,33 +319,33 @@ func (w *walk) pod(at, uid string, above cgroup.Reading) (bool, error) {
 		return true, nil
 	})
 	if someone > 0 {
-		w.network(&w.sample.Groups[pod], someone)
+		w.readNetwork(&w.sample.Groups[pod], someone)
 	}
 	return true, err
 }
 
-// network reads the network figures of a pod through one of its processes. It reuses the previous figures if no
-// process of the pod has run and its veths had no traffic since.
-func (w *walk) network(pod *Group, someone int) {
+// readNetwork reads the network figures of a pod, from the namespace of one of its processes. It reuses the
+// previous figures if no process of the pod has run since and its veths had no traffic.
+func (w *walk) readNetwork(pod *Group, someone int) {
 	last := w.before[pod.Path]
 	if last.someone != someone {
 		last = rate{}
 	}
 	pod.someone = someone
-	if pod.Ran == last.ran && w.links.Same(last.way) {
+	if pod.Ran == last.ran && w.links.IsSame(last.way) {
 		pod.Network, pod.way = last.network, last.way
 		return
 	}
 	pod.Network = w.c.Process.Network(someone)
 	if w.c.Process.Root == "" { // the processes are on this machine
-		pod.way = w.links.Way(last.way, someone, len(pod.Network))
+		pod.way = w.links.HostEnds(last.way, someone, len(pod.Network))
 	}
 }
 
 // maxProcesses is the maximum number of processes of a container whose open files are counted.
 const maxProcesses = 256
 
-func (w *walk) processes(g *Group) {
+func (w *walk) readProcesses(g *Group) {
 	if last, ok := w.before[g.Path]; ok && g.Ran == last.ran && last.first == g.First && last.open.Known {
 		g.Open, g.OpenLimit, g.ownNet = last.open, last.openLimit, last.ownNet
 		return
@@ -359,8 +359,8 @@ func (w *walk) processes(g *Group) {
 	g.OpenLimit, _ = process.OpenFilesLimit(g.First)
 }
 
-// podUID returns the UID from the name of a pod's cgroup. The name is pod<uid>, or it is a slice
-// ...-pod<uid>.slice with underscores instead of dashes.
+// podUID returns the UID in the name of a pod's cgroup. The name is pod<uid>, or ...-pod<uid>.slice
+// with underscores instead of the dashes of the UID.
 func podUID(name string) (string, bool) {
 	if slice, ok := strings.CutSuffix(name, ".slice"); ok {
 		name = strings.ReplaceAll(slice[strings.LastIndex(slice, "-")+1:], "_", "-")
@@ -375,8 +375,8 @@ func isClass(name string) bool {
 	return name == "burstable" || name == "besteffort"
 }
 
-// containerID returns the container ID from the name of a cgroup. The name is the ID, or it is a scope such
-// as cri-containerd-<id>.scope.
+// containerID returns the container ID in the name of a container's cgroup. The name is the ID, or a scope
+// such as cri-containerd-<id>.scope.
 func containerID(name string) string {
 	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
 		return scope[strings.LastIndex(scope, "-")+1:]

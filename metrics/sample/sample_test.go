@@ -25,9 +25,9 @@ func write(t testing.TB, root, name, text string) {
 	}
 }
 
-// board creates cgroups of v1 and a proc file system in which process 7 has its own network, and
-// process 8 the host's.
-func board(t testing.TB, cgroups map[string]int) (cgroup.Reader, process.Reader, string) {
+// createCgroups creates cgroups of v1, and a proc file system in which process 7 has its own
+// network namespace, and process 8 the host's.
+func createCgroups(t testing.TB, cgroups map[string]int) (cgroup.Reader, process.Reader, string) {
 	root, proc := t.TempDir(), t.TempDir()
 	for path, pid := range cgroups {
 		write(t, root, "memory"+path+"/memory.usage_in_bytes", "1000\n")
@@ -70,7 +70,7 @@ func tell(s *Sample) string {
 }
 
 // TestWalk: the layouts of both cgroup drivers are recognized, and cgroups that do not belong to
-// pods are left out.
+// pods are omitted.
 func TestWalk(t *testing.T) {
 	for name, x := range map[string]struct {
 		pods    string
@@ -88,7 +88,7 @@ func TestWalk(t *testing.T) {
 		"no pod yet": {"/kubepods", map[string]int{"/": 0}, "0 / | wlan0:100/200\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, proc, _ := board(t, x.cgroups)
+			r, proc, _ := createCgroups(t, x.cgroups)
 			s, err := New(Config{Cgroups: cgroup.NewRecent(r, time.Second), Process: proc, Pods: x.pods, Others: []string{"/system/own", "/gone"}}).Now()
 			if err != nil {
 				t.Fatal(err)
@@ -100,10 +100,10 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestUnread: an unreadable cgroup is left out with its descendants, and the figures of all others
-// remain. If no pod is readable, that is an error.
+// TestUnread: an unreadable cgroup is omitted with its descendants, and the sample contains all
+// others. If no pod is readable, an error is returned.
 func TestUnread(t *testing.T) {
-	r, proc, root := board(t, map[string]int{"/kubepods/podaa": 0, "/kubepods/podaa/c1": 0, "/kubepods/podaa/c2": 7, "/kubepods/podbb": 0, "/kubepods/podbb/c3": 0,
+	r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa": 0, "/kubepods/podaa/c1": 0, "/kubepods/podaa/c2": 7, "/kubepods/podbb": 0, "/kubepods/podbb/c3": 0,
 		"/kubepods/podcc": 0, "/kubepods/podcc/c4": 8, "/kubepods": 0, "/": 0})
 	for _, pod := range []string{"podaa/c1", "podbb"} {
 		write(t, root, "memory/kubepods/"+pod+"/memory.usage_in_bytes", "no number\n")
@@ -130,7 +130,7 @@ func TestUnread(t *testing.T) {
 
 // TestSelf: the CPU time of this process is used if its cgroup has none.
 func TestSelf(t *testing.T) {
-	r, proc, root := board(t, map[string]int{"/": 0, "/own": 0, "/other": 0})
+	r, proc, root := createCgroups(t, map[string]int{"/": 0, "/own": 0, "/other": 0})
 	for _, c := range []string{"/own", "/other"} {
 		if err := os.RemoveAll(filepath.Join(root, "cpuacct"+c)); err != nil {
 			t.Fatal(err)
@@ -146,10 +146,11 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestRates: a recent sample is returned again, the next one has rates, and finally none is kept.
+// TestRates: a recent sample is returned again, the next sample has rates, and in the end no sample
+// is kept.
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, proc, root := board(t, map[string]int{"/kubepods/podaa": 0, "/kubepods": 0, "/": 0})
+		r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa": 0, "/kubepods": 0, "/": 0})
 		s := New(Config{Cgroups: cgroup.NewRecent(r, time.Second), Process: proc, Pods: "/kubepods"})
 		now := func() *Sample {
 			t.Helper()
@@ -182,11 +183,11 @@ func TestRates(t *testing.T) {
 	})
 }
 
-// TestReplaced: a container that replaces another is noticed at once, although the number of
+// TestReplaced: a container that replaces another one is detected at once, although the number of
 // containers is unchanged.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, proc, root := board(t, map[string]int{"/kubepods/podaa/c1": 7, "/kubepods/podaa": 0, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
+		r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa/c1": 7, "/kubepods/podaa": 0, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
 		s := New(Config{Cgroups: cgroup.NewRecent(r, time.Second), Process: proc, Pods: "/kubepods"})
 		see := func(want string) {
 			t.Helper()
@@ -211,11 +212,11 @@ func TestReplaced(t *testing.T) {
 	})
 }
 
-// TestStill: below an idle cgroup no file is read, except for outdated readings. Once something has
-// run there, added and removed cgroups are noticed.
+// TestStill: below an idle cgroup no file is read, except for outdated readings. After a process
+// has run there, added and removed cgroups are detected.
 func TestStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, proc, root := board(t, map[string]int{"/kubepods/burstable/podaa/c1": 7, "/kubepods/burstable/podaa": 0, "/kubepods/burstable": 0, "/kubepods/podbb/c2": 8, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
+		r, proc, root := createCgroups(t, map[string]int{"/kubepods/burstable/podaa/c1": 7, "/kubepods/burstable/podaa": 0, "/kubepods/burstable": 0, "/kubepods/podbb/c2": 8, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
 		ran := func(path string, n int) { write(t, root, "cpuacct"+path+"/cpuacct.usage", fmt.Sprintln(n)) }
 		for _, path := range []string{"/kubepods", "/kubepods/burstable", "/kubepods/burstable/podaa", "/kubepods/burstable/podaa/c1", "/kubepods/podbb", "/kubepods/podbb/c2"} {
 			ran(path, 1000)
@@ -263,8 +264,8 @@ func TestStill(t *testing.T) {
 	})
 }
 
-// TestOthers: readings by other callers between two samples, such as the CRI, are not mistaken for
-// those of the previous sample.
+// TestOthers: readings of other callers between two samples, such as the CRI, are not treated as
+// readings of the previous sample.
 func TestOthers(t *testing.T) {
 	const kubepods, pod, c1 = "/kubepods", "/kubepods/podaa", "/kubepods/podaa/c1"
 	for name, x := range map[string]struct {
@@ -279,7 +280,7 @@ func TestOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, proc, root := board(t, map[string]int{c1: 7, pod: 0, kubepods: 0, "/": 0})
+				r, proc, root := createCgroups(t, map[string]int{c1: 7, pod: 0, kubepods: 0, "/": 0})
 				recent := cgroup.NewRecent(r, time.Second)
 				s := New(Config{Cgroups: recent, Process: proc, Pods: kubepods})
 				run := func(n int) {

@@ -43,7 +43,7 @@ func TestSign(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := release.Parse(text)
-	if err != nil || r.Version != "0.2.0" || r.Arch != "arm64" || r.Signed(keys, 2) != nil {
+	if err != nil || r.Version != "0.2.0" || r.Arch != "arm64" || r.VerifySignatures(keys, 2) != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if err := r.Save(strings.NewReader("archive"), filepath.Join(dir, "saved")); err != nil {

@@ -39,12 +39,12 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	if demand.Class(pod) != v1.PodQOSBestEffort {
 		r.CpuShares = shares(milli(demand.Requests(pod)))
 	}
-	if demand.Limited(pod, v1.ResourceCPU) && period >= 0 {
+	if demand.IsLimited(pod, v1.ResourceCPU) && period >= 0 {
 		period = cmp.Or(period, usualPeriod)
 		r.CpuPeriod = uint64(period)
 		r.CpuQuota = max(milli(demand.Limits(pod))*period/1000, minQuota)
 	}
-	if demand.Limited(pod, v1.ResourceMemory) {
+	if demand.IsLimited(pod, v1.ResourceMemory) {
 		limits := demand.Limits(pod)
 		r.Memory = limits.Memory().Value()
 	}

@@ -81,7 +81,7 @@ func (r *Runtime) WholeLayer(ctx context.Context, id string) (layer *api.Filesys
 	if err != nil {
 		return nil, false, err
 	}
-	u, err := r.measure(ctx, c, func(ctx context.Context, dir string) disk.Usage { return r.trees.Whole(ctx, dir, maxLayerAge) })
+	u, err := r.measure(ctx, c, func(ctx context.Context, dir string) disk.Usage { return r.trees.UsageOfAll(ctx, dir, maxLayerAge) })
 	return r.layerUsage(u), !u.Cut, err
 }
 

@@ -52,7 +52,7 @@ type sample struct {
 func (s *sample) device(number string) string {
 	name, ok := s.names[number]
 	if !ok {
-		name = disk.Name("/sys", number)
+		name = disk.DeviceFile("/sys", number)
 		s.names[number] = name
 	}
 	return name

@@ -1,23 +1,23 @@
-// Command badislet is a faulty version of islet. A test appends a last line to the program, which contains the version and one of the
-// following faults with its argument. Faults that begin with "test" happen in the self-test. The other faults pass the self-test and
-// happen in the agent.
+// Command badislet is a faulty version of islet. A test appends a last line to the program: the
+// version, and one of the following faults with its argument. Faults whose names begin with
+// "test" occur in the self-test. Programs with other faults pass the self-test.
 //
-//	crash          panics immediately
-//	exit CODE      exits immediately
+//	crash          panics at once
+//	exit CODE      ends at once with the exit code
 //	signal NUMBER  kills itself
-//	stop           stops itself, like a process in a debugger
-//	later MS       ends after this number of milliseconds
-//	hang           does nothing
-//	deaf           does nothing, and ignores SIGTERM
-//	closes         closes the descriptors for reports, as daemons do, and then does nothing
-//	eat MIB        gradually allocates this amount of memory, and then does nothing
-//	spin           uses all processors
-//	flood MIB      writes this amount of data to its log, and then does nothing
-//	children N     starts this number of processes that outlive it, and ends
-//	network FILE   runs that program in a separate network namespace without links
-//	blind FILE     runs that program without manifests
+//	stop           stops itself (SIGSTOP), like a process that is being debugged
+//	later MS       ends after the given number of milliseconds
+//	hang           sleeps
+//	deaf           sleeps, and ignores SIGTERM and SIGINT
+//	closes         closes the descriptor for its reports, as daemons do, and then sleeps
+//	eat MIB        allocates the memory gradually, and then sleeps
+//	spin           uses all CPU time of every processor
+//	flood MIB      writes the given amount to its log, and then sleeps
+//	children N     starts N processes that continue to run, and ends
+//	network FILE   executes the program FILE in a network namespace without a link
+//	blind FILE     executes the program FILE without a manifest directory
 //	testcrash, testexit CODE, testhang, testeat, testflood
-//	testother      prints that another version passed
+//	testother      reports that another version has passed the self-test
 package main
 
 import (
@@ -33,7 +33,7 @@ import (
 	"time"
 )
 
-// child is the argument of a process that outlives this process.
+// child is the argument of a process that the fault "children" starts.
 const child = "child"
 
 func main() {
@@ -98,7 +98,7 @@ func fail(how, what string) {
 		}
 		os.Exit(4)
 	case "network":
-		panic(elsewhere(what))
+		panic(execIsolated(what))
 	case "blind":
 		panic(syscall.Exec(what, append(os.Args, "--pod-manifest-path="), os.Environ()))
 	}
@@ -116,8 +116,8 @@ func eat(mib int) {
 	runtime.KeepAlive(kept)
 }
 
-// elsewhere executes the given agent in a network namespace that has no link.
-func elsewhere(program string) error {
+// execIsolated executes the given agent in a network namespace without a link.
+func execIsolated(program string) error {
 	runtime.LockOSThread()
 	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestFigures(t *testing.T) {
-	idle := figures.Idle(t)
+	idle := figures.IdleTime(t)
 	f := &figures.Table{}
 	for _, n := range counts() {
 		t.Run(fmt.Sprint(n, "pods"), func(t *testing.T) { measure(t, f, n, idle) })

@@ -37,7 +37,7 @@ const (
 // TestScrape measures what it costs the agent to be scraped, over TLS on port 10250 and
 // compressed as Prometheus asks, with a hundred pods.
 func TestScrape(t *testing.T) {
-	figures.Bench(t)
+	figures.SkipUnlessBench(t)
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// A Node describes the node that the checks inspect.
+// A Node contains the properties of the node that the checks inspect.
 type Node struct {
 	Root       string // root of its file system, as a path of this process
 	Units      []string
@@ -25,9 +25,10 @@ type Node struct {
 	ConfigFile string // empty without a configuration file
 	Args       []string
 	Kubelet    Kubelet
-	// Ask sends a request without credentials to a path of the kubelet API. It is nil if the API has no port.
-	Ask func(path string) (status int, err error)
-	// Ciphers contains the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
+	// Request sends a request without credentials to a path of the kubelet API. It is nil if the API has no
+	// port.
+	Request func(path string) (status int, err error)
+	// Ciphers are the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
 	Ciphers []string
 	// PodPids is the process limit of a pod that sets none. 0 means no limit.
 	PodPids int64
@@ -50,42 +51,44 @@ type Kubelet struct {
 	SeccompDefault                         *bool
 }
 
-// A Check is one recommendation. Look returns an error if a node does not follow it.
+// A Check is a recommendation of the benchmark. The function Check returns an error if a node does
+// not comply with the recommendation.
 type Check struct {
 	ID, Text string
-	Look     func(*Node) error
+	Check    func(*Node) error
 }
 
 // proxy is the path of the kubeconfig that kube-proxy would use outside a pod.
 const proxy = "/var/lib/kube-proxy/kubeconfig"
 
-// strong lists the cipher suites that the benchmark recommends.
-var strong = []string{
+// strongCiphers contains the cipher suites that the benchmark recommends.
+var strongCiphers = []string{
 	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
 	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
 }
 
-// Table returns the checks of the section. The benchmark leaves some recommendations to manual review. Their checks inspect the
-// configuration, or the node's behaviour if the configuration is not sufficient.
+// Table returns the checks of the section. The benchmark marks some recommendations as manual. Their checks inspect
+// the configuration or, if that is not sufficient, the node's behaviour.
 func Table() []Check {
 	return []Check{
-		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.files(0o600, n.Units...) }},
-		{"4.1.2", "the service's files belong to root", func(n *Node) error { return n.owned(n.Units...) }},
-		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.existing(proxy)...) }},
-		{"4.1.4", "the proxy's kubeconfig belongs to root", func(n *Node) error { return n.owned(n.existing(proxy)...) }},
-		{"4.1.5", "the kubeconfig has mode 600 or less", func(n *Node) error { return n.files(0o600, n.Kubeconfig) }},
-		{"4.1.6", "the kubeconfig belongs to root", func(n *Node) error { return n.owned(n.Kubeconfig) }},
-		{"4.1.7", "the CA file has mode 644 or less",
-			func(n *Node) error { return n.files(0o644, n.Kubelet.Authentication.X509.ClientCAFile) }},
-		{"4.1.8", "the CA file belongs to root", func(n *Node) error { return n.owned(n.Kubelet.Authentication.X509.ClientCAFile) }},
-		{"4.1.9", "the configuration has mode 600 or less", func(n *Node) error { return n.files(0o600, n.ConfigFile) }},
-		{"4.1.10", "the configuration belongs to root", func(n *Node) error { return n.owned(n.ConfigFile) }},
-		{"4.2.1", "anonymous clients are rejected", (*Node).anonymous},
-		{"4.2.2", "not every request is allowed", func(n *Node) error {
+		{"4.1.1", "the service's files have mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.Units...) }},
+		{"4.1.2", "the service's files are root's", func(n *Node) error { return n.checkOwner(n.Units...) }},
+		{"4.1.3", "the proxy's kubeconfig has mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.existing(proxy)...) }},
+		{"4.1.4", "the proxy's kubeconfig is root's", func(n *Node) error { return n.checkOwner(n.existing(proxy)...) }},
+		{"4.1.5", "the kubeconfig has mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.Kubeconfig) }},
+		{"4.1.6", "the kubeconfig is root's", func(n *Node) error { return n.checkOwner(n.Kubeconfig) }},
+		{"4.1.7", "the file of authorities has mode 644 or less",
+			func(n *Node) error { return n.checkModes(0o644, n.Kubelet.Authentication.X509.ClientCAFile) }},
+		{"4.1.8", "the file of authorities is root's",
+			func(n *Node) error { return n.checkOwner(n.Kubelet.Authentication.X509.ClientCAFile) }},
+		{"4.1.9", "the configuration has mode 600 or less", func(n *Node) error { return n.checkModes(0o600, n.ConfigFile) }},
+		{"4.1.10", "the configuration is root's", func(n *Node) error { return n.checkOwner(n.ConfigFile) }},
+		{"4.2.1", "requests without credentials are rejected", (*Node).checkAnonymous},
+		{"4.2.2", "requests are authorized by a webhook", func(n *Node) error {
 			return want("authorization.mode", n.Kubelet.Authorization.Mode,
 				"Webhook")
 		}},
-		{"4.2.3", "certificates of clients are checked", (*Node).clients},
+		{"4.2.3", "certificates of clients are checked", (*Node).checkClientCA},
 		{"4.2.4", "there is no port without authentication",
 			func(n *Node) error { return want("readOnlyPort", n.Kubelet.ReadOnlyPort, 0) }},
 		{"4.2.5", "idle streams end", func(n *Node) error {
@@ -109,10 +112,10 @@ func Table() []Check {
 			}
 			return nil
 		}},
-		{"4.2.9", "the kubelet API uses only TLS", (*Node).tls},
+		{"4.2.9", "the kubelet API is served only by TLS", (*Node).checkServing},
 		{"4.2.10", "the client's certificate is renewed", func(n *Node) error {
 			if n.Kubeconfig == "" {
-				return nil // it has no such file
+				return nil // the node has no client certificate
 			}
 			return want("rotateCertificates", n.Kubelet.RotateCertificates, true)
 		}},
@@ -122,13 +125,13 @@ func Table() []Check {
 			}
 			return nil
 		}},
-		{"4.2.12", "only strong cipher suites are accepted", func(n *Node) error {
-			if n.Ask != nil && len(n.Ciphers) == 0 {
-				return errors.New("it accepts none")
+		{"4.2.12", "cipher suites are strong ones", func(n *Node) error {
+			if n.Request != nil && len(n.Ciphers) == 0 {
+				return errors.New("the kubelet API accepts no cipher suite")
 			}
 			for _, c := range n.Ciphers {
-				if !slices.Contains(strong, c) {
-					return fmt.Errorf("it accepts %s", c)
+				if !slices.Contains(strongCiphers, c) {
+					return fmt.Errorf("the kubelet API accepts %s", c)
 				}
 			}
 			return nil
@@ -140,9 +143,9 @@ func Table() []Check {
 			return nil
 		}},
 		{"4.2.14", "seccompDefault is on", func(n *Node) error { return want("seccompDefault", *n.Kubelet.SeccompDefault, true) }},
-		{"4.3.1", "no kube-proxy of the host listens", func(n *Node) error {
+		{"4.3.1", "the host runs no kube-proxy", func(n *Node) error {
 			if len(n.existing(proxy)) > 0 {
-				return errors.New("there is a kube-proxy")
+				return errors.New("kube-proxy has a kubeconfig")
 			}
 			return nil
 		}},
@@ -156,7 +159,7 @@ func want[T comparable](what string, have, want T) error {
 	return nil
 }
 
-// existing returns the existing ones of the files.
+// existing returns the given files that exist.
 func (n *Node) existing(files ...string) (out []string) {
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(n.Root, f)); err == nil {
@@ -166,8 +169,9 @@ func (n *Node) existing(files ...string) (out []string) {
 	return out
 }
 
-// each passes the files, which must exist, to look. It skips an empty name, which means that this node does not need the file.
-func (n *Node) each(look func(fs.FileInfo) error, files []string) error {
+// checkFiles passes each file to check. A file that does not exist is an error. It skips empty names, which mean
+// that this node does not need the file.
+func (n *Node) checkFiles(look func(fs.FileInfo) error, files []string) error {
 	var errs []error
 	for _, f := range files {
 		if f == "" {
@@ -184,17 +188,17 @@ func (n *Node) each(look func(fs.FileInfo) error, files []string) error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) files(most fs.FileMode, files ...string) error {
-	return n.each(func(i fs.FileInfo) error {
+func (n *Node) checkModes(most fs.FileMode, checkModes ...string) error {
+	return n.checkFiles(func(i fs.FileInfo) error {
 		if i.Mode().Perm()&^most != 0 {
 			return fmt.Errorf("mode %o, not %o", i.Mode().Perm(), most)
 		}
 		return nil
-	}, files)
+	}, checkModes)
 }
 
-func (n *Node) owned(files ...string) error {
-	return n.each(func(i fs.FileInfo) error {
+func (n *Node) checkOwner(files ...string) error {
+	return n.checkFiles(func(i fs.FileInfo) error {
 		if s := i.Sys().(*syscall.Stat_t); s.Uid != 0 || s.Gid != 0 {
 			return fmt.Errorf("owner %d:%d", s.Uid, s.Gid)
 		}
@@ -202,25 +206,26 @@ func (n *Node) owned(files ...string) error {
 	}, files)
 }
 
-func (n *Node) anonymous() error {
+func (n *Node) checkAnonymous() error {
 	if *n.Kubelet.Authentication.Anonymous.Enabled {
 		return errors.New("authentication.anonymous.enabled")
 	}
-	if n.Ask == nil {
+	if n.Request == nil {
 		return nil
 	}
 	for _, path := range []string{"/pods", "/metrics", "/configz", "/exec/default/p/c?command=id", "/runningpods/", "/logs/"} {
-		if status, err := n.Ask(path); err != nil || status != 401 {
-			return fmt.Errorf("%s answers %d, %w", path, status, err)
+		if status, err := n.Request(path); err != nil || status != 401 {
+			return fmt.Errorf("the status of %s is %d, %w", path, status, err)
 		}
 	}
 	return nil
 }
 
-// clients checks the authority for client certificates. A node without a cluster has no authority and accepts no client.
-func (n *Node) clients() error {
+// checkClientCA checks that a certificate authority for client certificates is configured. A node without a
+// cluster has none, and must reject all requests.
+func (n *Node) checkClientCA() error {
 	if n.Kubeconfig == "" {
-		return n.anonymous()
+		return n.checkAnonymous()
 	}
 	if n.Kubelet.Authentication.X509.ClientCAFile == "" {
 		return errors.New("clientCAFile is not set")
@@ -228,10 +233,11 @@ func (n *Node) clients() error {
 	return nil
 }
 
-// tls checks the serving certificate. A node without a configured certificate creates one, or requests one from the cluster.
-func (n *Node) tls() error {
+// checkServing checks the settings of the serving certificate. A node without a configured
+// certificate creates one, or requests one from the cluster.
+func (n *Node) checkServing() error {
 	if (n.Kubelet.TLSCertFile == "") != (n.Kubelet.TLSPrivateKeyFile == "") {
 		return errors.New("one of tlsCertFile and tlsPrivateKeyFile is set")
 	}
-	return n.files(0o600, n.Kubelet.TLSPrivateKeyFile)
+	return n.checkModes(0o600, n.Kubelet.TLSPrivateKeyFile)
 }

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// Look sets the fields that describe a running node. It reads the settings from the node's socket, and uses a dialer in the node's
-// network for the kubelet API.
-func (n *Node) Look(t testing.TB, socket string, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+// Inspect sets the fields that describe a running node. It reads the settings from the node's socket. It connects to
+// the kubelet API with dial, which must use the node's network.
+func (n *Node) Inspect(t testing.TB, socket string, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	t.Helper()
 	local := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -38,7 +38,7 @@ func (n *Node) Look(t testing.TB, socket string, dial func(ctx context.Context, 
 	}
 	trusting := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the body is not needed
 	api := http.Client{Transport: &http.Transport{DialContext: dial, TLSClientConfig: trusting, DisableKeepAlives: true}}
-	n.Ask = func(path string) (int, error) {
+	n.Request = func(path string) (int, error) {
 		a, err := api.Get("https://" + address + path)
 		if err != nil {
 			return 0, err
@@ -59,11 +59,11 @@ func (n *Node) Look(t testing.TB, socket string, dial func(ctx context.Context, 
 	}
 }
 
-// Judge reports a test failure for each recommendation that the node does not follow.
-func (n *Node) Judge(t testing.TB) {
+// CheckAll reports a test failure for each recommendation with which the node does not comply.
+func (n *Node) CheckAll(t testing.TB) {
 	t.Helper()
 	for _, c := range Table() {
-		if err := c.Look(n); err != nil {
+		if err := c.Check(n); err != nil {
 			t.Errorf("%s, %s: %v", c.ID, c.Text, err)
 		}
 	}

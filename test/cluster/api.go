@@ -83,7 +83,8 @@ func (c *Cluster) Namespace(t testing.TB) string {
 	return name
 }
 
-// removeNamespace deletes a namespace and its pods. It does not wait for the nodes, because they are already off.
+// removeNamespace deletes a namespace and its pods. It does not wait until the pods have ended,
+// because their nodes are already off.
 func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
 	defer cancel()
@@ -97,8 +98,9 @@ func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	}
 }
 
-// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for it, and returns the object. It continues
-// after restarts of the API server. kind is an empty object of the type.
+// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for it,
+// and returns the object. It continues after a restart of the API server. The parameter kind is an
+// empty object of the type.
 func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string,
 	ok func(runtime.Object) bool) runtime.Object {
 	t.Helper()
@@ -202,8 +204,8 @@ func (c *Cluster) ApproveServing(t testing.TB, node string) {
 	}
 }
 
-// BootstrapKubeconfig returns the kubeconfig with which a new node requests its credentials. server is the address of the API server or
-// of a proxy.
+// BootstrapKubeconfig returns the kubeconfig with which a new node requests its credentials. The parameter server is
+// the address of the API server or of a proxy.
 func (c *Cluster) BootstrapKubeconfig(server string) string {
 	return c.kubeconfig(server, "token: "+c.token)
 }

@@ -22,7 +22,8 @@ import (
 // dir is the directory of the control plane's files, on its host's tmpfs.
 const dir = "/run/control"
 
-// A Cluster is a running control plane. Its methods are safe for concurrent use, except the methods that stop or start parts of it.
+// A Cluster is a running control plane. Its methods are safe for concurrent use, except the methods
+// that stop or start parts of it.
 type Cluster struct {
 	host  *machine.Host
 	bin   string // folder of the binaries
@@ -33,12 +34,13 @@ type Cluster struct {
 	procs map[string]*machine.Process
 
 	mu    sync.Mutex // guards the following fields
-	cable int        // number of cables so far, which makes the names of interfaces unique
+	cable int        // number of cables so far, for unique names of interfaces
 	hosts int        // number of addresses of machines so far
 	ports int        // number of ports of proxies so far
 }
 
-// shared is the control plane of all tests of this program, because its start takes seconds. Each test has its own nodes and namespaces.
+// shared is the control plane for all tests of this program. They share it, because its start takes
+// seconds. Each test has its own nodes and namespaces.
 var shared struct {
 	sync.Once
 	*Cluster
@@ -84,7 +86,9 @@ func start() (_ *Cluster, err error) {
 			host.Halt()
 		}
 	}()
-	for _, step := range []func() error{c.bridge, c.certify, c.startEtcd, c.startAPIServer, c.connect, c.startControllers, c.allowJoin} {
+	for _, step := range []func() error{
+		c.createNetwork, c.certify, c.startEtcd, c.startAPIServer, c.connect, c.startControllers, c.allowJoin,
+	} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -102,7 +106,7 @@ func Programs(t testing.TB) string {
 	return bin
 }
 
-// build builds the binaries unless they exist, and returns their folder.
+// build builds the control plane's programs unless they exist, and returns their folder.
 func build() (string, error) {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
@@ -182,7 +186,7 @@ func (c *Cluster) kubeadm(phase ...string) error {
 	return c.run("", filepath.Join(c.bin, "kubeadm"), append(args, "--config="+dir+"/kubeadm.yaml")...)
 }
 
-// run runs a command on the control plane's host.
+// run executes a command on the control plane's host.
 func (c *Cluster) run(stdin, name string, args ...string) error {
 	cmd := c.host.Command(name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -220,7 +224,8 @@ func (c *Cluster) halt(name string) {
 	<-c.procs[name].Ended
 }
 
-// await polls, because the parts do not signal that they are ready.
+// await waits until a part of the control plane is ready. It polls, because the parts do not signal
+// their readiness.
 func (c *Cluster) await(part string, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), machine.Patience)
 	defer cancel()
@@ -236,7 +241,7 @@ func (c *Cluster) await(part string, ready func(context.Context) error) error {
 		case <-c.procs[part].Ended:
 			return fmt.Errorf("%s ended", part)
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not become ready: %w", part, err)
+			return fmt.Errorf("%s is not ready: %w", part, err)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 // A Backup is a snapshot of etcd's data.
 type Backup struct{ dir string }
 
-// Backup stops etcd, copies its data and starts it again. Most nodes do not notice this short interruption. The copy is removed when the
-// test ends.
+// Backup stops etcd, copies its data and starts it again. This takes little time, so most nodes are not affected. The
+// copy is removed when the test ends.
 func (c *Cluster) Backup(t testing.TB) Backup {
 	t.Helper()
 	b := Backup{dir: dir + "/backup-" + Name(t)}
@@ -37,11 +37,11 @@ func (c *Cluster) copyData(from, to string) error {
 	return c.run("", "cp", "-a", "--sparse=always", from, to)
 }
 
-// Restore resets the control plane to a backup. It restarts all parts, because a running part would get no watch events: its resource
-// version is later than that of the backup.
+// Restore replaces etcd's data by a backup. It restarts all parts of the control plane. A running
+// part would get no watch events, because its resource version is later than the backup's.
 func (c *Cluster) Restore(t testing.TB, b Backup) {
 	t.Helper()
-	err := c.renew(func() error { return c.copyData(b.dir, dir+"/etcd") })
+	err := c.restartWith(func() error { return c.copyData(b.dir, dir+"/etcd") })
 	if err != nil {
 		t.Fatalf("restore: %v", err)
 	}
@@ -50,12 +50,12 @@ func (c *Cluster) Restore(t testing.TB, b Backup) {
 // Wipe replaces the cluster by an empty one with the same certificates and credentials.
 func (c *Cluster) Wipe(t testing.TB) {
 	t.Helper()
-	err := c.renew(func() error { return os.RemoveAll(c.path("etcd")) })
+	err := c.restartWith(func() error { return os.RemoveAll(c.path("etcd")) })
 	if err == nil {
 		err = c.allowJoin()
 	}
 	if err != nil {
-		t.Fatalf("replace the cluster: %v", err)
+		t.Fatalf("create the cluster again: %v", err)
 	}
 }
 
@@ -63,7 +63,7 @@ func (c *Cluster) Wipe(t testing.TB) {
 // kept. The credentials of the nodes become invalid.
 func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	t.Helper()
-	err := c.renew(func() error {
+	err := c.restartWith(func() error {
 		for _, pattern := range []string{"pki/ca.*", "pki/apiserver.*", "pki/apiserver-kubelet-client.*", "*.conf"} {
 			files, err := filepath.Glob(c.path(pattern))
 			if err != nil {
@@ -87,8 +87,8 @@ func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	}
 }
 
-// renew stops all parts of the control plane, calls change, and starts them again.
-func (c *Cluster) renew(change func() error) error {
+// restartWith stops all parts of the control plane, calls change, and starts all parts again.
+func (c *Cluster) restartWith(change func() error) error {
 	for _, part := range []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
 		c.halt(part)
 	}

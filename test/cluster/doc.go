@@ -1,5 +1,6 @@
-// Package cluster runs a real control plane for tests: etcd, kube-apiserver, kube-controller-manager and kube-scheduler, on a separate
-// host (package machine). Machines are connected to it by cables, which tests can cut.
+// Package cluster runs a real control plane for tests: etcd, kube-apiserver,
+// kube-controller-manager and kube-scheduler, on a separate host (package machine). Cables connect
+// machines to the control plane. Tests can cut the cables.
 //
 //	Main, in TestMain
 //	Start(t) --> one Cluster for all tests of the program, started by the first
@@ -12,8 +13,8 @@
 //	  |
 //	  +--> Node(t): a machine with a cable, ready to start islet that bootstraps
 //	  +--> Admin(): a client; Kubectl(t, ...): kubectl; both inside the host
-//	  +--> Proxy(t): a substitute for the API server, with faults
+//	  +--> Proxy(t): a proxy for the API server that can simulate faults
 //
-// kubeadm creates the certificates, the kubeconfigs and the rules for joining. Everything is in namespaces and on a tmpfs, which end with
-// the test program.
+// kubeadm creates the certificates, the kubeconfigs and the RBAC rules for joining. The control
+// plane runs in namespaces and on a tmpfs, which end with the test program.
 package cluster

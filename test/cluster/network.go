@@ -16,12 +16,13 @@ import (
 // gateway is the control plane's address in the network of the machines, and their default gateway.
 const gateway = "10.97.0.1"
 
-// bridge creates the network of the machines, and the filter for Silence. No packet is broadcast to all machines, so each machine
-// receives (see Bytes) only its own packets.
-func (c *Cluster) bridge() error {
-	// The bridge gets a fixed hardware address. Otherwise it would use the address of a cable, and the removal of that cable would
-	// interrupt every connection to the control plane for half a minute.
-	err := c.ip(0, "link add lan0 address 0a:58:0a:61:00:01 type bridge ageing_time 100000000", "link set lan0 addrgenmode none",
+// createNetwork creates the network of the machines and the filter for Silence. The bridge does not
+// flood packets to all ports, so each machine receives only its own packets (see Bytes).
+func (c *Cluster) createNetwork() error {
+	// The bridge gets a fixed hardware address. Otherwise it would use the address of a cable. When
+	// that cable is removed, all connections to the control plane would be interrupted for half a
+	// minute.
+	err := c.runIP(0, "link add lan0 address 0a:58:0a:61:00:01 type bridge ageing_time 100000000", "link set lan0 addrgenmode none",
 		"addr add "+gateway+"/24 dev lan0", "link set lan0 up")
 	if err != nil {
 		return err
@@ -33,12 +34,14 @@ func (c *Cluster) bridge() error {
 }`, "nft", "-f", "-")
 }
 
-// ip runs commands of ip, one per line, on the control plane's host, or in the network namespace of another process.
-func (c *Cluster) ip(pid int, lines ...string) error {
+// runIP runs commands of ip, one per line, in the network namespace of a process, or on the control
+// plane's host if pid is 0.
+func (c *Cluster) runIP(pid int, lines ...string) error {
 	if pid == 0 {
 		pid = c.host.Pid()
 	}
-	// nsenter does not enter the host's PID namespace, because the PIDs in the commands are those of this process's namespace.
+	// The command stays in this process's PID namespace, because the PIDs in the lines are from this
+	// namespace.
 	cmd := exec.Command("nsenter", "-t", strconv.Itoa(pid), "-n", "ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n"))
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -47,19 +50,20 @@ func (c *Cluster) ip(pid int, lines ...string) error {
 	return nil
 }
 
-// A Link is the cable between a machine and the control plane. It keeps its state when the machine reboots. It is not safe for concurrent
-// use.
+// A Link is the cable between a machine and the control plane. Its state survives a reboot of the
+// machine. It is not safe for concurrent use.
 type Link struct {
 	Addr string // address of the machine
 
 	c      *Cluster
 	mac    string
-	port   string // interface on the control plane's side while the machine is on
+	port   string // the control plane's end of the cable while the machine is on
 	cut    bool
 	silent bool
 }
 
-// Plug connects a machine to the control plane by a cable. The machine must be off. The cable exists whenever the machine is on.
+// Plug connects a machine to the control plane by a cable. The machine must be off. Each boot of
+// the machine creates the cable again.
 func (c *Cluster) Plug(m *machine.Machine) *Link {
 	c.mu.Lock()
 	c.hosts++
@@ -69,29 +73,30 @@ func (c *Cluster) Plug(m *machine.Machine) *Link {
 	return l
 }
 
-// Wire connects two running machines by a cable and returns their addresses at its ends. Without it, the machines cannot communicate,
-// because the control plane's network does not forward packets between them. When the first machine boots again, it gets a new cable.
+// Wire connects two running machines by a cable and returns the addresses of its ends. The control plane's network
+// does not forward packets between machines. The first machine gets a new cable when it boots again.
 func (c *Cluster) Wire(t testing.TB, a, b *Node) (addrA, addrB string) {
 	t.Helper()
 	addrA, addrB = "10.98.0.1", "10.98.0.2"
 	last := ""
 	lay := func(pid int) error {
-		if last != "" { // the kernel removes it some time after the machine was turned off
-			_ = c.ip(b.Pid(), "link delete "+last)
+		if last != "" { // the kernel removes the old cable some time after the machine was turned off
+			_ = c.runIP(b.Pid(), "link delete "+last)
 		}
 		c.mu.Lock()
 		c.cable++
 		last = fmt.Sprint("wire", c.cable)
 		c.mu.Unlock()
-		return errors.Join( // always the same hardware address, because the other machine has a neighbour entry for it
-			c.ip(pid, fmt.Sprintf("link add %[1]s address 02:00:0a:62:00:01 type veth peer name %[1]s netns %[2]d", last, b.Pid()),
+		return errors.Join( // the hardware address must not change, because the other machine caches it
+			c.runIP(pid, fmt.Sprintf("link add %[1]s address 02:00:0a:62:00:01 type veth peer name %[1]s netns %[2]d", last, b.Pid()),
 				"link set "+last+" up", "addr add "+addrA+"/24 dev "+last),
-			c.ip(b.Pid(), "link set "+last+" master wires up"))
+			c.runIP(b.Pid(), "link set "+last+" master wires up"))
 	}
 	plug := a.OnBoot
 	a.OnBoot = func(pid int) error { return errors.Join(plug(pid), lay(pid)) }
-	// The second machine's end is a port of a bridge, which keeps its address and routes without a cable.
-	err := errors.Join(c.ip(b.Pid(), "link add wires type bridge", "addr add "+addrB+"/24 dev wires", "link set wires up"), lay(a.Pid()))
+	// The second machine's end is a port of a bridge, so that its address and routes stay while
+	// there is no cable.
+	err := errors.Join(c.runIP(b.Pid(), "link add wires type bridge", "addr add "+addrB+"/24 dev wires", "link set wires up"), lay(a.Pid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,17 +108,17 @@ func (l *Link) plug(pid int) error {
 	l.c.cable++
 	l.port = fmt.Sprint("cable", l.c.cable)
 	l.c.mu.Unlock()
-	err := l.c.ip(0, fmt.Sprintf("link add %s type veth peer name eth0 address %s netns %d", l.port, l.mac, pid),
+	err := l.c.runIP(0, fmt.Sprintf("link add %s type veth peer name eth0 address %s netns %d", l.port, l.mac, pid),
 		"link set "+l.port+" master lan0 addrgenmode none", "link set "+l.port+" type bridge_slave isolated on flood off mcast_flood off",
 		fmt.Sprintf("neigh replace %s lladdr %s dev lan0 nud permanent", l.Addr, l.mac))
 	if err != nil {
 		return err
 	}
-	err = l.c.ip(pid, "link set eth0 addrgenmode none up", "addr add "+l.Addr+"/24 dev eth0", "route add default via "+gateway)
+	err = l.c.runIP(pid, "link set eth0 addrgenmode none up", "addr add "+l.Addr+"/24 dev eth0", "route add default via "+gateway)
 	if err != nil || l.cut {
 		return err
 	}
-	return l.c.ip(0, "link set "+l.port+" up")
+	return l.c.runIP(0, "link set "+l.port+" up")
 }
 
 // Cut disconnects the cable. The machine's interface then has no carrier.
@@ -142,7 +147,7 @@ func (l *Link) Restore(t testing.TB) {
 	l.cut, l.silent = false, false
 }
 
-// Flap cuts and restores the link several times. At the end the link is up.
+// Flap cuts and restores the link several times. The link is up when Flap returns.
 func (l *Link) Flap(t testing.TB, times int, down, up time.Duration) {
 	t.Helper()
 	for range times {
@@ -158,7 +163,7 @@ func Pass(d time.Duration) { <-time.After(d) }
 
 func (l *Link) set(t testing.TB, state string) {
 	t.Helper()
-	if err := l.c.ip(0, "link set "+l.port+" "+state); err != nil {
+	if err := l.c.runIP(0, "link set "+l.port+" "+state); err != nil {
 		t.Fatal(err)
 	}
 }

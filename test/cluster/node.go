@@ -20,15 +20,16 @@ type Node struct {
 	t testing.TB
 }
 
-// Node boots a machine with a cable and the test image. Its name is that of the test. The machine has a bootstrap kubeconfig, so islet
-// registers the node when it starts. server is the address of the API server or of a Proxy. If server is empty, the node uses the API
-// server's own address.
+// Node boots a machine with a cable and the test image. The test's name becomes its host name. The machine has a
+// bootstrap kubeconfig, so islet registers the node when it starts. The parameter server is the address of the API
+// server or of a Proxy. If it is empty, the node uses the API server's own address.
 func (c *Cluster) Node(t testing.TB, server string) *Node {
 	t.Helper()
 	if server == "" {
 		server = gateway + ":6443"
 	}
-	t.Cleanup(func() { c.forget(t, Name(t)) }) // the last cleanup, because a running agent would register the Node again
+	// This cleanup runs after the machine's, because a running agent would register the Node again.
+	t.Cleanup(func() { c.deleteNode(t, Name(t)) })
 	m := machine.New(t, Name(t))
 	n := &Node{Machine: m, Link: c.Plug(m), c: c, t: t}
 	m.InstallImage()
@@ -53,22 +54,22 @@ rotateCertificates: true
 	m.Boot()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("what the cluster knows of the node:\n%s", c.Describe("node", m.Name))
+			t.Logf("the Node in the cluster:\n%s", c.Describe("node", m.Name))
 		}
 	})
 	return n
 }
 
-// Guest is for a test that creates its own machine, such as a virtual machine. It returns the PID of a process in the network of the API
-// server. When the test ends, the Node with the test's name is removed.
+// Guest prepares the cluster for a machine that the test creates, such as a virtual machine. It returns the PID of a
+// process in the API server's network namespace. When the test ends, the Node with the test's name is deleted.
 func (c *Cluster) Guest(t testing.TB) (pid int) {
 	t.Helper()
-	t.Cleanup(func() { c.forget(t, Name(t)) })
+	t.Cleanup(func() { c.deleteNode(t, Name(t)) })
 	return c.host.Pid()
 }
 
-// forget removes a node that is off.
-func (c *Cluster) forget(t testing.TB, name string) {
+// deleteNode deletes the Node of a machine that is off.
+func (c *Cluster) deleteNode(t testing.TB, name string) {
 	err := c.admin.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Error(err)

@@ -19,14 +19,14 @@ func (c *Cluster) startEtcd() error {
 		"--initial-cluster=default=http://127.0.0.1:2380", "--quota-backend-bytes=268435456")
 }
 
-// Former reports whether the control plane is that of Kubernetes 1.36 (see build.sh).
-func Former() bool { return os.Getenv("CONTROL_PLANE") == "1.36" }
+// IsFormer reports whether the version of the control plane is Kubernetes 1.36 (see build.sh).
+func IsFormer() bool { return os.Getenv("CONTROL_PLANE") == "1.36" }
 
 // startAPIServer starts the API server with the flags of kubeadm's manifest.
 func (c *Cluster) startAPIServer() error {
 	pki := dir + "/pki/"
-	var former []string // beta in 1.36, and disabled by default
-	if Former() {
+	var former []string // features that are beta in 1.36 and off by default
+	if IsFormer() {
 		former = []string{"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
 			"--runtime-config=certificates.k8s.io/v1beta1=true"}
 	}
@@ -71,8 +71,8 @@ func (c *Cluster) ready(ctx context.Context) error {
 	return err
 }
 
-// startControllers starts the controller manager and the scheduler. They need no leader election, because there is only one instance of
-// each.
+// startControllers starts the controller manager and the scheduler. Leader election is off, because
+// each runs only once.
 func (c *Cluster) startControllers() error {
 	pki, conf := dir+"/pki/", dir+"/controller-manager.conf"
 	err := c.launch("kube-controller-manager",
@@ -113,14 +113,14 @@ func (c *Cluster) StopAPIServer(t testing.TB) {
 	})
 }
 
-// StartAPIServer starts the apiserver again and returns when it is ready.
+// StartAPIServer starts the API server again and returns when it is ready.
 func (c *Cluster) StartAPIServer(t testing.TB) {
 	t.Helper()
 	if err := c.startAPIServer(); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.await("kube-apiserver", c.ready); err != nil {
-		t.Fatalf("start the apiserver: %v\n%s", err, c.Log("kube-apiserver", 4<<10))
+		t.Fatalf("start the API server: %v\n%s", err, c.Log("kube-apiserver", 4<<10))
 	}
 }
 

@@ -19,13 +19,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A Proxy forwards requests of nodes to the API server. It authenticates nodes by their client certificates and sends their names to the
-// API server, like an aggregating front proxy. For a node, the proxy therefore behaves like the API server until a test injects a fault.
+// A Proxy forwards requests of nodes to the API server. It authenticates nodes by their client certificates and sends
+// their names to the API server as an authenticating proxy. So for a node, the proxy behaves like the API server
+// until a test simulates a fault.
 type Proxy struct {
 	Addr string // address that nodes use instead of the API server's
 
 	mu       sync.Mutex
-	status   int // status of every response; 0 for the API server's own
+	status   int // the status of every response; 0 for the status of the API server
 	retry    time.Duration
 	delay    time.Duration
 	ahead    time.Duration // offset of the time in responses
@@ -65,10 +66,10 @@ func (c *Cluster) Proxy(t testing.TB) *Proxy {
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "https", Host: gateway + ":6443"})
-			speakFor(r)
+			setUser(r)
 		},
 		Transport:      transport,
-		ModifyResponse: p.date,
+		ModifyResponse: p.setDate,
 		FlushInterval:  -1, // watches
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			w.WriteHeader(http.StatusBadGateway)
@@ -90,9 +91,9 @@ func (c *Cluster) Proxy(t testing.TB) *Proxy {
 	return p
 }
 
-// speakFor adds the node's name, which is in its certificate, to the request. It does not change a request with a token, because the API
-// server authenticates the token.
-func speakFor(r *httputil.ProxyRequest) {
+// setUser sets the headers with the user and groups of the node's certificate. It adds no headers to a request
+// with a token, because the API server authenticates the token.
+func setUser(r *httputil.ProxyRequest) {
 	for name := range r.Out.Header {
 		if strings.HasPrefix(name, "X-Remote-") {
 			r.Out.Header.Del(name)
@@ -128,7 +129,7 @@ func (p *Proxy) fault(next http.Handler) http.Handler {
 		if retry > 0 {
 			w.Header().Set("Retry-After", fmt.Sprint(int(retry.Seconds())))
 		}
-		http.Error(w, "the test wants it so", status)
+		http.Error(w, "a fault of the test", status)
 	})
 }
 
@@ -144,15 +145,16 @@ func kindOf(r *http.Request) string {
 	return method + " " + r.URL.Path
 }
 
-// Fail answers every new request with a status. The answers have a Retry-After unless retry is zero.
+// Fail makes the proxy respond to every new request with a status, and with a Retry-After unless it
+// is zero.
 func (p *Proxy) Fail(status int, retry time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status, p.retry = status, retry
 }
 
-// date changes the time in a response.
-func (p *Proxy) date(r *http.Response) error {
+// setDate changes the time in a response.
+func (p *Proxy) setDate(r *http.Response) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ahead != 0 {
@@ -161,28 +163,29 @@ func (p *Proxy) date(r *http.Response) error {
 	return nil
 }
 
-// Ahead sets the clock of the proxy's responses ahead, so that the nodes' own clocks seem to be slow.
-func (p *Proxy) Ahead(d time.Duration) {
+// SetAhead adds an offset to the time in responses, so that the nodes' own clocks seem to be slow.
+func (p *Proxy) SetAhead(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ahead = d
 }
 
-// Slow delays every new request.
-func (p *Proxy) Slow(delay time.Duration) {
+// Delay delays every new request.
+func (p *Proxy) Delay(delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = delay
 }
 
-// Heal ends Fail, Slow and Ahead.
+// Heal ends all faults: Fail, Delay and SetAhead.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status, p.retry, p.delay, p.ahead = 0, 0, 0, 0
 }
 
-// Requests returns the numbers of requests since its last call, by method, path and selected object, and their sum.
+// Requests returns the numbers of requests since the last call, by method, path and selected object, and the sum of
+// these numbers.
 func (p *Proxy) Requests() (by map[string]int, sum int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

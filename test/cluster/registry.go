@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A Registry serves only the test image, to clients with the password.
+// A Registry serves the test image to clients that send the user and the password.
 type Registry struct {
 	Addr     string // host and port; the cluster's CA has signed its certificate
 	Image    string // reference of the image
@@ -30,7 +30,7 @@ func (c *Cluster) Registry(t testing.TB) *Registry {
 	l := c.Listen(t)
 	r := &Registry{Addr: l.Addr().String(), User: "tester", Password: "open sesame"}
 	r.Image = r.Addr + "/private/podtool:v1"
-	blobs := r.blobs(t)
+	blobs := r.readBlobs(t)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if user, password, _ := q.BasicAuth(); user != r.User || password != r.Password {
 			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
@@ -81,8 +81,9 @@ const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
 func digest(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-// blobs returns the config, layers and manifest of the test image by digest. It also returns the manifest by its tag.
-func (r *Registry) blobs(t testing.TB) map[string][]byte {
+// readBlobs returns the config, layers and manifest of the test image by digest. It also returns
+// the manifest by its tag.
+func (r *Registry) readBlobs(t testing.TB) map[string][]byte {
 	t.Helper()
 	f, err := os.Open(machine.Archive(t))
 	if err != nil {
@@ -130,7 +131,7 @@ func (r *Registry) blobs(t testing.TB) map[string][]byte {
 	return blobs
 }
 
-// HostsFile returns the hosts.toml that makes a machine trust the registry.
+// HostsFile returns a hosts.toml with which a machine trusts the registry's certificate.
 func (r *Registry) HostsFile(ca string) string {
 	return fmt.Sprintf("server = \"https://%[1]s\"\n[host.\"https://%[1]s\"]\ncapabilities = [\"pull\", \"resolve\"]\nca = %[2]q\n",
 		r.Addr, ca)

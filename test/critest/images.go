@@ -15,41 +15,42 @@ import (
 	"testing"
 )
 
-// An image is an image of the suite.
+// An image contains the user and the command in the configuration of an image.
 type image struct {
 	user    string
 	command []string
 }
 
-// sleep is the command of the suite's images that contain busybox.
-var sleep = []string{"sh"}
+// shell is the command of the suite's images that contain busybox.
+var shell = []string{"sh"}
 
-// images are the images that the suite uses. A name without a registry is for any registry.
+// images returns the images that the suite uses, by name. A name without a registry is valid for
+// every registry.
 func images() map[string]image {
 	web := func(port string) image { return image{command: []string{"/usr/sbin/nginx", "master process", port}} }
 	return map[string]image{
-		"e2e-test-images/busybox:1.29-2": {command: sleep},
+		"e2e-test-images/busybox:1.29-2": {command: shell},
 		"e2e-test-images/nginx:1.14-2":   web("80"),
 		"e2e-test-images/httpd:2.4.39-4": {command: []string{"/usr/sbin/httpd", "master process", "80"}},
 		"e2e-test-images/nonewprivs:1.3": {command: []string{"/nnp"}},
 		"pause:3.9":                      {command: []string{"/pause"}},
 		"k8s-staging-cri-tools/hostnet-nginx-" + runtime.GOARCH + ":latest": web("12003"),
-		"k8s-staging-cri-tools/test-image-latest:latest":                    {command: sleep},
-		"k8s-staging-cri-tools/test-image-tag:test":                         {command: sleep},
-		"k8s-staging-cri-tools/test-image-tag:all":                          {command: sleep},
-		"k8s-staging-cri-tools/test-image-1:latest":                         {command: sleep},
-		"k8s-staging-cri-tools/test-image-2:latest":                         {command: sleep},
-		"k8s-staging-cri-tools/test-image-3:latest":                         {command: sleep},
-		"k8s-staging-cri-tools/test-image-tags:1,2,3":                       {command: sleep},
-		"k8s-staging-cri-tools/test-image-user-uid:latest":                  {user: "1002", command: sleep},
-		"k8s-staging-cri-tools/test-image-user-username:latest":             {user: "www-data", command: sleep},
-		"k8s-staging-cri-tools/test-image-user-uid-group:latest":            {user: "1003:users", command: sleep},
-		"k8s-staging-cri-tools/test-image-user-username-group:latest":       {user: "www-data:100", command: sleep},
-		"k8s-staging-cri-tools/test-image-predefined-group:latest":          {user: "1000", command: sleep},
+		"k8s-staging-cri-tools/test-image-latest:latest":                    {command: shell},
+		"k8s-staging-cri-tools/test-image-tag:test":                         {command: shell},
+		"k8s-staging-cri-tools/test-image-tag:all":                          {command: shell},
+		"k8s-staging-cri-tools/test-image-1:latest":                         {command: shell},
+		"k8s-staging-cri-tools/test-image-2:latest":                         {command: shell},
+		"k8s-staging-cri-tools/test-image-3:latest":                         {command: shell},
+		"k8s-staging-cri-tools/test-image-tags:1,2,3":                       {command: shell},
+		"k8s-staging-cri-tools/test-image-user-uid:latest":                  {user: "1002", command: shell},
+		"k8s-staging-cri-tools/test-image-user-username:latest":             {user: "www-data", command: shell},
+		"k8s-staging-cri-tools/test-image-user-uid-group:latest":            {user: "1003:users", command: shell},
+		"k8s-staging-cri-tools/test-image-user-username-group:latest":       {user: "www-data:100", command: shell},
+		"k8s-staging-cri-tools/test-image-predefined-group:latest":          {user: "1000", command: shell},
 	}
 }
 
-// pgrep is one of the two programs that Debian's busybox does not have.
+// pgrep is a script that replaces an applet that Debian's busybox does not have.
 const pgrep = `#!/bin/sh
 for d in /proc/[0-9]*; do
 	read -r c <$d/comm 2>/dev/null && [ "$c" = "$1" ] && echo ${d#/proc/} && found=1
@@ -57,8 +58,9 @@ done
 [ -n "$found" ]
 `
 
-// base returns the common layer of all images: busybox and the tool with their links, and accounts.
-func base(t testing.TB, busybox, tool string) []byte {
+// baseLayer returns the common layer of all images: busybox and the tool with their links, and
+// accounts.
+func baseLayer(t testing.TB, busybox, tool string) []byte {
 	t.Helper()
 	box, err := os.ReadFile(busybox)
 	if err != nil {
@@ -115,15 +117,15 @@ func base(t testing.TB, busybox, tool string) []byte {
 	return b.Bytes()
 }
 
-// plainShell returns a busybox whose sh executes /bin/ls from the file system. Debian's busybox
-// runs its own ls instead, but the suite masks /bin/ls.
+// plainShell returns a changed copy of busybox whose sh executes /bin/ls. The shell of Debian's
+// busybox runs the built-in ls instead, but the suite masks /bin/ls.
 func plainShell(t testing.TB, box []byte) []byte {
 	t.Helper()
 	before, after := []byte("\x00lpr\x00ls\x00"), []byte("\x00lpr\x00lz\x00")
 	if !bytes.Contains(box, before) {
 		i := bytes.Index(box, []byte("\x00ls\x00lsmod\x00"))
 		if i < 0 {
-			t.Log("busybox has no table of names as Debian's has: it is left as it is")
+			t.Log("busybox has no table of applet names like Debian's; it is used unchanged")
 			return box
 		}
 		before, after = []byte("\x00ls\x00lsmod\x00"), []byte("\x00lr\x00lsmod\x00")
@@ -155,7 +157,7 @@ func writeImages(t testing.TB, dir, busybox, tool string) {
 		}
 		return b
 	}
-	layer := blob("layer.v1.tar", base(t, busybox, tool))
+	layer := blob("layer.v1.tar", baseLayer(t, busybox, tool))
 	for name, img := range images() {
 		repo, tags, _ := strings.Cut(name, ":")
 		config := blob("config.v1+json", encode(map[string]any{

@@ -1,5 +1,6 @@
-// Command csidriver is a CSI driver for tests. A volume is the directory DATA/HANDLE or, in block mode, the block device DATA/HANDLE. It
-// is bind-mounted to the target path. The driver registers itself, like node-driver-registrar.
+// Command csidriver is a CSI driver for tests. A volume is the directory DATA/HANDLE, or in block
+// mode the block device DATA/HANDLE. The driver bind-mounts it at the target path. It registers
+// itself, like node-driver-registrar.
 //
 //	csidriver NAME ROOT-DIR DATA
 //
@@ -97,10 +98,10 @@ func (d *driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesR
 	return out, nil
 }
 
-// bind bind-mounts a volume at a path.
-func (d *driver) bind(handle, to string, block bool) error {
+// bindMount mounts a volume at a path.
+func (d *driver) bindMount(handle, to string, block bool) error {
 	if strings.ContainsAny(handle, "/\x00") || strings.HasPrefix(handle, ".") {
-		return status.Error(codes.InvalidArgument, "that is no volume")
+		return status.Error(codes.InvalidArgument, "not a volume")
 	}
 	from := filepath.Join(d.data, handle)
 	if mounted(to) {
@@ -137,7 +138,7 @@ func (d *driver) NodeStageVolume(_ context.Context, r *spec.NodeStageVolumeReque
 	if r.VolumeCapability.GetBlock() != nil {
 		return &spec.NodeStageVolumeResponse{}, nil
 	}
-	return &spec.NodeStageVolumeResponse{}, d.bind(r.VolumeId, r.StagingTargetPath, false)
+	return &spec.NodeStageVolumeResponse{}, d.bindMount(r.VolumeId, r.StagingTargetPath, false)
 }
 
 func (d *driver) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
@@ -147,18 +148,18 @@ func (d *driver) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeR
 
 func (d *driver) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
 	log.Print("publish ", r.VolumeId)
-	err := d.bind(r.VolumeId, r.TargetPath, r.VolumeCapability.GetBlock() != nil)
+	err := d.bindMount(r.VolumeId, r.TargetPath, r.VolumeCapability.GetBlock() != nil)
 	if err == nil && r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true" {
 		err = os.WriteFile(filepath.Join(r.TargetPath, "pod"), []byte(r.VolumeContext["csi.storage.k8s.io/pod.name"]), 0o644)
 	}
 	if tokens := r.VolumeContext["csi.storage.k8s.io/serviceAccount.tokens"]; err == nil && tokens != "" {
-		err = d.note(r.VolumeId, tokens)
+		err = d.recordTokens(r.VolumeId, tokens)
 	}
 	return &spec.NodePublishVolumeResponse{}, err
 }
 
-// note appends the parameters with which a volume was published to a file next to the volume.
-func (d *driver) note(handle, tokens string) error {
+// recordTokens appends the tokens with which a volume was published to a file next to the volume.
+func (d *driver) recordTokens(handle, tokens string) error {
 	f, err := os.OpenFile(filepath.Join(d.data, handle+".tokens"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

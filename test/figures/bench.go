@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Idle returns the time for which a benchmark observes an idle node. It skips the test unless make bench or bench-packages runs it.
-func Idle(t testing.TB) time.Duration {
+// IdleTime returns the time for which a benchmark observes an idle node. It skips the test unless
+// make bench or bench-packages runs it.
+func IdleTime(t testing.TB) time.Duration {
 	t.Helper()
-	Bench(t)
+	SkipUnlessBench(t)
 	text := os.Getenv("ISLET_BENCH_IDLE")
 	if text == "" {
 		return time.Minute
@@ -21,8 +22,8 @@ func Idle(t testing.TB) time.Duration {
 	return idle
 }
 
-// Bench skips a benchmark unless make bench or bench-packages runs it.
-func Bench(t testing.TB) {
+// SkipUnlessBench skips a benchmark unless make bench or bench-packages runs it.
+func SkipUnlessBench(t testing.TB) {
 	t.Helper()
 	if os.Getenv("ISLET_BENCH") == "" {
 		t.Skip("figures are measured by make bench and make bench-packages")

@@ -12,29 +12,33 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// Rules contains the results of test/prometheus, which scrapes a node and evaluates the rules for a kubelet.
+// Rules contains the output of test/prometheus: the results of the rules for a kubelet after
+// scrapes of a node.
 type Rules struct {
 	Targets map[string]string // error of each page; empty if the page is up
 	Series  int
 	Rules   map[string]Rule
 }
 
-// A Rule contains the result of a rule: samples or active alerts.
+// A Rule contains the result of a rule: the number of samples or of active alerts.
 type Rule struct {
 	Samples, Active int
 	Error, Example  string
 }
 
-// Control is an alert that must be active. It proves that active alerts are visible.
+// Control is the name of an alert that must be active. It proves that the tool detects active
+// alerts.
 const Control = "alert control"
 
-// mayLack contains the rules that have results only on some hosts or for some pods.
-var mayLack = map[string]string{
+// optionalRules contains the rules that have results only on some hosts or for some pods, with the
+// reasons.
+var optionalRules = map[string]string{
 	"pressure":                  "cgroup v1 has none",
 	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
 }
 
-// Scrape runs the tool, which scrapes a machine and evaluates the rules.
+// Scrape runs the program tool (test/prometheus) in a machine, which scrapes the machine's agent
+// and evaluates the rules.
 func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got Rules) {
 	t.Helper()
 	rules := filepath.Join(machine.Root(t), "test/prometheus/testdata/rules.yaml")
@@ -51,8 +55,9 @@ func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got 
 	return got
 }
 
-// Check compares the results of the rules with the expected ones. Every rule must have data, except the rules in without, which contains
-// the reasons. No alert except Control may be active. Check returns the correct results in notes.
+// Check verifies that every rule has data and that no alert except Control is active. The rules in
+// without must have no data; its values are the reasons. Check returns the errors in wrong and the
+// other results in notes.
 func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	notes = append(notes, fmt.Sprintf("%d series", r.Series))
 	for _, page := range Pages {
@@ -62,7 +67,7 @@ func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(without)) {
 		if _, ok := r.Rules[name]; !ok {
-			wrong = append(wrong, name+" is listed, and no rule")
+			wrong = append(wrong, name+" is in the list, but there is no such rule")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Rules)) {
@@ -73,12 +78,12 @@ func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 		case alert && (x.Active > 0) != (name == Control):
 			wrong = append(wrong, fmt.Sprintf("%s: %d are active, %s", name, x.Active, x.Example))
 		case alert:
-		case x.Samples == 0 && why == "" && mayLack[name] != "":
-			notes = append(notes, fmt.Sprintf("%s yields nothing here: %s", name, mayLack[name]))
+		case x.Samples == 0 && why == "" && optionalRules[name] != "":
+			notes = append(notes, fmt.Sprintf("%s has no data here: %s", name, optionalRules[name]))
 		case x.Samples == 0 && why == "":
-			wrong = append(wrong, name+" yields nothing")
+			wrong = append(wrong, name+" has no data")
 		case x.Samples > 0 && why != "":
-			wrong = append(wrong, fmt.Sprintf("%s yields %s, but is listed: %s", name, x.Example, why))
+			wrong = append(wrong, fmt.Sprintf("%s has the data %s, but is in the list of rules without data: %s", name, x.Example, why))
 		default:
 			notes = append(notes, fmt.Sprintf("%s: %d %s%s", name, x.Samples, x.Example, why))
 		}
@@ -86,8 +91,8 @@ func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	return wrong, notes
 }
 
-// Demand fails a test if Check finds an error.
-func (r Rules) Demand(t testing.TB, without map[string]string) {
+// MustPass fails the test if Check returns errors.
+func (r Rules) MustPass(t testing.TB, without map[string]string) {
 	t.Helper()
 	wrong, notes := r.Check(without)
 	for _, line := range notes {

@@ -14,7 +14,7 @@ import (
 // Pages contains the pages that Prometheus scrapes from a node.
 var Pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
-// A Family describes the lines of a page with the same metric name.
+// A Family is a metric on a page, with its type and the names of its labels.
 type Family struct{ Page, Name, Type, Labels string } // the label names in order, separated by commas
 
 func (f Family) String() string {
@@ -31,15 +31,16 @@ func Documented(text string) (out []Family) {
 	return out
 }
 
-// Compare compares pages, by their paths, with the documentation: names, types, and the labels of each line. wrong contains the
-// differences. unseen contains the documented names that no page has, each after its page.
+// Compare compares pages with the documentation: the names, types and labels of metrics. The keys
+// of pages are the paths. The result wrong contains the differences. The result unseen contains the
+// documented metrics that are not on the pages, each as "page name".
 func Compare(documented []Family, pages map[string]string) (wrong, unseen []string) {
 	known, seen := map[string]Family{}, map[string]bool{}
 	for _, f := range documented {
 		known[f.Page+" "+f.Name] = f
 	}
 	for _, page := range slices.Sorted(maps.Keys(pages)) {
-		found, err := families(page, pages[page])
+		found, err := parsePage(page, pages[page])
 		if err != nil {
 			wrong = append(wrong, err.Error())
 		}
@@ -47,7 +48,7 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 			want, ok := known[f.Page+" "+f.Name]
 			seen[f.Page+" "+f.Name] = true
 			switch {
-			case strings.HasPrefix(f.Name, "go_") || strings.HasPrefix(f.Name, "process_"): // these exist in every Go program
+			case strings.HasPrefix(f.Name, "go_") || strings.HasPrefix(f.Name, "process_"): // metrics of every Go program
 			case !ok:
 				wrong = append(wrong, fmt.Sprintf("%v, which is not documented", f))
 			case f != want:
@@ -64,9 +65,10 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 	return wrong, unseen
 }
 
-// Check compares the pages of a node with docs/metrics.md below root, which is generated from upstream's own list. ask returns a page.
-// Check returns the names that no page has.
-func Check(t testing.TB, root string, ask func(path string) string) (unseen []string) {
+// Check compares the pages of a node with docs/metrics.md below root, which is generated from
+// upstream's own list. The function get returns a page. Check returns the documented metrics that
+// are not on the pages, each as "page name".
+func Check(t testing.TB, root string, get func(path string) string) (unseen []string) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
 	if err != nil {
@@ -74,7 +76,7 @@ func Check(t testing.TB, root string, ask func(path string) string) (unseen []st
 	}
 	pages := map[string]string{}
 	for _, path := range Pages {
-		pages[path] = ask(path)
+		pages[path] = get(path)
 	}
 	wrong, unseen := Compare(Documented(string(guide)), pages)
 	for _, w := range wrong {
@@ -83,8 +85,9 @@ func Check(t testing.TB, root string, ask func(path string) string) (unseen []st
 	return unseen
 }
 
-// Listed returns the key of a list that matches a whole name from Check, or "" if no key matches.
-func Listed(list map[string]string, name string) string {
+// FindPattern returns the key of list that matches a result of Check, or "" if no key matches. The
+// keys are regular expressions for the names of metrics.
+func FindPattern(list map[string]string, name string) string {
 	for names := range list {
 		if regexp.MustCompile("^/metrics(/[a-z]+)? (" + names + ")$").MatchString(name) {
 			return names
@@ -93,8 +96,8 @@ func Listed(list map[string]string, name string) string {
 	return ""
 }
 
-// families parses a page. It returns each family once for each set of its labels.
-func families(page, text string) (out []Family, err error) {
+// parsePage returns the families on a page. It returns a family once for each set of its labels.
+func parsePage(page, text string) (out []Family, err error) {
 	seen := map[Family]bool{}
 	f := Family{Page: page}
 	for line := range strings.Lines(text) {
@@ -120,7 +123,8 @@ func families(page, text string) (out []Family, err error) {
 	return out, nil
 }
 
-// labelsOf returns the name of a line and the names of its labels, except the special labels of histograms.
+// labelsOf returns the metric's name in a line and the names of its labels, except the label le of
+// histograms.
 func labelsOf(line string) (name string, labels []string) {
 	end := strings.IndexAny(line, "{ ")
 	if end < 0 {

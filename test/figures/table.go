@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Table contains measured values, each with the project's goal.
+// A Table contains measured values and the project's goals for them.
 type Table struct{ rows [][4]string }
 
 // Add adds a row.

@@ -1,10 +1,11 @@
-// Package hostile generates manifests that an agent must survive: random bytes, randomly changed pods, texts whose decoded form is large,
-// and manifests that claim the name or directory of another pod.
+// Package hostile generates manifests that must not harm an agent: random bytes, randomly changed
+// pods, texts that become large when they are decoded, and manifests that claim the name or
+// directory of another pod.
 //
 //	pods.json -> Mutator -> Manifests -> Write -> a manifest directory
 //
-// The same seed results in the same manifests. Many of them are valid pods. Their image does not exist and must not be pulled. So these
-// pods never run, but they count against the node's limits.
+// The manifests depend only on the seed. Many of them are valid pods. Their image does not exist
+// and must not be pulled, so these pods never run. They count against the node's limits.
 package hostile
 
 import (
@@ -17,8 +18,8 @@ import (
 
 // Manifest is a file of a manifest directory.
 type Manifest struct {
-	Name string // name of the file
-	Kind string // fault in the file, for messages
+	Name string // the name of the file
+	Kind string // the kind of the fault, for messages
 	Data []byte
 }
 
@@ -26,7 +27,8 @@ type Manifest struct {
 type Options struct {
 	Seed  uint64
 	Count int
-	// Victim is the name of the pod that some manifests claim to be, as in its own manifest. It is empty if there is no such pod.
+	// Victim is the name, in its own manifest, of a pod whose name or directory some manifests
+	// claim. If it is empty, there are no such manifests.
 	Victim string
 }
 
@@ -57,7 +59,8 @@ func Manifests(o Options) []Manifest {
 	return all
 }
 
-// Write writes manifests to a directory, not atomically, as some editors do.
+// Write writes manifests to a directory. It does not write them atomically, because some editors do
+// not either.
 func Write(dir string, all []Manifest) error {
 	for _, m := range all {
 		if err := os.WriteFile(filepath.Join(dir, m.Name), m.Data, 0o644); err != nil {
@@ -82,7 +85,7 @@ func (w *writer) fileName(i int) string {
 	return fmt.Sprintf(forms[w.r.IntN(len(forms))], i)
 }
 
-// pod returns a pod with a unique name, which a later change may remove.
+// pod returns a pod with the given number of changes. It usually makes the name unique.
 func (w *writer) pod(changes int) map[string]any {
 	pod := w.mutator.Pod(w.r, changes)
 	if meta, ok := pod["metadata"].(map[string]any); ok {
@@ -116,7 +119,7 @@ func (w *writer) randomWords() []byte {
 	return []byte(b.String())
 }
 
-// damaged returns a pod's text in which a part was removed, added or repeated.
+// damaged returns the text of a pod with a part removed, added or repeated.
 func (w *writer) damaged() []byte {
 	data := toYAML(w.pod(0))
 	if w.r.IntN(3) == 0 {
@@ -147,7 +150,7 @@ func (w *writer) damaged() []byte {
 	return data
 }
 
-// bomb returns a text whose decoding takes far more memory or time than its size suggests.
+// bomb returns a text whose decoding takes much more memory or time than its size suggests.
 func (w *writer) bomb() []byte {
 	switch w.r.IntN(9) {
 	case 0: // billion laughs
@@ -184,7 +187,7 @@ func (w *writer) bomb() []byte {
 	}
 }
 
-// foreign returns a text that is not a pod.
+// foreign returns a text that is not a single pod.
 func (w *writer) foreign() []byte {
 	pod := string(toJSON(w.pod(0)))
 	texts := []string{

@@ -11,7 +11,8 @@ import (
 //go:embed pods.json
 var podsJSON []byte
 
-// Mutator makes random changes to valid pods. Most of the results still look like pods, and many are only slightly invalid.
+// Mutator changes valid pods at random places. Most of the results are still similar to pods, and
+// many are invalid only in a detail.
 type Mutator struct {
 	pods   []any
 	donors map[string][]any // values of each field in the pods, by the field's path without indexes
@@ -60,7 +61,8 @@ func (m *Mutator) Pod(r *rand.Rand, changes int) map[string]any {
 	return pod.(map[string]any)
 }
 
-// place is a member of an object or an item of a list, with its path. It can be set or removed through its owner.
+// A place is a member of an object or an item of a list, with its path and functions that set or
+// remove it.
 type place struct {
 	path  string
 	value any
@@ -140,7 +142,7 @@ func (m *Mutator) text(r *rand.Rand, path string) any {
 	return texts[r.IntN(len(texts))]
 }
 
-// texts and numbers contain boundary values of validation rules.
+// The lists texts and numbers contain boundary values of validation rules.
 var texts = []string{
 	"", "a", "A", "a.b", "a_b", "-a", "a-", "a:b", "a b", " a", "ä", "\x00", "\u202e", strings.Repeat("a", 63), strings.Repeat("a", 64),
 	strings.Repeat("a.", 127) + "b", strings.Repeat("x", 300), "..", "../a", "a/../b", "..data", "/a", "/a/../b", "/", ".", "a/b", "a//b",

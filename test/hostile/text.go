@@ -16,7 +16,7 @@ func toJSON(v any) []byte {
 	return b.Bytes()
 }
 
-// toYAML returns YAML in block style, with scalars in JSON's form.
+// toYAML returns YAML in block style, with scalars in JSON syntax.
 func toYAML(v any) []byte {
 	var b bytes.Buffer
 	writeYAML(&b, v, 0)
@@ -34,7 +34,7 @@ func writeYAML(b *bytes.Buffer, v any, depth int) {
 			b.WriteString(indent)
 			b.Write(bytes.TrimSpace(toJSON(key)))
 			b.WriteByte(':')
-			writeBelow(b, v[key], depth)
+			writeValue(b, v[key], depth)
 		}
 	case []any:
 		if len(v) == 0 {
@@ -42,7 +42,7 @@ func writeYAML(b *bytes.Buffer, v any, depth int) {
 		}
 		for _, item := range v {
 			b.WriteString(indent + "-")
-			writeBelow(b, item, depth)
+			writeValue(b, item, depth)
 		}
 	default:
 		b.WriteString(indent)
@@ -50,8 +50,8 @@ func writeYAML(b *bytes.Buffer, v any, depth int) {
 	}
 }
 
-// writeBelow writes a value after its key or dash. A scalar is on the same line.
-func writeBelow(b *bytes.Buffer, v any, depth int) {
+// writeValue writes a value after its key or dash: a scalar on the same line, other values below.
+func writeValue(b *bytes.Buffer, v any, depth int) {
 	switch v.(type) {
 	case map[string]any, []any:
 		b.WriteByte('\n')

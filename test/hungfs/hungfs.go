@@ -1,11 +1,13 @@
-// Package hungfs is a file system whose server a test can stop, as a substitute for a network file system. The server is a process
-// (FUSE). While it is stopped (SIGSTOP), every access blocks, as with an unreachable server, until the process is killed or the file
-// system is unmounted by force.
+// Package hungfs provides a FUSE file system whose server a test can stop, as a substitute for a
+// network file system. The server is a process. While it is stopped (SIGSTOP), every access blocks,
+// like an access to an unreachable server. It blocks until the server is killed or the file system
+// is unmounted by force.
 //
-//	test --Mount (in a machine)--> server --> /dev/fuse <-- whoever uses the file system
+//	test --Process (in a machine)--> server --> /dev/fuse <-- processes that use the file system
 //
-// After the signal Broken, the server answers every request with EIO, like a disk that cannot read a directory. After the signal Deaf, it
-// reads every request and answers none. A process that waits for such an answer cannot even be killed.
+// After the signal Broken, the server responds to every request with EIO, like a disk that cannot
+// read a directory. After the signal Deaf, it reads every request and responds to none. A process
+// that waits for such a response cannot even be killed.
 //
 // The file system contains only the empty directory Dir.
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/index.html
@@ -30,17 +32,17 @@ const (
 	// Process is the first argument of the server's process.
 	Process = "islet-hungfs"
 
-	root, sub = 1, 2 // IDs of the nodes
+	root, sub = 1, 2 // node IDs
 )
 
 // Signals to a server.
 const (
-	Deaf   = unix.SIGUSR1 // the server answers no further request
-	Broken = unix.SIGUSR2 // the server answers every request with EIO
+	Deaf   = unix.SIGUSR1 // the server responds to no further request
+	Broken = unix.SIGUSR2 // the server responds to every request with EIO
 )
 
-// Main must be called first in TestMain. If the first argument of this process is Process, Main mounts the file system at the path in the
-// second argument, and exits when a server is running.
+// Main must be called first in TestMain. If the first argument of this process is Process, Main
+// mounts the file system at the path in the second argument, starts the server and exits.
 func Main() {
 	if len(os.Args) < 2 || os.Args[1] != Process {
 		return
@@ -99,8 +101,8 @@ type attr struct {
 
 func directory(node uint64) attr { return attr{Ino: node, Mode: unix.S_IFDIR | 0o777, Nlink: 2} }
 
-// serve answers requests until the file system is unmounted. The kernel must not cache the answers, so that every access causes a
-// request.
+// serve responds to requests until the file system is unmounted. The responses forbid caching in
+// the kernel, so that every access causes a request.
 func serve(fd int) error {
 	told, broken := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(told, Deaf)
@@ -121,7 +123,7 @@ func serve(fd int) error {
 			return err
 		}
 		if in.Opcode == opForget || in.Opcode == opBatchForget || in.Opcode == opInterrupt {
-			continue // these requests have no answer
+			continue // these requests have no response
 		}
 		if len(told) > 0 {
 			continue
@@ -148,7 +150,7 @@ func serve(fd int) error {
 			}
 		}
 		if _, err := unix.Write(fd, out.Bytes()); err != nil &&
-			!errors.Is(err, unix.ENOENT) { // the process that waited for the answer is gone
+			!errors.Is(err, unix.ENOENT) { // the process that waited for the response has ended
 			return fmt.Errorf("answer request %d: %w", in.Opcode, err)
 		}
 	}

@@ -1,14 +1,14 @@
 // Lint reports violations of the house rules for which revive has no built-in rule:
 //
-//   - an init statement of an if that is unrelated to its condition: `if x = y; z {` hides an
-//     assignment. The condition has to use a variable that the statement assigns, or a variable
-//     of the call if the statement is a call;
+//   - an init statement of an if that is unrelated to its condition: `if x = y; z {`
+//     hides an assignment. The condition must use a variable that the statement assigns, or,
+//     if the statement is a call, a variable of the call;
 //
-//   - a sleep of a test outside of a bubble of package synctest, whose clock jumps, unless the
-//     line says in a comment why it sleeps;
+//   - a sleep of a test outside of a bubble of package synctest, which has a fake clock, unless
+//     the line has a comment with the reason;
 //
-//   - a line of a test over 140 columns that is neither a row of a table nor mostly a text,
-//     such as a manifest or a command.
+//   - a line of a test over 140 columns that is neither part of a composite literal nor a long
+//     string, such as a manifest or a command.
 //
 //     lint FOLDER...
 //
@@ -30,8 +30,8 @@ import (
 )
 
 const (
-	columns  = 140 // columns of the longest line
-	longText = 50  // characters of a string that may exceed the line
+	columns  = 140 // maximum number of columns of a line
+	longText = 50  // a line with a string of more characters than this may be longer
 )
 
 func main() {
@@ -44,7 +44,7 @@ func main() {
 			case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
 				return filepath.SkipDir
 			case d.IsDir():
-				violations, err := sleeps(path)
+				violations, err := checkSleeps(path)
 				for _, v := range violations {
 					fmt.Println(v)
 				}
@@ -103,7 +103,7 @@ func check(path string, text []byte) (violations []string, err error) {
 		return true
 	})
 	if !strings.HasSuffix(path, "_test.go") {
-		return violations, nil // revive has a rule for the number of lines
+		return violations, nil // revive checks the length of other lines
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, len(text)+1)

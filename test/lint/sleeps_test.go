@@ -29,7 +29,7 @@ func TestSleeps(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "x_test.go"), []byte("package x\n"+c.body+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := sleeps(dir)
+			got, err := checkSleeps(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

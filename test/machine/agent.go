@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// Patience is the maximum time that a test waits for an event. It is long, because a busy machine with two cores runs several tests at
-// once.
+// Patience is the time for which a test waits for an expected event. It is long, because a busy
+// machine with two cores runs several tests at once.
 const Patience = 90 * time.Second
 
 // An Agent is a running process of islet inside a machine.
 type Agent = Process
 
-// StartAgent starts islet with directories on the machine's disk, and waits until it answers.
-// Manifests are in Disk/manifests, unless Disk/kubelet.yaml sets another directory.
+// StartAgent starts islet with directories on the machine's disk, and waits until islet serves
+// requests. The manifest directory is Disk/manifests, unless Disk/kubelet.yaml sets another one.
 func (m *Machine) StartAgent(extra ...string) *Agent {
 	m.t.Helper()
 	a := m.LaunchAgent(extra...)
@@ -33,11 +33,12 @@ func (m *Machine) StartAgent(extra ...string) *Agent {
 	return a
 }
 
-// Roomy contains lines of a KubeletConfiguration that disable image garbage collection and eviction, because the test host's disk or
-// memory may be nearly full.
+// Roomy contains lines of a KubeletConfiguration that disable image collection and eviction,
+// because the test host's disk or memory may be nearly full.
 const Roomy = "imageGCHighThresholdPercent: 100\nevictionHard: {memory.available: 1Mi}\n"
 
-// Kubelet returns a KubeletConfiguration with cgroups and logs below the machine's own directories, and with additional lines.
+// Kubelet returns a KubeletConfiguration with cgroups and logs below the machine's own directories.
+// It appends the given lines.
 func (m *Machine) Kubelet(lines string) string {
 	return fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: %s\nfailSwapOn: "+
 		"false\npodLogsDir: %s/logs\n%s", m.Cgroup, m.Disk, lines)
@@ -69,7 +70,7 @@ func (m *Machine) LaunchAgent(extra ...string) *Agent {
 		cmd = m.Measured(m.islet, args...)
 	}
 	if m.OddUmask != 0 {
-		cmd = m.odd(m.islet, args...)
+		cmd = m.oddCommand(m.islet, args...)
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	a, err := StartProcess(cmd)
@@ -88,7 +89,7 @@ func (m *Machine) writeDefault(name, content string) {
 
 func (m *Machine) awaitReady(a *Agent) {
 	m.t.Helper()
-	m.await("the agent to answer", a, func() bool { return m.Pods() != nil })
+	m.await("the agent to respond", a, func() bool { return m.Pods() != nil })
 }
 
 // AgentPid returns the PID of the agent in this process's namespace.
@@ -106,8 +107,8 @@ func (m *Machine) Stop() {
 	m.signal(syscall.SIGTERM)
 }
 
-// Lost waits for the end of an agent that the test has killed in another way.
-func (m *Machine) Lost() {
+// AwaitEnd waits for the end of an agent that the test has ended without Kill or Stop.
+func (m *Machine) AwaitEnd() {
 	m.t.Helper()
 	select {
 	case <-m.agent.Ended:
@@ -143,8 +144,8 @@ func (m *Machine) Islet(args ...string) string {
 	return out
 }
 
-// Try runs a command of the binary. It returns standard output and, if the command fails, standard
-// error.
+// Try runs a command of the binary. It returns the exit code, standard output and, if the command
+// fails, standard error.
 func (m *Machine) Try(args ...string) (string, int) {
 	cmd := m.Command(m.islet, args...)
 	cmd.Env = append(cmd.Env, "ISLET_SOCKET=/run/islet/islet.sock")
@@ -203,10 +204,11 @@ func (p Pod) Ready() bool {
 	return false
 }
 
-// Pods returns the pods by name, or nil while the agent does not answer. It connects to the agent's socket, because tests poll often and
-// a run of the command uses 100 ms of CPU time.
+// Pods returns the pods by name, or nil while the agent does not respond. It connects to the
+// agent's socket directly, because tests poll often, and a run of the command needs 100 ms of CPU
+// time.
 func (m *Machine) Pods() map[string]Pod {
-	answer, err := m.local().Get("http://islet/pods")
+	answer, err := m.localClient().Get("http://islet/pods")
 	if err != nil {
 		return nil
 	}
@@ -232,8 +234,8 @@ func (m *Machine) Pods() map[string]Pod {
 	return pods
 }
 
-// local returns a client of the agent's socket.
-func (m *Machine) local() *http.Client {
+// localClient returns an HTTP client for the agent's socket.
+func (m *Machine) localClient() *http.Client {
 	return &http.Client{Timeout: Patience / 3, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", m.Pid()))
@@ -248,13 +250,13 @@ func (m *Machine) WaitPods(what string, ok func(map[string]Pod) bool) map[string
 	return pods
 }
 
-// WaitReady waits until exactly these pods exist and all are ready. It ignores containers that ran before a power cut, because a new
-// agent first reports its stored statuses.
+// WaitReady waits until exactly these pods exist and all are ready. A pod whose containers ran
+// before a power cut is not ready, because a new agent first reports the stored statuses.
 func (m *Machine) WaitReady(names ...string) map[string]Pod {
 	m.t.Helper()
 	return m.WaitPods("pods "+strings.Join(names, " ")+" to be ready", func(pods map[string]Pod) bool {
 		for _, n := range names {
-			if p := pods[n]; !p.Ready() || m.cut(p) {
+			if p := pods[n]; !p.Ready() || m.ranBeforeCut(p) {
 				return false
 			}
 		}
@@ -262,18 +264,19 @@ func (m *Machine) WaitReady(names ...string) map[string]Pod {
 	})
 }
 
-// cut reports whether a pod's status contains a container that ran before the power was cut.
-func (m *Machine) cut(p Pod) bool {
+// ranBeforeCut reports whether a pod's status contains a container that ran before the power was
+// cut.
+func (m *Machine) ranBeforeCut(p Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c ContainerStatus) bool { return m.ran[c.ContainerID] })
 }
 
-// Well reports whether the output and exit code of islet status show that nothing needs attention. It ignores a full disk, because the
-// disk belongs to the test host.
-func Well(out string, code int) bool {
+// IsWell reports whether the output and the exit code of islet status show no problem. It ignores a
+// full disk, because the disk is the test host's.
+func IsWell(out string, code int) bool {
 	_, needs, _ := strings.Cut(out, "Needs attention:")
-	needs, _, _ = strings.Cut(needs, "\n\n") // the following lines are no problems
+	needs, _, _ = strings.Cut(needs, "\n\n") // the following lines contain no problems
 	for line := range strings.Lines(needs) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "- the disk of ") {
 			return false
@@ -282,17 +285,18 @@ func Well(out string, code int) bool {
 	return code == 0 || needs != ""
 }
 
-// Await waits until ok returns true. No agent needs to run, but a running agent must not end during the wait.
+// Await waits until ok returns true. The test fails if a running agent ends meanwhile.
 func (m *Machine) Await(what string, ok func() bool) {
 	m.t.Helper()
 	m.await(what, m.agent, ok)
 }
 
-// await polls ok, because a process outside the agent gets no event for the condition. It pauses four times as long as the call took, so
-// that parallel tests do not use the CPU for polling.
+// await polls ok, because a process outside the agent gets no event for the condition. The pause
+// between two calls is four times as long as the last call, so that parallel tests do not spend
+// their CPU time on polling.
 func (m *Machine) await(what string, a *Agent, ok func() bool) {
 	m.t.Helper()
-	var ended <-chan struct{} // blocks forever if no agent has to run
+	var ended <-chan struct{} // blocks forever if there is no agent
 	if a != nil {
 		ended = a.Ended
 	}

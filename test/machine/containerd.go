@@ -17,8 +17,9 @@ const Pause = "localhost/pause:test"
 // Endpoint is the CRI socket of a Containerd.
 const Endpoint = "unix:///run/containerd/containerd.sock"
 
-// A Containerd is a distribution's containerd that runs inside a machine, with its own images, cgroups and sockets. Its CNI plugin is a
-// link to islet, which has a bridge plugin, so no package of plugins is needed.
+// A Containerd is a distribution's containerd that runs inside a machine, with the machine's own
+// images, cgroups and sockets. Its CNI plugins are links to islet, which contains these plugins, so
+// that no package of plugins is needed.
 type Containerd struct {
 	m       *Machine
 	dir     string // directory of the programs
@@ -33,7 +34,7 @@ func EachContainerd(t *testing.T, test func(t *testing.T, dir string)) {
 		t.Fatal(err)
 	}
 	if root == "" {
-		t.Skip("make test-remote gets the runtimes and runs this test")
+		t.Skip("make test-remote installs the runtimes and runs this test")
 	}
 	if len(found) == 0 {
 		t.Fatalf("no containerd in %s", root)
@@ -79,7 +80,7 @@ conf_dir = "%[1]s/cni-conf"
 	return c
 }
 
-// Start starts containerd and waits until it answers.
+// Start starts containerd, and waits until it responds.
 func (c *Containerd) Start() {
 	c.m.t.Helper()
 	log, err := os.OpenFile(filepath.Join(c.m.Disk, "containerd.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -93,7 +94,7 @@ func (c *Containerd) Start() {
 	if c.process, err = StartProcess(cmd); err != nil {
 		c.m.t.Fatal(err)
 	}
-	c.m.await("containerd to answer", c.process, func() bool { return c.ctr("version").Run() == nil })
+	c.m.await("containerd to respond", c.process, func() bool { return c.ctr("version").Run() == nil })
 }
 
 func (c *Containerd) ctr(args ...string) *exec.Cmd {
@@ -104,15 +105,16 @@ func (c *Containerd) ctr(args ...string) *exec.Cmd {
 // Import imports the images that tests use: podtool's image and the pause image.
 func (c *Containerd) Import() {
 	c.m.t.Helper()
-	for _, archive := range []string{Archive(c.m.t), c.pause()} {
+	for _, archive := range []string{Archive(c.m.t), c.pauseArchive()} {
 		if out, err := c.ctr("images", "import", archive).CombinedOutput(); err != nil {
 			c.m.t.Fatalf("import %s: %v\n%s", archive, err, out)
 		}
 	}
 }
 
-// pause returns an image with podtool under the name pause. Under this name, podtool waits for a signal.
-func (c *Containerd) pause() string {
+// pauseArchive returns an archive of the pause image. The image contains podtool under the name
+// pause, which makes it wait for a signal.
+func (c *Containerd) pauseArchive() string {
 	c.m.t.Helper()
 	tool, err := os.ReadFile(filepath.Join(filepath.Dir(Archive(c.m.t)), "podtool"))
 	if err != nil {
@@ -144,6 +146,6 @@ func (c *Containerd) end(s syscall.Signal) {
 	select {
 	case <-c.process.Ended:
 	case <-time.After(Patience):
-		c.m.t.Fatal("containerd does not end")
+		c.m.t.Fatal("containerd has not ended")
 	}
 }

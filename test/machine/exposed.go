@@ -9,12 +9,14 @@ import (
 	"strings"
 )
 
-// Exposed lists the files of the running agent that a local user without root can access, each with its fault. Pods may write to their
-// own directories, but no other user may access these.
+// Exposed lists the files of the running agent that local users other than root can access, each
+// with its fault. Directories of pods may be writable, but then a parent directory must not be
+// accessible to other users.
 func (m *Machine) Exposed() (found []string) {
 	m.t.Helper()
 	root := fmt.Sprintf("/proc/%d/root", m.host.Pid())
-	// Every path to a directory of pods contains one of these directories, which other users cannot enter.
+	// Every path to a directory of pods contains one of these directories, which other users must
+	// not be able to enter.
 	closed := []string{"/state/containerd", "/state/runtime/containers", "/state/runtime/sandboxes", "/kubelet", "/kubelet/pods"}
 	for i := range closed {
 		closed[i] = root + m.Disk + closed[i]
@@ -34,12 +36,12 @@ func (m *Machine) Exposed() (found []string) {
 	for _, dir := range []string{root + m.Disk + "/state", root + m.Disk + "/kubelet", root + m.Disk + "/pki", root + "/run/islet"} {
 		err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
 			if err != nil {
-				if os.IsNotExist(err) { // the file is gone, or this node has no such directory
+				if os.IsNotExist(err) { // the file was removed, or this node has no such directory
 					return nil
 				}
 				return err
 			}
-			if podsOwn(strings.TrimPrefix(file, root)) {
+			if belongsToPod(strings.TrimPrefix(file, root)) {
 				return fs.SkipDir
 			}
 			info, err := e.Info()
@@ -49,7 +51,7 @@ func (m *Machine) Exposed() (found []string) {
 			switch mode := info.Mode(); {
 			case mode.Perm()&0o022 != 0:
 				found = append(found, fmt.Sprintf("%s can be changed: %v", file, mode))
-			case secret(file, mode) && mode.Perm()&0o077 != 0:
+			case isSecret(file, mode) && mode.Perm()&0o077 != 0:
 				found = append(found, fmt.Sprintf("%s can be read: %v", file, mode))
 			}
 			return nil
@@ -61,8 +63,8 @@ func (m *Machine) Exposed() (found []string) {
 	return found
 }
 
-// podsOwn reports whether a path, with everything below it, belongs to a pod or an image.
-func podsOwn(file string) bool {
+// belongsToPod reports whether a path and everything below it belong to a pod or an image.
+func belongsToPod(file string) bool {
 	dir, name := filepath.Base(filepath.Dir(file)), filepath.Base(file)
 	switch {
 	case strings.Contains(file, "/kubelet/pods/"):
@@ -75,8 +77,9 @@ func podsOwn(file string) bool {
 	return name == "rootfs" || name == "shm"
 }
 
-// secret reports whether other users must not access a file, because it is a socket or may contain secrets.
-func secret(file string, mode fs.FileMode) bool {
+// isSecret reports whether other users must not access a file, because it is a socket or may
+// contain secrets.
+func isSecret(file string, mode fs.FileMode) bool {
 	name := filepath.Base(file)
 	known := []string{".db", ".db-wal", ".db-shm", ".key", ".pem", ".sock", ".probe"}
 	return mode&fs.ModeSocket != 0 || slices.Contains(known, filepath.Ext(name)) ||

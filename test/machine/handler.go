@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// OCIWrapper writes a wrapper of the host's OCI runtime to the machine's disk. The wrapper records each command and then executes the
-// runtime. OCIWrapper returns the path of the wrapper, and a function that returns how often a command was run.
+// OCIWrapper writes a wrapper of the host's OCI runtime to the machine's disk. The wrapper records
+// each command and then executes the runtime. OCIWrapper returns the wrapper's path, and a function
+// that returns the number of runs of a command.
 func (m *Machine) OCIWrapper(name string) (program string, calls func(verb string) int) {
 	m.t.Helper()
 	oci, err := exec.LookPath("runc")
@@ -71,9 +72,9 @@ func (m *Machine) TaskShim() string {
 
 const taskShimPrefix = "containerd-shim-"
 
-// Handlers configures runtime handlers for the next start of the agent. programs maps names to programs. A program may be a containerd
-// shim.
-func (m *Machine) Handlers(programs map[string]string) {
+// SetHandlers configures runtime handlers for the next start of the agent. It maps the names of
+// handlers to programs. A program may be a containerd shim.
+func (m *Machine) SetHandlers(programs map[string]string) {
 	m.t.Helper()
 	text := fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nruntimeHandlers:\n", m.Disk)
 	for name, program := range programs {

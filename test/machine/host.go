@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// A Host consists of the namespaces of a machine and its init. It has no disk: its processes use the file system of the test host, except
-// for /run. The Host and all its processes end with the process that booted it.
+// A Host consists of the namespaces of a machine and its init process. Its processes use the file
+// system of the test host, but with their own /run. All processes of the Host end with the process
+// that booted it.
 type Host struct {
 	init *exec.Cmd
 	halt chan struct{}
@@ -34,7 +35,8 @@ func BootHost(name string) (*Host, error) {
 	}
 	h, started := &Host{init: init, halt: make(chan struct{})}, make(chan error)
 	go func() {
-		// The kernel sends Pdeathsig when a thread ends, and another goroutine may end a thread that is not locked.
+		// The kernel sends Pdeathsig when this thread ends. Another goroutine could end the thread
+		// if it were not locked.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := init.Start()
@@ -47,7 +49,7 @@ func BootHost(name string) (*Host, error) {
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
 		h.Halt()
-		return nil, fmt.Errorf("boot %s: the output of init is %q, %v", name, line, err)
+		return nil, fmt.Errorf("boot %s: init wrote %q, %v", name, line, err)
 	}
 	return h, nil
 }
@@ -59,7 +61,7 @@ func (h *Host) Pid() int { return h.init.Process.Pid }
 func (h *Host) Halt() error {
 	err := h.init.Process.Kill()
 	defer close(h.halt)
-	h.init.Wait() // it was killed, so its error does not matter; all processes of its namespace end before it
+	h.init.Wait() // the error reports only that it was killed; all processes of its namespace end before it
 	return err
 }
 
@@ -69,7 +71,8 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return exec.Command("nsenter", nsenterArgs...)
 }
 
-// A Process was started inside a host.
+// A Process contains the PID of a running process inside a Host, and a channel that signals its
+// end.
 type Process struct {
 	Pid   int           // in the PID namespace of this process
 	Ended chan struct{} // closed when the process has ended
@@ -89,7 +92,8 @@ func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// childOf waits for the child of a process that forks once, and returns the PID of the child. nsenter forks to enter a PID namespace.
+// childOf waits for the child of a process, and returns the child's PID, or 0 if the process ends.
+// The program nsenter forks once to enter a PID namespace.
 func childOf(pid int, ended <-chan struct{}) int {
 	for {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))

@@ -16,7 +16,8 @@ const Image = "localhost/podtool:test"
 
 var archive = sync.OnceValues(func() (string, error) { return archiveFor("") })
 
-// archiveFor builds the image archive for an architecture (GOARCH). "" means the architecture of this machine.
+// archiveFor builds the image archive for an architecture, given as GOARCH. An empty name means
+// this machine's architecture.
 func archiveFor(arch string) (string, error) {
 	root, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
@@ -54,7 +55,7 @@ func archiveFor(arch string) (string, error) {
 	return out, nil
 }
 
-// ArchiveFor does the same as Archive for another architecture (GOARCH).
+// ArchiveFor does the same as Archive for another architecture, given as GOARCH.
 func ArchiveFor(t testing.TB, arch string) string {
 	t.Helper()
 	a, err := archiveFor(arch)
@@ -74,11 +75,11 @@ func Archive(t testing.TB) string {
 	return a
 }
 
-// Ref returns the reference of an image of ArchivesOf.
-func Ref(name string) string { return "localhost/" + name + ":test" }
+// RefOf returns the reference of an image that ArchivesOf has built.
+func RefOf(name string) string { return "localhost/" + name + ":test" }
 
-// ArchivesOf builds an image archive of podtool for each name and returns the paths. Each image contains the given number of MiB that no
-// other image has.
+// ArchivesOf builds an image archive of podtool for each name and returns the paths. Each image
+// also contains a file of the given number of MiB that is not shared with other images.
 func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,7 +99,7 @@ func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 		if err := os.WriteFile(own, b, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		command(pack, "-ref", Ref(name), "-entrypoint", "/podtool", "-o", archive, tool, own)
+		command(pack, "-ref", RefOf(name), "-entrypoint", "/podtool", "-o", archive, tool, own)
 		archives = append(archives, archive)
 	}
 	return archives

@@ -12,17 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initEnv is the environment variable that makes a test binary the init of a machine. Its value is the host name.
+// initEnv is an environment variable. If it is set, the test binary is the init of a machine. The
+// value is the host name.
 const initEnv = "ISLET_TEST_MACHINE"
 
 // Main must be called first in TestMain. In a process that becomes a machine's init, Main never returns.
 func Main() {
-	if len(os.Args) > 3 && os.Args[1] == oddly {
-		fmt.Fprintln(os.Stderr, "machine:", startOddly(os.Args[2:]))
+	if len(os.Args) > 3 && os.Args[1] == oddArgument {
+		fmt.Fprintln(os.Stderr, "machine:", execOddly(os.Args[2:]))
 		os.Exit(1)
 	}
-	// Daemons must not inherit the descriptors that this process inherited, such as a lock of the shell that started the tests. Go sets
-	// close-on-exec only for the descriptors that it opened.
+	// Daemons must not inherit the descriptors that this process inherited, such as a lock of the
+	// shell that started the tests. Go sets close-on-exec only for the descriptors that it opened.
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
 		fmt.Fprintln(os.Stderr, "machine:", err)
 		os.Exit(1)
@@ -56,11 +57,11 @@ func boot(name string) error {
 	if err := syscall.Sethostname([]byte(name)); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
-	return loopbackUp()
+	return setLoopbackUp()
 }
 
-// loopbackUp sets the loopback interface up. It uses an ioctl, which needs no netlink.
-func loopbackUp() error {
+// setLoopbackUp brings up the loopback interface. It uses the ioctl, which is simpler than netlink.
+func setLoopbackUp() error {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -79,8 +80,9 @@ func loopbackUp() error {
 	return nil
 }
 
-// reap waits for ended child processes. It subscribes to SIGCHLD before it checks, so that no signal is missed. It uses a channel,
-// because pause(2) returns only in the thread that receives the signal.
+// reap waits for ended child processes. It subscribes to SIGCHLD before it calls Wait4, so that it
+// does not miss a signal. It uses a channel, because pause(2) returns only in the thread that
+// receives the signal.
 func reap() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)

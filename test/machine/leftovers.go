@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Processes lists the command lines of all processes in the machine's own PID namespace except its init, by PID in this process's
-// namespace. These are the agent and its shims. Containers have their own PID namespaces.
+// Processes returns the command lines of all processes in the machine's own PID namespace except
+// its init: the agent and its shims. The keys are PIDs in this process's namespace. Containers are
+// not included, because they have their own PID namespaces.
 func (m *Machine) Processes() map[int]string {
 	m.t.Helper()
 	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", m.host.Pid()))
@@ -35,8 +36,9 @@ func (m *Machine) Processes() map[int]string {
 	return found
 }
 
-// Mounts lists the mount points below the machine's disk and /run that were created after the machine was turned on. Earlier ones are
-// inherited from the test host, for example mounts of another node's pods.
+// Mounts lists the mount points below the machine's disk and /run that were created since the
+// machine was turned on. Earlier mounts are inherited from the test host, for example mounts of
+// another node's pods.
 func (m *Machine) Mounts() []string {
 	m.t.Helper()
 	var found []string
@@ -88,7 +90,8 @@ func (m *Machine) Links() []string {
 // tunnels contains the devices that a kernel with tunnel drivers creates in every new network namespace.
 var tunnels = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 
-// Cgroups lists the cgroups of pods below the machine's root. It lists a cgroup once, even if it exists in several hierarchies.
+// Cgroups lists the cgroups of pods below the machine's root cgroup. It lists a cgroup once, even
+// if it exists in several hierarchies.
 func (m *Machine) Cgroups() []string {
 	m.t.Helper()
 	found := map[string]bool{}

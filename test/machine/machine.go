@@ -1,6 +1,7 @@
-// Package machine provides a simulated machine for a test. It consists of PID, mount, network, UTS and IPC namespaces with an init, a
-// tmpfs as /run, and a disk. The disk is a folder that remains while the machine is off. Cutting the power kills all processes of the
-// machine immediately, and removes its mounts and network namespaces, as on hardware.
+// Package machine provides a simulated machine for a test: PID, mount, network, UTS and IPC
+// namespaces with an init, a tmpfs as /run, and a disk, which is a folder that stays when the
+// machine is off. A power cut kills all processes at once, and removes the mounts and network
+// namespaces, as on hardware.
 //
 //	New --> Boot --> StartAgent, Islet ... --> PowerOff --> Boot ...
 //
@@ -19,14 +20,14 @@ import (
 	"testing"
 )
 
-// A Machine is not safe for concurrent use.
+// A Machine is a simulated machine. It is not safe for concurrent use.
 type Machine struct {
-	Disk   string // directory that remains while the machine is off
+	Disk   string // the directory whose files stay when the machine is off
 	Name   string // host name
 	Cgroup string // root of its pods' cgroups in every hierarchy
 
-	MeasureCPU bool // include the agent's CPU time in CPU
-	OddUmask   int  // if not zero, the agent inherits this umask and other unusual process state
+	MeasureCPU bool // whether the method CPU includes the agent's CPU time
+	OddUmask   int  // if it is not zero, the agent inherits this umask and other unusual process state
 
 	Env []string // additional environment variables of the agent and of commands
 
@@ -36,11 +37,11 @@ type Machine struct {
 	t     testing.TB
 	islet string // the binary under test
 	host  *Host
-	born  map[string]string // mounts that existed when the machine was turned on
+	born  map[string]string // the mounts at the end of the last boot, by ID
 	agent *Agent
 
 	mu  sync.Mutex
-	ran map[string]bool // by container ID: the power was cut after Pods returned the container
+	ran map[string]bool // by container ID: whether the power was cut since Pods returned the container
 }
 
 // New returns a machine that is off. The binary under test is $ISLET_BIN, or bin/islet of this checkout if the variable is not set. The
@@ -77,7 +78,8 @@ func New(t testing.TB, name string) *Machine {
 // Binary returns the path of the binary under test.
 func (m *Machine) Binary() string { return m.islet }
 
-// OwnProgram makes the machine use its own copy of the binary, which the agent may replace. Call it before starting the agent.
+// OwnProgram gives the machine its own copy of the binary, which the agent may replace. Call it
+// before the agent is started.
 func (m *Machine) OwnProgram() {
 	m.t.Helper()
 	b, err := os.ReadFile(m.islet)
@@ -186,8 +188,8 @@ func (m *Machine) removeCgroups() {
 	}
 }
 
-// OwnDirs makes directories of the file system private to the machine. Files that the machine writes there exist only for the machine,
-// until its power is cut.
+// OwnDirs mounts an overlay over directories of the file system. Files that the machine writes to
+// them are not visible outside the machine, and are lost when it is turned off.
 func (m *Machine) OwnDirs(dirs ...string) {
 	m.t.Helper()
 	for _, dir := range dirs {

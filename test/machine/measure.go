@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// cpuFolder is the folder of the machine's cgroup that counts CPU time.
+// cpuFolder returns the folder of the machine's cgroup that counts CPU time.
 func (m *Machine) cpuFolder() string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		return "/sys/fs/cgroup" + m.Cgroup
@@ -18,7 +18,8 @@ func (m *Machine) cpuFolder() string {
 	return "/sys/fs/cgroup/cpuacct" + m.Cgroup
 }
 
-// Measured does the same as Command, but CPU counts the CPU time of the command and its child processes.
+// Measured does the same as Command, but the method CPU includes the CPU time of the command and
+// its child processes.
 func (m *Machine) Measured(name string, args ...string) *exec.Cmd {
 	group := m.cpuFolder() + "/node"
 	if err := os.MkdirAll(group, 0o755); err != nil {
@@ -40,7 +41,7 @@ func (m *Machine) CPU() time.Duration {
 	}
 	b, err := os.ReadFile(m.cpuFolder() + "/cpu.stat")
 	if err != nil {
-		return 0 // nothing was measured yet
+		return 0 // no measured process has run yet
 	}
 	for line := range strings.Lines(string(b)) {
 		if v, ok := strings.CutPrefix(line, "usage_usec "); ok {
@@ -51,11 +52,11 @@ func (m *Machine) CPU() time.Duration {
 			return time.Duration(us) * time.Microsecond
 		}
 	}
-	m.t.Fatal("cpu.stat has no usage")
+	m.t.Fatal("cpu.stat has no usage_usec")
 	return 0
 }
 
-// ContainerProcesses lists the command lines of the processes in pods, by pid.
+// ContainerProcesses returns the command lines of the processes in pods, by PID.
 func (m *Machine) ContainerProcesses() map[int]string {
 	m.t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -78,7 +79,8 @@ func (m *Machine) ContainerProcesses() map[int]string {
 	return found
 }
 
-// Containers returns the number of containers that have a cgroup. Unlike a request to the agent, it uses almost no CPU time.
+// Containers returns the number of containers that have a cgroup. Unlike a request to the agent,
+// the call needs almost no CPU time.
 func (m *Machine) Containers() int {
 	found, err := filepath.Glob(m.cpuFolder() + "/kubepods/besteffort/pod*/*/cgroup.procs")
 	if err != nil {
@@ -87,14 +89,15 @@ func (m *Machine) Containers() int {
 	return len(found)
 }
 
-// A Part is a part of the node stack, with its memory.
+// A Part contains the number of processes and the memory of a part of the node stack.
 type Part struct {
-	What  string // agent, shims
-	Count int    // number of processes
+	What  string // agent, shims or other
+	Count int    // processes
 	MiB   float64
 }
 
-// PSS returns the proportional set size of the node stack, which consists of all processes in the machine except those of containers.
+// PSS returns the proportional set size of each part of the node stack. The node stack consists of
+// all processes in the machine except those of containers.
 func (m *Machine) PSS() []Part {
 	m.t.Helper()
 	parts := []Part{{What: "agent"}, {What: "shims"}, {What: "other"}}
@@ -119,7 +122,7 @@ func (m *Machine) PSS() []Part {
 	return parts
 }
 
-// TotalPSS returns the sum of PSS in MiB.
+// TotalPSS returns the proportional set size of the whole node stack in MiB.
 func (m *Machine) TotalPSS() (sum float64) {
 	for _, p := range m.PSS() {
 		sum += p.MiB

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dial connects from inside the machine. It can be the DialContext of an http.Transport.
+// Dial opens a connection from inside the machine. It can be used as the DialContext of an
+// http.Transport.
 func (m *Machine) Dial(ctx context.Context, network, address string) (c net.Conn, err error) {
 	err = InNetwork(m.host.Pid(), func() (err error) {
 		c, err = new(net.Dialer).DialContext(ctx, network, address)
@@ -34,7 +35,7 @@ func InNetwork(pid int, f func() error) error {
 	}
 	err = f()
 	if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
-		runtime.UnlockOSThread() // otherwise the thread ends with the goroutine
+		runtime.UnlockOSThread() // if the thread stays locked, it ends with the goroutine
 	}
 	return err
 }

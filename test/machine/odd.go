@@ -12,24 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oddly is the first argument of a test binary that starts a program with unusual process state. The other arguments are MASK PROGRAM
-// ARGUMENT...
-const oddly = "start-oddly"
+// oddArgument is the first argument of a test binary that starts a program with unusual process
+// state. The other arguments are MASK PROGRAM ARGUMENT...
+const oddArgument = "start-oddly"
 
 // OddFile is the file that an agent with unusual process state inherits as descriptors 40 to 43.
 const OddFile = "/etc/passwd"
 
-// odd does the same as Command, but the program inherits a umask and other state that a service normally does not have.
-func (m *Machine) odd(name string, args ...string) *exec.Cmd {
+// oddCommand does the same as Command, but the program inherits a umask and other state that a
+// service normally does not have.
+func (m *Machine) oddCommand(name string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return m.Command(self, append([]string{oddly, fmt.Sprintf("%o", m.OddUmask), name}, args...)...)
+	return m.Command(self, append([]string{oddArgument, fmt.Sprintf("%o", m.OddUmask), name}, args...)...)
 }
 
-// startOddly sets all unusual state that a process can inherit, and executes the program.
-func startOddly(args []string) error {
+// execOddly sets unusual process state of every kind that a process can inherit, and executes the
+// program.
+func execOddly(args []string) error {
 	runtime.LockOSThread()
 	mask, err := strconv.ParseInt(args[0], 8, 32)
 	if err != nil {
@@ -54,20 +56,20 @@ func startOddly(args []string) error {
 		if err := unix.Getrlimit(limit, &is); err != nil {
 			return err
 		}
-		is.Cur = min(cur, is.Max) // only the soft limit, because the hard limit cannot be raised again everywhere
+		is.Cur = min(cur, is.Max) // only the soft limit, because a process without the privilege cannot raise the hard limit again
 		if err := unix.Setrlimit(limit, &is); err != nil {
 			return fmt.Errorf("limit %d: %w", limit, err)
 		}
 	}
-	if err := oddThread(); err != nil {
+	if err := setOddThread(); err != nil {
 		return err
 	}
 	env := append(os.Environ(), "LD_PRELOAD=", "LISTEN_FDS=3", "ODD=1", "TMPDIR=/not/there", "PATH=.:"+os.Getenv("PATH"))
 	return unix.Exec(args[1], args[1:], env)
 }
 
-// oddThread changes the state that the kernel has for each thread.
-func oddThread() error {
+// setOddThread changes the state that the kernel has for each thread.
+func setOddThread() error {
 	const byProcess, idle, noRandom, batch = 1, 3 << 13, 0x0040000, 3
 	var priority int32
 	var first unix.CPUSet

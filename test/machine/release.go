@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// A Releaser builds and signs versions of islet for updates of a node, with packaging/sign.
+// A Releaser builds versions of islet for updates of a node, and signs them with packaging/sign.
 type Releaser struct {
 	Public string // the public key in the form of EdgeConfiguration's update.keys
-	Key    string // path of the private key
+	Key    string // the file of the private key
 
 	t    testing.TB
 	sign string // path of packaging/sign
@@ -33,7 +33,7 @@ func NewReleaser(t testing.TB) *Releaser {
 	return r
 }
 
-// NewKey writes another key to a file and returns the public key.
+// NewKey writes a new key to a file and returns the public key.
 func (r *Releaser) NewKey(file string) string {
 	r.t.Helper()
 	public, err := exec.Command(r.sign, "key", file).Output()
@@ -49,20 +49,20 @@ func (r *Releaser) Version(version string) []byte {
 	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")
 }
 
-// Bad builds test/badislet. The caller appends the last line that selects its fault.
+// Bad builds test/badislet. The caller appends the last line, which selects the fault.
 func (r *Releaser) Bad() []byte {
 	r.t.Helper()
 	return Build(r.t, "test", "./badislet")
 }
 
-// Release packs a program as a version into a file, and signs it.
+// Release writes an archive with a program as a version of islet, and signs it.
 func (r *Releaser) Release(file, version string, program []byte) {
 	r.t.Helper()
 	r.ReleaseFor(file, version, runtime.GOARCH, program)
 }
 
-// ReleaseFor does the same as Release for an architecture, and signs with the keys in the files keys. Without keys, it uses the
-// Releaser's own key.
+// ReleaseFor does the same as Release for an architecture. It signs with the given files of keys,
+// or with the Releaser's own key if there are none.
 func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys ...string) {
 	r.t.Helper()
 	var b bytes.Buffer
@@ -80,8 +80,8 @@ func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys .
 	r.Sign(file, version, arch, keys...)
 }
 
-// Sign signs an archive with the keys in the files keys, and writes the release next to the archive. Without keys, it uses the Releaser's
-// own key.
+// Sign signs an archive with the given files of keys, or with the Releaser's own key if there are
+// none. It writes the release file next to the archive.
 func (r *Releaser) Sign(file, version, arch string, keys ...string) {
 	r.t.Helper()
 	if len(keys) == 0 {
@@ -92,7 +92,7 @@ func (r *Releaser) Sign(file, version, arch string, keys ...string) {
 	}
 }
 
-// Build builds a program of this checkout from one of its modules, and returns the binary.
+// Build builds a program from a module of this checkout, and returns the content of the program.
 func Build(t testing.TB, module string, args ...string) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "program")

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// Repository runs packaging/repo.sh, which creates a repository from a directory of packages, and returns its output. A test key signs
-// the repository unless env selects another one. The test fails if the tools are missing, because make installs them when there are
-// packages to test.
+// Repository runs packaging/repo.sh, which creates a repository from a directory of packages, and
+// returns the output. A test key signs the repository, unless env selects another one. The test
+// fails if a tool is missing, because make installs the tools together with the packages.
 func Repository(t *testing.T, packages, repo string, env ...string) string {
 	t.Helper()
-	Tools(t, "gpg", "createrepo_c", "dpkg-scanpackages")
+	RequireTools(t, "gpg", "createrepo_c", "dpkg-scanpackages")
 	cmd := exec.Command(filepath.Join(Root(t), "packaging/repo.sh"), packages, repo)
 	cmd.Env = append(os.Environ(), append([]string{"SOURCE_DATE_EPOCH=1700000000", "ISLET_SIGNING_KEY="}, env...)...)
 	out, err := cmd.CombinedOutput()
@@ -22,8 +22,8 @@ func Repository(t *testing.T, packages, repo string, env ...string) string {
 	return string(out)
 }
 
-// Tools fails the test unless the programs for building and inspecting packages are installed.
-func Tools(t *testing.T, names ...string) {
+// RequireTools fails the test unless the given programs are installed.
+func RequireTools(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err != nil {

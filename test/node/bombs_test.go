@@ -116,7 +116,7 @@ func (b *bombed) alive(after string) {
 // well demands that the problems go with the bombs, and that the good pod has noticed nothing.
 func (b *bombed) well() {
 	b.t.Helper()
-	b.Await("the problems to be gone", func() bool { return machine.Well(b.Try("status")) })
+	b.Await("the problems to be gone", func() bool { return machine.IsWell(b.Try("status")) })
 	b.alive("all")
 	same(b.t, b.before, b.Pods()["good-edge"])
 }

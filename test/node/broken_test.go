@@ -73,7 +73,7 @@ func kinds() []struct {
 		{"program truncated", "", true, func(b *breaker) string {
 			return b.archive("9.0.0", b.bad[:1+b.rand.IntN(len(b.bad)-1)])
 		}},
-		{"changed", "SHA-512 is another", false, (*breaker).changed},
+		{"changed", "SHA-512 differs", false, (*breaker).changed},
 		{"signature", "signature", false, (*breaker).forged},
 		{"of a stranger", "signed by 0 of the node's keys", false, (*breaker).strangers},
 		{"older", "it is not newer", false, func(b *breaker) string { return b.archive("0.0."+fmt.Sprint(b.rand.IntN(9)), b.bad) }},

@@ -36,8 +36,8 @@ func TestBenchmark(t *testing.T) {
 	for pid := range m.ContainerProcesses() {
 		n.PodPids = cis.PidsLimit(t, pid, m.Cgroup)
 	}
-	n.Look(t, fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", m.Pid()), m.Dial)
-	n.Judge(t)
+	n.Inspect(t, fmt.Sprintf("/proc/%d/root/run/islet/islet.sock", m.Pid()), m.Dial)
+	n.CheckAll(t)
 	if _, err := os.Stat(n.Root + "/etc/islet"); err != nil {
 		t.Error(err)
 	}

@@ -27,7 +27,7 @@ func TestRuntimeClassOfStaticPods(t *testing.T) {
 	m.InstallImage()
 	m.Boot()
 	program, calls := m.OCIWrapper("boxed")
-	m.Handlers(map[string]string{"boxed": program})
+	m.SetHandlers(map[string]string{"boxed": program})
 	for name, class := range map[string]string{"good": "boxed", "bad": "kata"} {
 		m.Write("manifests/"+name+".yaml", strings.NewReplacer("NAME", name, "CLASS", class, "IMAGE", machine.Image).Replace(classed))
 	}
@@ -60,7 +60,7 @@ func TestTaskShim(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Handlers(map[string]string{"tasks": m.TaskShim()})
+	m.SetHandlers(map[string]string{"tasks": m.TaskShim()})
 	m.Write("manifests/pod.yaml", strings.NewReplacer("NAME", "pod", "CLASS", "tasks", "IMAGE", machine.Image).Replace(classed))
 	m.StartAgent()
 	before := m.WaitReady("pod-edge")["pod-edge"].Status.ContainerStatuses[0]

@@ -127,7 +127,7 @@ func TestPrune(t *testing.T) {
 		m.Islet("images", "import", archive)
 	}
 	with := func(name, extra string, args ...string) {
-		m.Write("manifests/"+name+".yaml", strings.Replace(manifest(name, extra, args...), machine.Image, machine.Ref(name), 1))
+		m.Write("manifests/"+name+".yaml", strings.Replace(manifest(name, extra, args...), machine.Image, machine.RefOf(name), 1))
 	}
 	with("runs", "", "sleep")
 	with("over", "  restartPolicy: Never\n", "exit", "0")
@@ -145,7 +145,7 @@ func TestPrune(t *testing.T) {
 			}
 		}
 	}
-	stay := []string{"kept " + machine.Ref("runs") + " (", "): needed by pod default/runs-edge\n", "kept " + machine.Ref("over") + " (", "): needed by pod default/over-edge\n"}
+	stay := []string{"kept " + machine.RefOf("runs") + " (", "): needed by pod default/runs-edge\n", "kept " + machine.RefOf("over") + " (", "): needed by pod default/over-edge\n"}
 	says := func(out, first string) {
 		t.Helper()
 		for _, want := range append(stay, first) {
@@ -154,9 +154,9 @@ func TestPrune(t *testing.T) {
 			}
 		}
 	}
-	says(m.Islet("images", "prune", "--dry-run"), "would remove "+machine.Ref("nobodys")+" (")
+	says(m.Islet("images", "prune", "--dry-run"), "would remove "+machine.RefOf("nobodys")+" (")
 	has("nothing went", "runs", "over", "nobodys")
-	says(m.Islet("images", "prune"), "removed "+machine.Ref("nobodys")+" (")
+	says(m.Islet("images", "prune"), "removed "+machine.RefOf("nobodys")+" (")
 	has("one went", "runs", "over")
 	if now := used(m, dir); now > full-3<<20 {
 		t.Errorf("%d bytes were used, %d are", full, now)
@@ -167,7 +167,7 @@ func TestPrune(t *testing.T) {
 	m.Remove("manifests/over.yaml")
 	m.WaitReady("runs-edge")
 	stay = stay[:2]
-	says(m.Islet("images", "prune"), "removed "+machine.Ref("over")+" (")
+	says(m.Islet("images", "prune"), "removed "+machine.RefOf("over")+" (")
 	has("two went", "runs")
 }
 

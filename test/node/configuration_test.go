@@ -99,7 +99,7 @@ func TestConfigurationIsTried(t *testing.T) {
 	if good.Active != good.LastKnownGood || !strings.Contains(good.Active.Kubelet, "maxPods: 17") || good.Failed != nil {
 		t.Errorf("%+v", good)
 	}
-	if out, code := m.Try("status"); !machine.Well(out, code) || strings.Contains(out, "onfiguration") {
+	if out, code := m.Try("status"); !machine.IsWell(out, code) || strings.Contains(out, "onfiguration") {
 		t.Errorf("status: %s", out)
 	}
 	unharmed(t, m, ids)
@@ -226,7 +226,7 @@ func TestConfigurationUnfit(t *testing.T) {
 		s, ok := show(m)
 		return ok && s.Active == s.LastKnownGood && strings.Contains(s.Active.Kubelet, "maxPods: 18") && s.Problem == ""
 	})
-	if out, code := m.Try("status"); !machine.Well(out, code) {
+	if out, code := m.Try("status"); !machine.IsWell(out, code) {
 		t.Errorf("status: %s", out)
 	}
 	unharmed(t, m, ids)

@@ -75,7 +75,7 @@ func refuses(t *testing.T, m *machine.Machine, words ...string) {
 	t.Helper()
 	before := len(m.AgentLog(1 << 20))
 	m.LaunchAgent()
-	m.Lost()
+	m.AwaitEnd()
 	said := m.AgentLog(1 << 20)[before:]
 	for _, w := range words {
 		if !strings.Contains(said, w) {

@@ -48,7 +48,7 @@ func TestHostileManifests(t *testing.T) {
 	after := m.WaitReady("good-edge")["good-edge"]
 	same(t, before, after)
 	m.Await("the problems to be gone", func() bool {
-		return machine.Well(m.Try("status"))
+		return machine.IsWell(m.Try("status"))
 	})
 	if log := m.AgentLog(1 << 30); strings.Contains(log, "panic") {
 		t.Error("something panicked")

@@ -51,5 +51,5 @@ authorization: {mode: AlwaysAllow}
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))
 	m.StartAgent()
 	m.WaitReady("limited-edge", "plain-edge")
-	figures.Scrape(t, m, tool, "-pods", "default/limited-edge,default/plain-edge").Demand(t, noData)
+	figures.Scrape(t, m, tool, "-pods", "default/limited-edge,default/plain-edge").MustPass(t, noData)
 }

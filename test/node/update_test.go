@@ -158,7 +158,7 @@ func TestUpdateKilled(t *testing.T) {
 			syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may have ended with its guard
 		}
 	}
-	u.m.Lost()
+	u.m.AwaitEnd()
 	u.m.StartAgent()
 	unharmed(t, u.m, u.ids)
 	u.m.Await("the trial, which begins anew, to be over, and version "+was+" to run", func() bool {

@@ -59,7 +59,7 @@ func TestUserNamespaces(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Handlers(map[string]string{"new": machine.Runc(t)})
+	m.SetHandlers(map[string]string{"new": machine.Runc(t)})
 	pod := func(name, class string) {
 		m.Write("manifests/"+name+".yaml", strings.NewReplacer("NAME", name, "CLASS", class, "IMAGE", machine.Image, "DISK",
 			m.Disk).Replace(usersPod))

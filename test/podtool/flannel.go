@@ -16,9 +16,10 @@ import (
 // subnetEnv is the file in which flanneld writes the node's addresses for its plugin. The file does not survive a reboot.
 const subnetEnv = "/run/flannel/subnet.env"
 
-// flanneld does the work of flannel's DaemonSet on a node, with the backend host-gw. It sets the routes to the subnets of other nodes
-// (SUBNET=ADDRESS), and writes the subnet and the network's configuration. Only the configuration survives a reboot.
-func flanneld(ctx context.Context, confDir, subnet string, peers ...string) error {
+// runFlanneld does the work of flannel's DaemonSet on a node, with the backend host-gw. It adds
+// routes to the subnets of other nodes (SUBNET=ADDRESS), and writes the node's subnet and the CNI
+// configuration. Only the CNI configuration survives a reboot.
+func runFlanneld(ctx context.Context, confDir, subnet string, peers ...string) error {
 	for _, p := range peers {
 		if err := addRoute(p); err != nil {
 			return fmt.Errorf("route %s: %w", p, err)
@@ -47,8 +48,9 @@ func flanneld(ctx context.Context, confDir, subnet string, peers ...string) erro
 	return nil
 }
 
-// flannel is flannel's CNI plugin. It creates a configuration for the bridge plugin from the subnet, and stores it for the pod's DEL.
-func flannel() error {
+// runFlannel is flannel's CNI plugin. It generates a configuration for the bridge plugin from the
+// subnet, and stores it for the pod's DEL.
+func runFlannel() error {
 	in, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		return err

@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// journal appends numbered records to a file at an interval, and prints each number after the record is synced. First it prints its first
-// number. It returns an error if the records of the file are not consecutive. It removes an incomplete last record, because the number of
-// that record was never printed.
-func journal(ctx context.Context, name, every string) error {
+// writeJournal appends numbered records to a file at an interval, and prints each number after the
+// record is synced. First it prints the number of its first record. It returns an error if the
+// records in the file are not consecutive. It removes an incomplete last record, because the number
+// of such a record was never printed.
+func writeJournal(ctx context.Context, name, every string) error {
 	pause, err := time.ParseDuration(every)
 	if err != nil {
 		return err

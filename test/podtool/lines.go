@@ -10,10 +10,11 @@ import (
 	"strconv"
 )
 
-// lines writes the given number of numbered lines of 100 bytes, and returns the exit code. With the word "leave", it leaves a silent
-// child process that keeps the output open. With "await", it first waits for a line of input. With "read", it waits for the end of the
-// input before it returns.
-func lines(args []string) (code int, err error) {
+// runLines writes the given number of numbered lines of 100 bytes, and returns the exit code. With
+// the argument "leave" it starts a child process that writes no output and keeps the output open.
+// With "await" it first waits for a line of input. With "read" it finally waits for the end of the
+// input.
+func runLines(args []string) (code int, err error) {
 	var n int
 	if len(args) < 2 {
 		return 0, fmt.Errorf("lines needs a number and a code")

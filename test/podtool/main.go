@@ -1,33 +1,33 @@
 // Command podtool is the program in the test pods.
 //
-//	count EVERY        numbers 0, 1, 2 ... on standard output, at the interval EVERY
-//	exit CODE [AFTER]  exits with CODE after the given time
-//	lines N CODE [leave|await|read]  writes N lines of 100 bytes, then exits with CODE
-//	sleep              sleeps until SIGTERM
+//	count EVERY        prints the numbers 0, 1, 2 ..., one every EVERY
+//	exit CODE [AFTER]  ends with the exit code CODE after the time AFTER
+//	lines N CODE [leave|await|read]  writes N lines of 100 bytes, then ends with CODE
+//	sleep              waits for SIGTERM
 //	stubborn           ignores SIGTERM
-//	serve ADDR [LOG]   answers every HTTP request with the host name, and records it in LOG;
-//	                   /lines/N returns the output of lines
+//	serve ADDR [LOG]   responds to every HTTP request with the host name, and records it in LOG;
+//	                   /lines/N responds with N lines of 100 bytes
 //	live LOG NAME      records its start in LOG, and its end after SIGTERM
 //	hook LOG NAME [F]  records its start in LOG, and its end when the file F exists
-//	once FILE CODE     exits with CODE if FILE is missing, and creates it; otherwise sleeps
-//	eat MIB [EVERY]    allocates MIB MiB of memory, 1 MiB at the interval EVERY, then sleeps
-//	burn               uses a processor
-//	reread FILE MIB    writes a file of that size, then reads it repeatedly
-//	fill FILE MIB      writes a file of that size, then sleeps
+//	once FILE CODE     creates FILE and ends with CODE; if FILE exists, it sleeps
+//	eat MIB [EVERY]    allocates memory, one MiB every EVERY, then sleeps
+//	burn               uses all CPU time of a processor
+//	reread FILE MIB    writes a file of MIB MiB, then reads it again and again
+//	fill FILE MIB      writes a file of MIB MiB, then sleeps
 //	litter DIR N       creates N empty files, then sleeps
-//	fork N             starts N idle processes, then sleeps
+//	fork N             starts N processes that sleep, then sleeps
 //	get URL            fetches a page and prints it
 //	cat FILE..., ls DIR, rm FILE, env, write FILE TEXT, mount DIR
 //	open FILE...       opens files for reading and writing, such as devices
 //	node FILE b|c MAJOR MINOR  creates a device node
-//	size               prints the size of its terminal at every change
-//	install NAME       installs itself under a second name, such as tar, which selects that tool
-//	flannel DIR SUBNET sets up a pod network, like flannel's DaemonSet; under the name
-//	                   flannel, it is the CNI plugin of that network
+//	size               prints the size of its terminal, at first and after every change
+//	install NAME       creates a link to podtool, such as tar; the link's name selects the program
+//	flannel DIR SUBNET sets up a pod network as flannel's DaemonSet does; called as
+//	                   flannel, it is that network's CNI plugin
 //	journal FILE EVERY appends numbered, synced records and prints the number of each
 //	sole FILE          appends "started" to FILE and locks it until SIGTERM; if another process
-//	                   has the lock, it appends "twice" and exits
-//	mark FILE CODE     appends the time to FILE, then exits with CODE
+//	                   has the lock, it appends "twice" and ends
+//	mark FILE CODE     appends the time to FILE, then ends with CODE
 package main
 
 import (
@@ -56,7 +56,7 @@ func main() {
 		args = []string{"sleep"}
 	}
 	if filepath.Base(os.Args[0]) == "flannel" {
-		if err := flannel(); err != nil {
+		if err := runFlannel(); err != nil {
 			fmt.Printf(`{"code": 100, "msg": %q}`, err.Error())
 			os.Exit(1)
 		}
@@ -86,7 +86,7 @@ func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table 
 		code, err := strconv.Atoi(arg(1, "0"))
 		return code, errors.Join(err, wait(ctx, arg(2, "0s")))
 	case "lines":
-		return lines(args[1:])
+		return runLines(args[1:])
 	case "sleep":
 		<-ctx.Done()
 		return 0, nil
@@ -101,7 +101,7 @@ func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table 
 		<-ctx.Done()
 		return 0, errors.Join(err, add(arg(1, ""), arg(2, "")+" ends\n"))
 	case "hook":
-		return 0, hook(arg(1, ""), arg(2, ""), arg(3, "/"))
+		return 0, runHook(arg(1, ""), arg(2, ""), arg(3, "/"))
 	case "once":
 		if _, err := os.Stat(arg(1, "")); err == nil {
 			<-ctx.Done()
@@ -120,26 +120,26 @@ func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table 
 	case "fill":
 		return 0, fill(ctx, arg(1, ""), arg(2, "1"))
 	case "litter":
-		return 0, litter(ctx, arg(1, ""), arg(2, "1"))
+		return 0, createFiles(ctx, arg(1, ""), arg(2, "1"))
 	case "fork":
-		return 0, fork(ctx, arg(1, "1"))
+		return 0, forkMany(ctx, arg(1, "1"))
 	case "flannel":
-		return 0, flanneld(ctx, arg(1, ""), arg(2, ""), args[min(3, len(args)):]...)
+		return 0, runFlanneld(ctx, arg(1, ""), arg(2, ""), args[min(3, len(args)):]...)
 	case "journal":
-		return 0, journal(ctx, arg(1, ""), arg(2, "20ms"))
+		return 0, writeJournal(ctx, arg(1, ""), arg(2, "20ms"))
 	case "sole":
-		return 0, sole(ctx, arg(1, ""))
+		return 0, runSole(ctx, arg(1, ""))
 	case "mark":
 		code, err := strconv.Atoi(arg(2, "0"))
 		return code, errors.Join(err, add(arg(1, ""), time.Now().Format(time.RFC3339Nano)+"\n"))
 	}
-	return 0, small(args)
+	return 0, runTool(args)
 }
 
-// small implements small shell tools for exec.
-func small(args []string) error {
+// runTool implements small shell tools, for exec.
+func runTool(args []string) error {
 	if len(args) == 0 {
-		return errors.New("say what to do")
+		return errors.New("no command")
 	}
 	switch args[0] {
 	case "env":
@@ -172,13 +172,13 @@ func small(args []string) error {
 		}
 		return nil
 	case "node":
-		return node(args[1:])
+		return createNode(args[1:])
 	case "rm":
 		return os.Remove(args[1])
 	case "mount":
 		return os.NewSyscallError("mount", syscall.Mount("none", args[1], "tmpfs", 0, ""))
 	case "size":
-		return sizes()
+		return printSizes()
 	case "install":
 		return os.Symlink("podtool", "/"+args[1])
 	case "tar":
@@ -232,8 +232,8 @@ func wait(ctx context.Context, after string) error {
 	return nil
 }
 
-// hook records the start and the end of a lifecycle hook, and waits for a file in between.
-func hook(log, name, gate string) error {
+// runHook records the start and end of a lifecycle hook, and waits for a file in between.
+func runHook(log, name, gate string) error {
 	if err := add(log, name+" begins\n"); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func hook(log, name, gate string) error {
 		if _, err := os.Stat(gate); err == nil {
 			return add(log, name+" is over\n")
 		}
-		time.Sleep(10 * time.Millisecond) // poll, because not every kind of volume has file events
+		time.Sleep(10 * time.Millisecond) // poll, because some kinds of volumes have no file events
 	}
 }
 
@@ -327,7 +327,8 @@ func grow(file, mib string) error {
 	return nil
 }
 
-// reread reads a file repeatedly. It needs memory for the whole file, or waits for the disk.
+// reread reads a file again and again. Without enough memory for the whole file, it waits for the
+// disk.
 func reread(ctx context.Context, file, mib string) error {
 	if err := grow(file, mib); err != nil {
 		return err
@@ -356,8 +357,9 @@ func add(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sizes prints the rows and columns of the terminal until it is killed.
-func sizes() error {
+// printSizes prints the rows and columns of the terminal, at first and after every change, until it
+// is killed.
+func printSizes() error {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
 	for {

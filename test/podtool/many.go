@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// litter creates many files.
-func litter(ctx context.Context, dir, many string) error {
+// createFiles creates many files.
+func createFiles(ctx context.Context, dir, many string) error {
 	n, err := strconv.Atoi(many)
 	if err != nil {
 		return err
@@ -25,9 +25,9 @@ func litter(ctx context.Context, dir, many string) error {
 	return nil
 }
 
-// fork starts many processes. They are forks of this process with a single thread, which do not return to Go. Starting as many programs
-// would take too long.
-func fork(ctx context.Context, many string) error {
+// forkMany starts many processes. They are forks of this process with a single thread, and do not
+// return to Go code. Executing so many programs would take too long.
+func forkMany(ctx context.Context, many string) error {
 	n, err := strconv.Atoi(many)
 	if err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// node creates a device node of a block or character device.
-func node(args []string) error {
+// createNode creates a node of a block or character device.
+func createNode(args []string) error {
 	if len(args) != 4 || args[1] != "b" && args[1] != "c" {
 		return fmt.Errorf("not a file, b or c, and two numbers: %q", args)
 	}

@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// addRoute adds or replaces the IPv4 route SUBNET=GATEWAY. It does the same as ip route replace, which images without tools do not have.
+// addRoute adds or replaces the IPv4 route SUBNET=GATEWAY, like the command ip route replace, which
+// the image does not contain.
 func addRoute(route string) error {
 	subnet, via, _ := strings.Cut(route, "=")
 	to, err := netip.ParsePrefix(subnet)
@@ -45,10 +46,10 @@ func addRoute(route string) error {
 		}
 		return nil
 	}
-	return errors.New("the kernel does not answer")
+	return errors.New("the kernel has sent no result")
 }
 
-// routeMessage is RTM_NEWROUTE of rtnetlink(7).
+// routeMessage returns a message RTM_NEWROUTE of rtnetlink(7).
 func routeMessage(to netip.Prefix, gateway netip.Addr) []byte {
 	dst, via := to.Masked().Addr().As4(), gateway.As4()
 	flags := uint16(syscall.NLM_F_REQUEST | syscall.NLM_F_ACK | syscall.NLM_F_CREATE | syscall.NLM_F_REPLACE)
@@ -57,7 +58,7 @@ func routeMessage(to netip.Prefix, gateway netip.Addr) []byte {
 	b = order.AppendUint16(b, syscall.RTM_NEWROUTE)
 	b = order.AppendUint16(b, flags)
 	b = order.AppendUint32(b, 1) // sequence
-	b = order.AppendUint32(b, 0) // 0 is the port of the kernel
+	b = order.AppendUint32(b, 0) // port ID: set by the kernel
 	b = append(b, syscall.AF_INET, byte(to.Bits()), 0, 0, syscall.RT_TABLE_MAIN, syscall.RTPROT_STATIC, syscall.RT_SCOPE_UNIVERSE,
 		syscall.RTN_UNICAST)
 	b = order.AppendUint32(b, 0)

@@ -1,11 +1,11 @@
-// Command prometheus consists of the parts of Prometheus that concern a node. It scrapes the kubelet's pages several times, evaluates a
-// file of rules, and prints the result of each rule as JSON.
+// Command prometheus scrapes the kubelet's pages a few times, evaluates a file of rules, and prints
+// the result of each rule as JSON. It uses Prometheus' packages for scraping, storage and rules.
 //
 //	node:10250 --scrape--> tsdb (a temporary directory) <--rules--> {"rule": samples}
-//	             kube_pod_info, as kube-state-metrics has it, from -pods
+//	             kube_pod_info, as in kube-state-metrics, from -pods
 //
-// It is a separate module, because no other package needs its dependencies. The tests of nodes run it in the network of a node
-// (test/node, test/cluster/node, make test-prometheus).
+// It is a separate module, because no other program needs its dependencies. The tests of nodes run
+// it in the network of a node (test/node, test/cluster/node, make test-prometheus).
 package main
 
 import (
@@ -53,14 +53,14 @@ func main() {
 	json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// A Result is the result of a run.
+// A Result contains the errors of the pages and the results of the rules.
 type Result struct {
 	Targets map[string]string // error of each page; empty if the page is up
 	Series  int
 	Rules   map[string]Rule // by name; the name of an alert begins with "alert "
 }
 
-// A Rule is the result of a rule.
+// A Rule contains the result of a rule.
 type Rule struct {
 	Samples int    // number of samples of a recording rule
 	Active  int    // number of pending and firing alerts
@@ -85,7 +85,7 @@ func run(ctx context.Context, target, token, node string, pods []string, file st
 		Parser: parse})
 	query := rules.EngineQueryFunc(engine, db)
 
-	manager, stop, err := scraping(log, db, target, token)
+	manager, stop, err := startScraping(log, db, target, token)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func run(ctx context.Context, target, token, node string, pods []string, file st
 	enough := fmt.Sprintf("min(count_over_time(up[5m])) >= %d and count(up) == %d", scrapes, len(pages))
 	for {
 		now := time.Now()
-		if err := podInfo(ctx, db, now, node, pods); err != nil {
+		if err := appendPodInfo(ctx, db, now, node, pods); err != nil {
 			return nil, err
 		}
 		if v, err := query(ctx, enough, now); err != nil {
@@ -119,8 +119,8 @@ func run(ctx context.Context, target, token, node string, pods []string, file st
 	return out, evaluate(ctx, log, db, query, parse, file, out)
 }
 
-// scraping starts the scraping.
-func scraping(log *slog.Logger, db *tsdb.DB, target, token string) (*scrape.Manager, func(), error) {
+// startScraping starts to scrape the pages. It returns a function that ends the scraping.
+func startScraping(log *slog.Logger, db *tsdb.DB, target, token string) (*scrape.Manager, func(), error) {
 	text := "global: {scrape_interval: 2s, scrape_timeout: 2s}\nscrape_configs:\n"
 	for _, page := range pages {
 		text += fmt.Sprintf(`- job_name: %s
@@ -155,8 +155,8 @@ func scraping(log *slog.Logger, db *tsdb.DB, target, token string) (*scrape.Mana
 	return m, func() { m.Stop(); <-ended }, nil
 }
 
-// podInfo returns samples that map pods to their node.
-func podInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string, pods []string) error {
+// appendPodInfo stores a sample of kube_pod_info for each pod, which maps the pod to its node.
+func appendPodInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string, pods []string) error {
 	a := db.Appender(ctx)
 	for _, p := range pods {
 		namespace, name, ok := strings.Cut(p, "/")

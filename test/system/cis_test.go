@@ -31,12 +31,12 @@ func judge(t *testing.T, s *System, unit string) {
 			n.PodPids = cis.PidsLimit(t, pid, "/"+s.cgroup())
 		}
 	}
-	n.Look(t, s.At("/run/islet/islet.sock"), func(ctx context.Context, network, address string) (c net.Conn, err error) {
+	n.Inspect(t, s.At("/run/islet/islet.sock"), func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		err = machine.InNetwork(s.Pid(), func() (err error) {
 			c, err = new(net.Dialer).DialContext(ctx, network, address)
 			return err
 		})
 		return c, err
 	})
-	n.Judge(t)
+	n.CheckAll(t)
 }

@@ -28,7 +28,7 @@ What packages want.
 // and takes nothing from one that was changed. What the packages' scripts do is TestRPM's.
 func TestRepositoryDnf(t *testing.T) {
 	from, dir := packages(t, false), t.TempDir()
-	machine.Tools(t, "rpmbuild", "dnf")
+	machine.RequireTools(t, "rpmbuild", "dnf")
 	run := func(name string, args ...string) (string, error) {
 		cmd := exec.Command(name, args...)
 		cmd.Dir = dir

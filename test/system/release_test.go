@@ -30,7 +30,7 @@ func gather(t *testing.T, keys ...string) (g gathered) {
 	if real == "" {
 		t.Skip("no archive to release: make test-system")
 	}
-	machine.Tools(t, "gpg")
+	machine.RequireTools(t, "gpg")
 	g.archive = filepath.Base(real)
 	g.version = strings.TrimSuffix(strings.TrimPrefix(g.archive, "islet-"), "-linux-"+runtime.GOARCH+".tar.gz")
 	top, home := t.TempDir(), filepath.Join(t.TempDir(), "gpg")

@@ -1,6 +1,6 @@
-// Package system boots a Debian system with its own init, systemd or OpenRC, in namespaces of this machine. Tests install packages and
-// run services in the system, with the kernel and at the speed of this machine. Tests that need another kernel, a disk or a power cut use
-// package vm.
+// Package system boots a Debian system with its own init, systemd or OpenRC, in namespaces of this
+// machine. Tests install packages and run services in the system. It uses this machine's kernel and
+// is as fast as this machine. Tests that need another kernel, a disk or a power cut use package vm.
 //
 //	root.sh --> file system --overlay--> boot.sh --> init <--nsenter-- Run(command)
 //	New --> Boot --> Run ... --> PowerOff --> Boot ...
@@ -25,15 +25,15 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The inits of a system.
+// These are the command lines of a system's init.
 var (
 	Systemd = []string{"/lib/systemd/systemd", "systemd.unified_cgroup_hierarchy=0", "--log-target=journal", "--show-status=0"}
 	OpenRC  = []string{"/sbin/openrc-init"}
 )
 
-// A System is not safe for concurrent use.
+// A System is a Debian system in namespaces. It is not safe for concurrent use.
 type System struct {
-	Dir     string // files that the system wrote (layer, var), and payload, which is its /payload
+	Dir     string // the directory with the files that the system has written (layer, var) and its /payload
 	Console string // the file with the output of its init
 
 	t    testing.TB
@@ -43,8 +43,8 @@ type System struct {
 	halt chan struct{}
 }
 
-// New returns a system with the given init, which is off. Its /payload contains the files. The keys of payload are names in the system,
-// and the values are paths on the test host.
+// New returns a system with the given init. The system is off. Its /payload contains the given
+// files: the keys are names in the system, the values are paths on the test host.
 func New(t testing.TB, init []string, payload map[string]string) *System {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -68,7 +68,7 @@ func New(t testing.TB, init []string, payload map[string]string) *System {
 	})
 	root, err := s.script("root.sh", filepath.Join(machine.Root(t), ".cache/system")).Output()
 	if err != nil {
-		t.Fatalf("make the file system: %v", err)
+		t.Fatalf("create the file system: %v", err)
 	}
 	s.root = strings.TrimSpace(string(root))
 	if err := os.Mkdir(filepath.Join(dir, "payload"), 0o755); err != nil {
@@ -93,7 +93,7 @@ func (s *System) script(name string, args ...string) *exec.Cmd {
 // Pid returns the PID of the system's init in this process's namespace.
 func (s *System) Pid() int { return s.boot.Process.Pid }
 
-// Boot turns the system on and waits until its init has started all services.
+// Boot turns the system on, and waits until its init has started all services.
 func (s *System) Boot() {
 	s.t.Helper()
 	console, err := os.OpenFile(s.Console, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -172,8 +172,8 @@ func (s *System) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Try runs a shell command in the system and returns its output and exit code. Background processes of the command must not keep its
-// output open.
+// Try runs a shell command in the system and returns its output and exit code. Background processes
+// of the command must not keep its output open.
 func (s *System) Try(command string) (string, int) {
 	s.t.Helper()
 	out, err := s.Command("sh", "-c", command).CombinedOutput()

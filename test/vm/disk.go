@@ -14,21 +14,22 @@ import (
 	"syscall"
 )
 
-// A disk serves an image file to the emulator as a network block device with a volatile write cache, like that of real disks and cards. A
-// power cut may lose any of the sectors that were written after the last flush. Without this cache, no write of the guest would be lost
-// when the emulator is killed.
+// A disk serves an image file to the emulator as a network block device. It simulates the volatile
+// write cache of real disks and cards: a power cut loses some of the sectors that were written
+// since the last flush. Without the simulation, no write of the guest would be lost when the
+// emulator is killed.
 //
-//	guest --write--> file, and the sector's old content into lost
-//	guest --flush--> lost is empty
-//	cut  ----------> each sector in lost gets its old content back, or not
+//	guest --write--> file; the sector's old content is stored in lost
+//	guest --flush--> lost is cleared
+//	power cut -----> a random half of the sectors in lost get their old content back
 type disk struct {
 	file *os.File
 	size int64
 	l    net.Listener
 
 	serving sync.WaitGroup
-	lost    map[int64][]byte // old content of the sectors that were written after the last flush
-	err     error            // reason why serving ended; nil if the emulator closed the connection
+	lost    map[int64][]byte // the old content of the sectors that were written since the last flush
+	err     error            // the error that ended serve; nil if the emulator closed the connection
 }
 
 const sector = 512
@@ -67,8 +68,8 @@ func newDisk(file, socket string) (*disk, error) {
 	return &disk{file: f, size: st.Size(), l: l, lost: map[int64][]byte{}}, nil
 }
 
-// plug serves the next emulator that connects.
-func (d *disk) plug() {
+// serveNext serves the next emulator that connects.
+func (d *disk) serveNext() {
 	d.serving.Go(func() {
 		c, err := d.l.Accept()
 		if err != nil {
@@ -77,14 +78,15 @@ func (d *disk) plug() {
 		}
 		defer c.Close()
 		rw := bufio.NewReadWriter(bufio.NewReaderSize(c, 1<<20), bufio.NewWriterSize(c, 1<<20))
-		if d.err = d.greet(rw); d.err == nil {
+		if d.err = d.negotiate(rw); d.err == nil {
 			d.err = d.serve(rw)
 		}
 	})
 }
 
-// unplug waits until all requests of the ended emulator are served, and then loses sectors like a power cut.
-func (d *disk) unplug() (sectors int, err error) {
+// cutPower waits until all requests of the ended emulator are served, and then restores the old
+// content of some sectors, like a power cut. It returns their number.
+func (d *disk) cutPower() (sectors int, err error) {
 	d.serving.Wait()
 	for at, old := range d.lost {
 		if rand.IntN(2) == 0 {
@@ -95,7 +97,7 @@ func (d *disk) unplug() (sectors int, err error) {
 		}
 	}
 	clear(d.lost)
-	// A killed emulator does not read all answers, and a write to it may fail.
+	// A killed emulator does not read all replies, and a write to it may fail.
 	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE},
 		func(end error) bool { return errors.Is(d.err, end) }) {
 		d.err = nil // the emulator was killed
@@ -105,8 +107,8 @@ func (d *disk) unplug() (sectors int, err error) {
 
 func (d *disk) close() { d.l.Close(); d.serving.Wait(); d.file.Close() }
 
-// greet negotiates the export with the emulator.
-func (d *disk) greet(rw *bufio.ReadWriter) error {
+// negotiate negotiates the export with the emulator.
+func (d *disk) negotiate(rw *bufio.ReadWriter) error {
 	send := func(values ...any) error {
 		for _, v := range values {
 			if err := binary.Write(rw, binary.BigEndian, v); err != nil {
@@ -149,7 +151,7 @@ func (d *disk) greet(rw *bufio.ReadWriter) error {
 	}
 }
 
-// serve executes the requests one after the other.
+// serve executes requests one after the other.
 func (d *disk) serve(rw *bufio.ReadWriter) error {
 	var buf []byte
 	for {

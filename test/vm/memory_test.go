@@ -32,7 +32,7 @@ func TestMemoryCgroups(t *testing.T) {
 	}
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t)})
 	v.Diagnose = diagnose
-	v.Second(512)
+	v.AddDisk(512)
 	v.Boot()
 	v.Run("mkswap /dev/vdc && swapon /dev/vdc")
 	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/")

@@ -16,21 +16,22 @@ func (v *VM) Write(path, content string) {
 		path))
 }
 
-// A Cable connects a machine to a network. The zero Cable means that there is no cable.
+// A Cable connects a machine to a network. The zero value means that there is no cable.
 type Cable struct {
 	Address, Router string // address of the machine, and its default gateway
 
-	pid int    // PID of a process in the network namespace where the cable ends
-	nic string // argument of the emulator
+	pid int    // the PID of a process in the network namespace of the cable's other end
+	nic string // the argument for the emulator
 }
 
-// Translated returns a cable that gives a machine the network access of a process, by address translation in the emulator. Connections to
-// the machine are not possible.
+// Translated returns a cable through which a machine can open connections in the network namespace
+// of a process, by address translation in the emulator. Connections to the machine are not
+// possible.
 func Translated(pid int) Cable {
 	return Cable{Address: "10.0.2.15", Router: "10.0.2.2", pid: pid, nic: "user,model=virtio-net-pci"}
 }
 
-// A LAN is a network whose machines can connect to each other.
+// A LAN is a network in which machines can connect to each other.
 type LAN struct {
 	pid    int
 	cables int
@@ -39,7 +40,8 @@ type LAN struct {
 // lan is the address range of a LAN. The first address is that of the router.
 const lan = "192.168.77."
 
-// NewLAN creates a LAN in the network namespace of a process. This namespace is the router of the LAN. The LAN ends with the namespace.
+// NewLAN creates a LAN in the network namespace of a process. The namespace is the LAN's router.
+// The LAN ends with the namespace.
 func NewLAN(t testing.TB, pid int) *LAN {
 	t.Helper()
 	l := &LAN{pid: pid}
@@ -60,7 +62,7 @@ func (l *LAN) Cable(t testing.TB) Cable {
 
 func (l *LAN) ip(t testing.TB, lines ...string) {
 	t.Helper()
-	args := append(Cable{pid: l.pid}.enter(), "ip", "-batch", "-")
+	args := append(Cable{pid: l.pid}.enterCommand(), "ip", "-batch", "-")
 	c := exec.Command(args[0], args[1:]...)
 	c.Stdin = strings.NewReader(strings.Join(lines, "\n"))
 	if out, err := c.CombinedOutput(); err != nil {
@@ -68,17 +70,17 @@ func (l *LAN) ip(t testing.TB, lines ...string) {
 	}
 }
 
-// enter returns the prefix of a command line that runs a program in the network namespace where the cable ends, but in the PID namespace
-// of this process.
-func (c Cable) enter() []string {
+// enterCommand returns the beginning of a command line that runs a program in the network namespace
+// of the cable's other end. The program runs in this process's PID namespace.
+func (c Cable) enterCommand() []string {
 	if c.pid == 0 {
 		return nil
 	}
 	return []string{"nsenter", "-t", fmt.Sprint(c.pid), "-n", "--"}
 }
 
-// Online configures the machine's address. Call it after each boot.
-func (v *VM) Online() {
+// SetAddress configures the machine's address and default route. Call it after each boot.
+func (v *VM) SetAddress() {
 	v.t.Helper()
 	v.Run("modprobe virtio_net; udevadm settle; dev=$(basename $(ls -d /sys/class/net/*/device | head -1 | xargs dirname)) && " +
 		"ip addr add " + v.Cable.Address + "/24 dev $dev && ip link set $dev up && ip route add default via " + v.Cable.Router)

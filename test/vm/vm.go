@@ -1,6 +1,6 @@
-// Package vm boots whole virtual machines for tests, in software emulation. They have systemd or OpenRC as init, only cgroup v2, their
-// own kernel, and a file system on a block device. Killing the emulator is a power cut: the disk loses some of the data that was not
-// flushed.
+// Package vm boots whole virtual machines for tests: systemd or OpenRC as init, only cgroup v2, a real kernel, and a
+// file system on a block device, all in software emulation. Killing the emulator is a power cut: the disk loses some
+// of the data that was not flushed.
 //
 //	base.sh --> base image --copy--> disk <--NBD-- emulator <--commands-- VM
 //	New --> Boot --> Run(command) ... --> PowerCut or Reboot --> Boot ...
@@ -29,29 +29,30 @@ import (
 const (
 	// bootPatience is the timeout of a boot. A boot takes 10 s on an idle machine, and longer in CI.
 	bootPatience = 10 * time.Minute
-	// stillness is the time without data after which a machine counts as hanging. The guest program sends a line every few seconds, also
-	// during a long command.
-	stillness = 4 * time.Minute
-	// plenty is the default memory of a machine in MiB, which is enough for every test.
-	plenty = 1536
-	// quirks contains kernel arguments. init_on_alloc=0 disables the zeroing of allocated pages in Debian's kernel. In the emulator, each
-	// write to a page with a program's code takes a microsecond. With little memory, code is read repeatedly, and the zeroing kept both
-	// processors busy for minutes. no_timer_check disables a check of the PC kernel, which panics at its start if the clock does not
-	// tick. On a busy host, the emulator may just not be scheduled.
+	// hangTimeout is the time without a line from the machine after which the machine counts as
+	// hanging. The guest program sends a line every few seconds while a command runs.
+	hangTimeout = 4 * time.Minute
+	// defaultMemory is the default memory of a machine in MiB, which is enough for every test.
+	defaultMemory = 1536
+	// quirks contains kernel arguments. They disable the zeroing of allocated pages in Debian's
+	// kernel. In the emulator each write to a page with a program's code takes a microsecond. A
+	// machine with little memory reads code again and again, so both processors spent minutes on
+	// zeroing. The arguments also disable a check of the PC kernel, which panics at its start if
+	// the clock does not tick. On a busy host, the emulator may not be scheduled in time.
 	quirks = "nokaslr init_on_alloc=0 no_timer_check"
 )
 
-// OpenRC is an alternative init of an AMD64 machine.
+// OpenRC is the path of the second init of an AMD64 machine, besides systemd.
 const OpenRC = "/sbin/openrc-init"
 
-// A VM is not safe for concurrent use, except for PowerCut.
+// A VM is a virtual machine. It is not safe for concurrent use, except for PowerCut.
 type VM struct {
-	Diagnose string // shell command whose output explains a failed test
-	Clock    string // time of the machine's clock at the next boot, such as 1970-01-01; empty for the current time
-	Cable    Cable  // cable to the network from the next boot on
-	Memory   int    // memory from the next boot on, in MiB; 0 means plenty
-	Cores    int    // number of processors from the next boot on; 0 means two
-	Init     string // init from the next boot on, such as OpenRC; empty for systemd
+	Diagnose string // a shell command whose output explains a failed test
+	Clock    string // the time of the machine's clock at the next boot, such as 1970-01-01; empty for the present time
+	Cable    Cable  // the cable to the network, from the next boot on
+	Memory   int    // the memory in MiB, from the next boot on; 0 means defaultMemory
+	Cores    int    // the number of processors, from the next boot on; 0 means two
+	Init     string // the path of the init, from the next boot on, such as OpenRC; empty for systemd
 
 	t    testing.TB
 	arch Arch
@@ -66,9 +67,9 @@ type VM struct {
 	devices []string // devices, as arguments of the emulator
 }
 
-// An Arch is the architecture of an emulated machine.
+// An Arch describes an emulated machine and its processor.
 type Arch struct {
-	Debian, Go string // names in Debian and Go
+	Debian, Go string // the architecture's names in Debian and in Go
 
 	emulator, machine, cpu, console string
 }
@@ -81,8 +82,9 @@ var (
 	ARMHF = Arch{"armhf", "arm", "qemu-system-arm", "virt,highmem=off", "cortex-a7", "ttyAMA0"}
 )
 
-// New returns a machine that is off. Its second disk, /payload, contains the guest program and the files. The keys of payload are names
-// in the machine, and the values are paths on the test host.
+// New returns a machine that is off. Its second disk, mounted at /payload, contains the guest
+// program and the given files. The keys of payload are names in the machine, the values are paths
+// on the test host.
 func New(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
 	return NewOf(t, AMD64, cache, payload)
@@ -91,29 +93,30 @@ func New(t testing.TB, cache string, payload map[string]string) *VM {
 // NewOf does the same as New for the given Arch.
 func NewOf(t testing.TB, arch Arch, cache string, payload map[string]string) *VM {
 	t.Helper()
-	return fromScript(t, arch, "base.sh", cache, payload)
+	return newFromScript(t, arch, "base.sh", cache, payload)
 }
 
 // NewHardware does the same as New, but the machine has a kernel with drivers for all hardware, a
-// USB controller, and an empty disk of 2 GiB, /dev/vdc.
+// USB controller, and an empty disk /dev/vdc of 2 GiB.
 func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
-	v := fromScript(t, AMD64, "hardware.sh", cache, payload)
+	v := newFromScript(t, AMD64, "hardware.sh", cache, payload)
 	v.devices = []string{"-device", "qemu-xhci,id=usb", "-chardev", "null,id=nowhere", "-chardev", "null,id=nowhere2"}
-	v.Second(2048)
+	v.AddDisk(2048)
 	return v
 }
 
-// Second adds an empty disk of the given number of MiB, /dev/vdc, to the machine. Call it before the first boot.
-func (v *VM) Second(mib int) {
+// AddDisk adds an empty disk, /dev/vdc, to the machine. The size is in MiB. Call it before the
+// first boot.
+func (v *VM) AddDisk(mib int) {
 	v.t.Helper()
 	image := filepath.Join(v.dir, "second.img")
 	v.command("truncate", "-s", fmt.Sprintf("%dM", mib), image)
 	v.devices = append(v.devices, "-drive", "if=virtio,format=raw,file="+image)
 }
 
-// fromScript returns a machine with the disk images that a script builds.
-func fromScript(t testing.TB, arch Arch, script, cache string, payload map[string]string) *VM {
+// newFromScript returns a machine with the disk images that a script builds.
+func newFromScript(t testing.TB, arch Arch, script, cache string, payload map[string]string) *VM {
 	t.Helper()
 	v := &VM{t: t, arch: arch, dir: t.TempDir()}
 	v.base = strings.TrimSpace(v.command("bash", script, filepath.Join(cache, "vm"), arch.Debian))
@@ -151,7 +154,7 @@ func (v *VM) command(name string, args ...string) string {
 	c := exec.Command(name, args...)
 	c.Dir = filepath.Join(machine.Root(v.t), "test", "vm")
 	c.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	var told strings.Builder // not a part of the answer, such as a shell's warning about its locale
+	var told strings.Builder // standard error is not part of the result; it may contain a warning about the locale
 	c.Stderr = &told
 	out, err := c.Output()
 	if err != nil {
@@ -160,7 +163,7 @@ func (v *VM) command(name string, args ...string) string {
 	return string(out)
 }
 
-// Boot turns the machine on and waits until its guest program answers.
+// Boot turns the machine on, and waits until its guest program is ready.
 func (v *VM) Boot() {
 	v.t.Helper()
 	sock := filepath.Join(v.dir, "ctl")
@@ -177,7 +180,7 @@ func (v *VM) Boot() {
 	}
 	memory := v.Memory
 	if memory == 0 {
-		memory = plenty
+		memory = defaultMemory
 	}
 	kernel := "console=" + v.arch.console + " root=/dev/vda rw panic=1 quiet " + quirks
 	if v.Init != "" {
@@ -193,7 +196,7 @@ func (v *VM) Boot() {
 		"-append", kernel, "-serial", "file:" + filepath.Join(v.dir, "console"), "-monitor",
 		"unix:" + filepath.Join(v.dir, "mon") + ",server=on,wait=off"}
 	args = append(args, v.devices...)
-	args = append(v.Cable.enter(), args...)
+	args = append(v.Cable.enterCommand(), args...)
 	qemu := exec.Command(args[0], args[1:]...)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var told strings.Builder // read after the emulator has ended
@@ -201,7 +204,7 @@ func (v *VM) Boot() {
 	if err := qemu.Start(); err != nil {
 		v.t.Fatalf("start the emulator: %v", err)
 	}
-	v.disk.plug()
+	v.disk.serveNext()
 	v.qemu = qemu
 	deadline := time.Now().Add(bootPatience)
 	l.SetDeadline(deadline)
@@ -212,7 +215,7 @@ func (v *VM) Boot() {
 	v.ctl.SetReadDeadline(deadline)
 	v.in = bufio.NewReader(v.ctl)
 	if line, err := v.in.ReadString('\n'); err != nil || line != "ready\n" {
-		v.t.Fatalf("the machine did not come up: %q, %v", line, err)
+		v.t.Fatalf("the machine is not ready after its boot: %q, %v", line, err)
 	}
 }
 
@@ -225,8 +228,8 @@ func (v *VM) PowerCut() {
 	v.off()
 }
 
-// Told returns all data that the machine has written to /dev/virtio-ports/told. The data survives power cuts, because it is stored
-// outside the machine.
+// Told returns all data that the machine has written to /dev/virtio-ports/told. Power cuts do not
+// affect the data, because it is stored outside the machine.
 func (v *VM) Told() []byte {
 	v.t.Helper()
 	b, err := os.ReadFile(filepath.Join(v.dir, "told"))
@@ -241,11 +244,11 @@ func (v *VM) Reboot() {
 	v.t.Helper()
 	qemu := v.qemu
 	late := time.AfterFunc(bootPatience, func() { qemu.Process.Kill() })
-	// The machine may end before it answers. The emulator ends with the machine, because of its argument -no-reboot.
+	// The machine may shut down before it responds. The emulator then ends too, because of its argument -no-reboot.
 	v.answer("if [ -d /run/openrc ]; then openrc-shutdown -r now; else systemctl reboot; fi")
 	v.off()
 	if !late.Stop() {
-		v.t.Errorf("the machine did not go down within %v", bootPatience)
+		v.t.Errorf("the machine did not shut down within %v", bootPatience)
 	}
 	v.Boot()
 }
@@ -257,7 +260,7 @@ func (v *VM) off() {
 		v.ctl.Close()
 	}
 	v.qemu, v.ctl = nil, nil
-	if lost, err := v.disk.unplug(); err != nil {
+	if lost, err := v.disk.cutPower(); err != nil {
 		v.t.Errorf("the disk: %v", err)
 	} else if lost > 0 {
 		v.t.Logf("the disk lost %d sectors that were not flushed", lost)
@@ -280,12 +283,12 @@ type answer struct {
 }
 
 func (v *VM) answer(command string) (a answer, err error) {
-	v.ctl.SetDeadline(time.Now().Add(stillness))
+	v.ctl.SetDeadline(time.Now().Add(hangTimeout))
 	if _, err := fmt.Fprintln(v.ctl, base64.StdEncoding.EncodeToString([]byte(command))); err != nil {
 		return a, err
 	}
 	for {
-		v.ctl.SetDeadline(time.Now().Add(stillness))
+		v.ctl.SetDeadline(time.Now().Add(hangTimeout))
 		line, err := v.in.ReadBytes('\n')
 		if err != nil {
 			return a, err
@@ -318,12 +321,12 @@ func (v *VM) Await(command string) string {
 	v.t.Helper()
 	deadline := time.Now().Add(bootPatience)
 	for {
-		// The pause is a part of the command, so the guest, which runs one command at a time, need not answer during the pause.
+		// The pause is part of the command, so that a pause needs no additional command.
 		a, err := v.answer(command + " || { sleep 0.2; false; }")
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !v.hung:
 			v.hung = true
-			v.unstick()
+			v.restartHung()
 			deadline = time.Now().Add(bootPatience)
 		case err != nil:
 			v.t.Fatalf("%s: %v", command, err)
@@ -335,28 +338,29 @@ func (v *VM) Await(command string) string {
 	}
 }
 
-// unstick turns off a machine that hangs, and boots it again. The guest program limits the time of every command, so the kernel or the
-// emulator hangs. That happened once in fifty boots, with both processors spinning. For islet it is a power cut.
-func (v *VM) unstick() {
+// restartHung turns off a machine that hangs, and boots it again. The guest program limits the time
+// of every command, so the kernel or the emulator hangs. This happened once in fifty boots, with
+// both processors spinning. For islet it is a power cut.
+func (v *VM) restartHung() {
 	v.t.Helper()
-	registers, err := v.lastWords("info registers -a")
+	registers, err := v.queryAndQuit("info registers -a")
 	v.t.Logf("the machine hangs: %v\n%s", err, registers)
 	v.PowerCut()
 	v.Boot()
 }
 
-// Plug adds an emulated device, given by its -device argument. The device stays connected across reboots. Unplug removes the device with
-// the given ID.
+// Plug adds an emulated device. The parameter device is the argument of the emulator's option
+// -device. The device stays when the machine reboots.
 func (v *VM) Plug(device string) {
 	v.t.Helper()
-	v.ask("device_add " + device)
+	v.sendCommand("device_add " + device)
 	v.devices = append(v.devices, "-device", device)
 }
 
-// Unplug undoes Plug.
+// Unplug removes the device with the given ID, which Plug has added.
 func (v *VM) Unplug(id string) {
 	v.t.Helper()
-	v.ask("device_del " + id)
+	v.sendCommand("device_del " + id)
 	for i, a := range v.devices {
 		if strings.HasSuffix(a, ",id="+id) {
 			v.devices = append(v.devices[:i-1:i-1], v.devices[i+1:]...)
@@ -366,8 +370,8 @@ func (v *VM) Unplug(id string) {
 	v.t.Fatalf("device %s was not plugged in", id)
 }
 
-// ask sends the emulator a command that has no output.
-func (v *VM) ask(command string) {
+// sendCommand sends a command without output to the emulator.
+func (v *VM) sendCommand(command string) {
 	v.t.Helper()
 	c, err := net.Dial("unix", filepath.Join(v.dir, "mon"))
 	if err != nil {
@@ -401,8 +405,8 @@ func (v *VM) ask(command string) {
 	}
 }
 
-// lastWords returns the emulator's answer to a command, and ends the emulator.
-func (v *VM) lastWords(command string) ([]byte, error) {
+// queryAndQuit returns the emulator's output for a command, and ends the emulator.
+func (v *VM) queryAndQuit(command string) ([]byte, error) {
 	c, err := net.Dial("unix", filepath.Join(v.dir, "mon"))
 	if err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func (k *Keeper) install(c *trial.Configuration) error {
 	if err := os.Rename(c.Program.Path, c.Program.Installed); err != nil {
 		return fmt.Errorf("install the program: %w", err)
 	}
-	if err := durable.Dir(filepath.Dir(c.Program.Installed)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(c.Program.Installed)); err != nil {
 		k.c.Log.Warn("a power cut may undo the installation of another version of islet", "program",
 			c.Program.Installed, "error", err)
 	}

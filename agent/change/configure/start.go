@@ -55,7 +55,7 @@ func (s *Start) Load() (*config.Config, []config.Notice, error) {
 			}
 			return s.use(s.used), nil
 		})
-		if asked := (*config.Asked)(nil); err == nil || errors.As(err, &asked) {
+		if asked := (*config.InfoRequest)(nil); err == nil || errors.As(err, &asked) {
 			return c, notices, err
 		}
 		errs = slices.Insert(errs, 0, err)
@@ -150,7 +150,7 @@ func (s *Start) check(c *trial.Configuration, consent []string, now *config.Conf
 	if err != nil { // the node's own files may be valid only together with a sent configuration
 		own = nil
 	}
-	errs := slices.Concat(config.Withheld(now, next, own, consent), config.Held(now, next, pods), next.CheckHost(os.DirFS("/")))
+	errs := slices.Concat(config.CheckConsent(now, next, own, consent), config.CheckHeld(now, next, pods), next.CheckHost(os.DirFS("/")))
 	if limit := int(next.Kubelet.MaxPods); limit < pods {
 		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods of this node", limit, pods))
 	}
@@ -168,7 +168,7 @@ func (s *Start) granted(now *config.Config) []string {
 	if err != nil { // the node's own files may be valid only together with a sent configuration
 		return nil
 	}
-	names, err := config.Granted(own, now, s.used.Consent)
+	names, err := config.UnconsentedPowers(own, now, s.used.Consent)
 	if err != nil {
 		return nil
 	}

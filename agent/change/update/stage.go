@@ -110,7 +110,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 // checkRelease returns an error if a release has too few valid signatures, is for another architecture, or is not
 // newer.
 func (s *Stager) checkRelease(r *release.Release, older bool) error {
-	if err := r.Signed(s.Keys, s.Threshold); err != nil {
+	if err := r.VerifySignatures(s.Keys, s.Threshold); err != nil {
 		return err
 	}
 	if r.Arch != s.Arch {

@@ -325,7 +325,7 @@ func TestServers(t *testing.T) {
 	}
 	s.Client = server.Client()
 	for path, bad := range map[string]string{
-		"islet.tar.gz": "", "short": "the release says", "torn": "unexpected EOF", "long": "at least", "other": "SHA-512 is another", "broken": "500",
+		"islet.tar.gz": "", "short": "the release says", "torn": "unexpected EOF", "long": "at least", "other": "SHA-512 differs", "broken": "500",
 		"endless": "more than", "away": "only https", "round": "redirections", "none": "404",
 	} {
 		staged, err := s.Stage(t.Context(), server.URL+"/"+path, false, nil, nil)

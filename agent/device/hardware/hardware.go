@@ -86,7 +86,7 @@ func Open(ctx context.Context, c Config) (*Hardware, error) {
 	h := &Hardware{c: c, host: host{c.Root}, poke: make(chan struct{}, 1), missing: map[heldDevice]bool{},
 		udevSince: map[string]time.Time{}}
 	h.history.meta = c.Meta
-	if err := h.history.load(ctx, bootid.Kernel(os.DirFS(h.host.at("/")))); err != nil {
+	if err := h.history.load(ctx, bootid.ReadKernel(os.DirFS(h.host.at("/")))); err != nil {
 		return nil, err
 	}
 	for i := range c.Classes {

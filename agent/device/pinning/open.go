@@ -108,7 +108,7 @@ type configuration struct {
 // running pods do not fit the configuration or the machine.
 func Open(ctx context.Context, c Config) (*Manager, error) {
 	k := &c.Config.Kubelet
-	now := policies{CPU: k.CPUManagerPolicy, Memory: k.MemoryManagerPolicy, Boot: bootid.In(c.Host)}
+	now := policies{CPU: k.CPUManagerPolicy, Memory: k.MemoryManagerPolicy, Boot: bootid.ReadRoot(c.Host)}
 	static, blocks := k.CPUManagerPolicy == "static", k.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy
 	text, known, err := c.Store.Meta(ctx, metaPolicy)
 	if err != nil {

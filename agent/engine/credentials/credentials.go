@@ -131,9 +131,9 @@ func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k
 	}
 	image = named.Name() // without tag and digest
 	if c.secrets != nil {
-		k.Has, k.Missing = c.secrets.PullSecrets(ctx, pod, image)
+		k.Stored, k.MissingSecrets = c.secrets.PullSecrets(ctx, pod, image)
 	}
-	k.Has = append(k.Has, c.node.lookup(image)...)
+	k.Stored = append(k.Stored, c.node.lookup(image)...)
 	var asked []*provider
 	for _, p := range c.providers {
 		if !p.matches(image) {
@@ -146,7 +146,7 @@ func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k
 		}
 	}
 	if len(asked) > 0 {
-		k.Ask = func(ctx context.Context) ([]keyring.Credential, error) { return c.ask(ctx, asked, pod, image) }
+		k.RunPlugins = func(ctx context.Context) ([]keyring.Credential, error) { return c.ask(ctx, asked, pod, image) }
 	}
 	return k
 }

@@ -93,21 +93,21 @@ func TestOrder(t *testing.T) {
 	must(t, err)
 	defer c.Close()
 	k := c.Keyring(t.Context(), podOf("1", "app"), "a.example/team/app:1")
-	given, err := k.Ask(t.Context())
+	given, err := k.RunPlugins(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "credential provider broken: exit status 1") {
 		t.Error(err)
 	}
 	var users []string
-	for _, c := range append(k.Has, given...) {
+	for _, c := range append(k.Stored, given...) {
 		users = append(users, c.Auth.Username+c.From.Kind)
 	}
-	if got := fmt.Sprint(users); got != "[secretSecret node two one]" || k.Account != nil || k.Scope != "" || len(k.Missing) != 1 {
+	if got := fmt.Sprint(users); got != "[secretSecret node two one]" || k.Account != nil || k.Scope != "" || len(k.MissingSecrets) != 1 {
 		t.Error(got, k)
 	}
 	if _, err := os.Stat(filepath.Join(root, "called")); err == nil {
 		t.Error("a plugin for other images was called")
 	}
-	if k := c.Keyring(t.Context(), podOf("1", "app"), "docker.io/library/nginx"); k.Ask != nil || len(k.Has) != 1 {
+	if k := c.Keyring(t.Context(), podOf("1", "app"), "docker.io/library/nginx"); k.RunPlugins != nil || len(k.Stored) != 1 {
 		t.Error(k)
 	}
 	registry := prometheus.NewPedanticRegistry()

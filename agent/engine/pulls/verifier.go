@@ -145,7 +145,7 @@ func (g *Verifier) may(ctx context.Context, name, id string, credentials func() 
 		return true, nil
 	}
 	k := credentials()
-	has, err := g.sourcesOf(k.Has)
+	has, err := g.sourcesOf(k.Stored)
 	if err != nil {
 		return false, err
 	}

@@ -68,9 +68,9 @@ func keysOf(namespace, user string) (k keyring.Credentials) {
 		from.Kind = keyring.ServiceAccount
 		k.Account = func(context.Context) (v1.ObjectReference, error) { return from, nil }
 	case "node":
-		k.Has = with(user, v1.ObjectReference{})
+		k.Stored = with(user, v1.ObjectReference{})
 	default:
-		k.Has = with(user, from)
+		k.Stored = with(user, from)
 	}
 	return k
 }
@@ -94,11 +94,11 @@ func (w *world) pull(name, namespace, user string) string {
 	if k.Account != nil { // as a plugin gives it
 		from, err := k.Account(w.Context())
 		w.must(err)
-		k.Has = with(user, from)
+		k.Stored = with(user, from)
 	}
-	w.must(w.BeginPull(w.Context(), name, k.Private()))
+	w.must(w.BeginPull(w.Context(), name, k.IsPrivate()))
 	id := w.bring(name)
-	w.RecordPull(w.Context(), name, id, k.Private(), append(k.Has, keyring.Credential{})[0])
+	w.RecordPull(w.Context(), name, id, k.IsPrivate(), append(k.Stored, keyring.Credential{})[0])
 	return id
 }
 
@@ -193,7 +193,7 @@ func TestUnknownAccount(t *testing.T) {
 // A power cut between a pull and its record does not make the image available to every pod.
 func TestBrokenOffPull(t *testing.T) {
 	w := newWorld(t)
-	key := keysOf("a", "ann").Has[0]
+	key := keysOf("a", "ann").Stored[0]
 	w.must(w.BeginPull(w.Context(), app, true))
 	w.restart()
 	w.begun(0) // it brought nothing
@@ -238,7 +238,7 @@ func TestFailedPull(t *testing.T) {
 // Of two concurrent pulls the failure of one does not end the other.
 func TestTwoPulls(t *testing.T) {
 	w := newWorld(t)
-	ann := keysOf("a", "ann").Has[0]
+	ann := keysOf("a", "ann").Stored[0]
 	w.must(w.BeginPull(w.Context(), app, true))
 	w.must(w.BeginPull(w.Context(), app, true))
 	w.RecordFailure(w.Context(), app, true, false)
@@ -268,7 +268,7 @@ func TestRemoved(t *testing.T) {
 // An image whose record cannot be stored or read is available to no pod.
 func TestNoRecord(t *testing.T) {
 	w := newWorld(t)
-	key := keysOf("a", "ann").Has[0]
+	key := keysOf("a", "ann").Stored[0]
 	w.must(w.BeginPull(w.Context(), app, true))
 	id := w.bring(app)
 	ctx, cancel := context.WithCancel(w.Context())

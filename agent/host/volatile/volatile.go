@@ -80,7 +80,7 @@ func Cover(c Config) (*Layer, error) {
 			return nil, err
 		}
 		if !covered {
-			if !readonly.Disk(real) {
+			if !readonly.CheckDisk(real) {
 				continue
 			}
 			if err := c.cover(real, d.Apart); err != nil {

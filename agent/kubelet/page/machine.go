@@ -27,7 +27,7 @@ func (m *Measured) Read(ctx context.Context) (Reading, error) {
 	if d, err := m.host.Disk(ctx, m.Disk); err == nil {
 		r.Disk = d.Used
 	}
-	for _, i := range process.Outward("/sys", process.Reader{}.Network(0)) {
+	for _, i := range process.ExternalInterfaces("/sys", process.Reader{}.Network(0)) {
 		r.Received, r.Sent = r.Received+i.Received, r.Sent+i.Sent
 	}
 	return r, nil

@@ -121,7 +121,8 @@ func (a Config) accessFilter() *access.Filter {
 	authn, authz := &a.Kubelet.Authentication, &a.Kubelet.Authorization
 	c := access.Config{
 		NodeName: a.Node.Name, ClientCAFile: authn.X509.ClientCAFile, Anonymous: *authn.Anonymous.Enabled,
-		AlwaysAllow: authz.Mode == kubelet.KubeletAuthorizationModeAlwaysAllow, Admitted: door.Admitted, Now: a.Link.Now, Log: a.Log,
+		AlwaysAllow: authz.Mode == kubelet.KubeletAuthorizationModeAlwaysAllow, Admitted: door.ReportAuthenticated,
+		Now: a.Link.Now, Log: a.Log,
 	}
 	if a.Cluster {
 		client := a.Link.Client()

@@ -41,7 +41,7 @@ type Local interface {
 // Usage measures the node and its pods.
 type Usage interface {
 	// Look returns the data for /stats/summary. If short is true, it measures only CPU and memory.
-	Look(ctx context.Context, short bool) (*exposition.Look, error)
+	Look(ctx context.Context, short bool) (*exposition.Summary, error)
 	// Subjects returns the cgroups with their pods and containers.
 	Subjects(ctx context.Context) ([]exposition.Subject, error)
 	Machine(ctx context.Context) exposition.Machine

@@ -126,7 +126,7 @@ func (f *Figures) sandbox(pod *v1.Pod, err error) {
 		}
 	}
 	count(f.pods, f.podsFailed)
-	if podspec.OwnUsers(&pod.Spec) {
+	if podspec.HasUserNamespace(&pod.Spec) {
 		count(f.mapped, f.unmapped)
 	}
 }

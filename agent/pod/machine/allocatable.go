@@ -58,7 +58,7 @@ func inspect(ctx context.Context, cfg *config.Config) (f hardware, err error) {
 		f.PIDs = int64(p.Max)
 	}
 	if cfg.Kubelet.ReservedSystemCPUs != "" {
-		f.CPUs, err = machine.Online()
+		f.CPUs, err = machine.OnlineCPUs()
 	}
 	return f, err
 }

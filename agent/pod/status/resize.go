@@ -76,7 +76,7 @@ func (m *maker) resources(st *v1.PodStatus) {
 		set(&st.Resources.Requests, name, q, name == v1.ResourceCPU || name == v1.ResourceMemory)
 	}
 	for name, q := range limits {
-		set(&st.Resources.Limits, name, q, (name == v1.ResourceCPU || name == v1.ResourceMemory) && demand.Limited(m.pod, name))
+		set(&st.Resources.Limits, name, q, (name == v1.ResourceCPU || name == v1.ResourceMemory) && demand.IsLimited(m.pod, name))
 	}
 }
 

@@ -116,7 +116,7 @@ func (e *Eviction) evict(ctx context.Context, p *v1.Pod, end plan.End, why strin
 	if !e.c.Pods.Evict(ctx, p.UID, end) {
 		return false
 	}
-	if demand.Own(p) {
+	if demand.IsOwn(p) {
 		e.mu.Lock()
 		e.evictedAt[p.UID] = time.Now()
 		e.mu.Unlock()

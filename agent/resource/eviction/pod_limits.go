@@ -57,7 +57,7 @@ func (e *Eviction) checkLimits(ctx context.Context, r room.Room, d Disks) {
 	}
 	var limited []*v1.Pod
 	for _, p := range e.c.Pods.Active() {
-		if !demand.System(p) && Limited(p) {
+		if !demand.HasSystemPriority(p) && Limited(p) {
 			limited = append(limited, p)
 		}
 	}

@@ -106,7 +106,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	if onDisk {
 		var all []float64
 		for _, c := range list {
-			if !demand.System(c.Pod) {
+			if !demand.HasSystemPriority(c.Pod) {
 				all = append(all, used(c, s, d))
 			}
 		}
@@ -114,7 +114,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	}
 	var out []place
 	for _, c := range list {
-		if demand.System(c.Pod) || c.Stats == nil && (what == v1.ResourceMemory || what == pids) {
+		if demand.HasSystemPriority(c.Pod) || c.Stats == nil && (what == v1.ResourceMemory || what == pids) {
 			continue
 		}
 		p := place{Candidate: c}
@@ -122,7 +122,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 			p.priority = *c.Pod.Spec.Priority
 		}
 		p.beyond = used(c, s, d)
-		if demand.Own(c.Pod) && p.beyond < missing*fairPart || onDisk && (p.beyond == 0 || p.beyond < fair) {
+		if demand.IsOwn(c.Pod) && p.beyond < missing*fairPart || onDisk && (p.beyond == 0 || p.beyond < fair) {
 			continue
 		}
 		if what != pids {
@@ -135,7 +135,7 @@ func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {
 	}
 	sorting.StableBy(out, func(a, b place) int {
 		return cmp.Or(trueFirst(a.Stats != nil, b.Stats != nil),
-			trueFirst(!demand.Own(a.Pod), !demand.Own(b.Pod)), trueFirst(a.exceeds, b.exceeds),
+			trueFirst(!demand.IsOwn(a.Pod), !demand.IsOwn(b.Pod)), trueFirst(a.exceeds, b.exceeds),
 			cmp.Compare(a.priority, b.priority), cmp.Compare(b.beyond, a.beyond), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})
 	ranked := make([]Candidate, len(out))

@@ -135,7 +135,7 @@ func (a *account) spread(w Written, from, to time.Time) {
 // clock was set are added to today.
 func (a *account) pruneDays(now time.Time) {
 	today, latest := now.Format(day), now.AddDate(0, 0, days).Format(day)
-	if first := clock.First().Format(day); today >= first {
+	if first := clock.EarliestTime().Format(day); today >= first {
 		var before Written
 		a.Days = slices.DeleteFunc(a.Days, func(d dayTotal) bool {
 			if d.Day < first {

@@ -230,7 +230,7 @@ func (f *Flash) store(ctx context.Context) {
 // read takes a sample of this machine. device is the name of the disk. It is empty if the state directory is not on a
 // block device. The caller holds mu.
 func (f *Flash) read() (s Sample, device string) {
-	number, err := disk.NumberOf(f.c.Dir)
+	number, err := disk.DeviceNumber(f.c.Dir)
 	if err == nil {
 		for _, d := range disk.Devices("/proc") {
 			if d.Number == number {
@@ -240,7 +240,7 @@ func (f *Flash) read() (s Sample, device string) {
 	}
 	var p process.Reader
 	s.Agent, s.Images = process.SelfWritten(), f.c.Images()
-	for _, pid := range p.Running(f.c.Shims) {
+	for _, pid := range p.RunningFrom(f.c.Shims) {
 		s.Shims += p.Written(pid)
 		s.Logs += p.OwnWritten(pid)
 	}
@@ -249,7 +249,7 @@ func (f *Flash) read() (s Sample, device string) {
 }
 
 func currentMoment(now time.Time, run int64) moment {
-	m := moment{At: now, Booted: now, Run: run, Boot: bootid.Kernel(os.DirFS("/"))}
+	m := moment{At: now, Booted: now, Run: run, Boot: bootid.ReadKernel(os.DirFS("/"))}
 	var up unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) == nil {
 		m.Booted = now.Add(-time.Duration(up.Nano()))

@@ -26,7 +26,7 @@ func (w *cgroupWrites) update(cgroups cgroup.Reader, p process.Reader, path stri
 	if depth == 0 {
 		return sumBelow(cgroups, p, path)
 	}
-	used, _ := cgroups.Used(path) // read before the files, so that the next update detects any later use
+	used, _ := cgroups.CPUTime(path) // read before the files, so that the next update detects any later use
 	if used > 0 && used == w.used {
 		return w.sum
 	}

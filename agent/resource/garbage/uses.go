@@ -55,7 +55,7 @@ func loadUses(ctx context.Context, meta Meta, now time.Time) (*uses, error) {
 // fixClock replaces times that were recorded before the clock was set. The new value is now. It returns true if it
 // has replaced any.
 func (u *uses) fixClock(now int64) (changed bool) {
-	first := clock.First().Unix()
+	first := clock.EarliestTime().Unix()
 	if now < first {
 		return false
 	}

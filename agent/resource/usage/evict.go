@@ -64,7 +64,7 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 	}
 	trees := cmp.Or(u.c.Trees, &disk.Trees{})
 	n := nodeAnswer{Usage: u, arena: new(arena), j: j, measure: func(ctx context.Context, dir string) disk.Usage {
-		found := trees.Whole(ctx, dir, age)
+		found := trees.UsageOfAll(ctx, dir, age)
 		if found.Cut {
 			found.Bytes = uncountable
 		}

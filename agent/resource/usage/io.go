@@ -25,7 +25,7 @@ func (u *Usage) IO(ctx context.Context) (out []api.DiskIO, err error) {
 		for _, d := range g.IO {
 			count, asked := counts[d.Device]
 			if !asked {
-				count = disk.Counted("/sys", d.Device)
+				count = disk.IsPhysical("/sys", d.Device)
 				counts[d.Device] = count
 			}
 			known = true

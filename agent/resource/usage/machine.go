@@ -43,7 +43,7 @@ func (u *Usage) Board() api.Board {
 	for _, t := range b.Temperatures {
 		out.Temperatures = append(out.Temperatures, api.Temperature{Name: t.Name, Celsius: t.Celsius})
 	}
-	for _, i := range process.Outward("/sys", process.Reader{}.Network(0)) {
+	for _, i := range process.ExternalInterfaces("/sys", process.Reader{}.Network(0)) {
 		out.Links = append(out.Links, i.Name)
 	}
 	return out

@@ -80,14 +80,14 @@ func setNames(s *exposition.Subject, c *container) {
 func (u *Usage) disks(ctx context.Context) (out []exposition.Disk) {
 	seen := map[string]bool{}
 	for _, dir := range []string{"/", u.c.Root, u.c.LogsDir} {
-		number, err := disk.NumberOf(dir)
+		number, err := disk.DeviceNumber(dir)
 		if dir == "" || err != nil || seen[number] {
 			continue
 		}
 		seen[number] = true
 		if d, err := u.c.Host.Disk(ctx, dir); err == nil {
 			out = append(out, exposition.Disk{
-				Device: disk.Name("/sys", number), Used: d.Used, Limit: d.Total, Inodes: d.Inodes,
+				Device: disk.DeviceFile("/sys", number), Used: d.Used, Limit: d.Total, Inodes: d.Inodes,
 				InodesFree: d.InodesFree,
 			})
 		}
@@ -104,8 +104,8 @@ func (u *Usage) layer(ctx context.Context, known map[string]exposition.Disk, c *
 	at := fs.GetFsId().GetMountpoint()
 	d, ok := known[at]
 	if !ok {
-		if number, err := disk.NumberOf(filepath.Clean(at)); err == nil {
-			d.Device = disk.Name("/sys", number)
+		if number, err := disk.DeviceNumber(filepath.Clean(at)); err == nil {
+			d.Device = disk.DeviceFile("/sys", number)
 		}
 		if u.c.Host != nil {
 			if h, err := u.c.Host.Disk(ctx, at); err == nil {

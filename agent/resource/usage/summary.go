@@ -33,12 +33,12 @@ func (u *Usage) Summary(ctx context.Context, short bool) (*stats.Summary, error)
 
 // Look returns the same data as Summary, but an iterator over the pods, which reuses the memory of a pod for the next
 // one.
-func (u *Usage) Look(ctx context.Context, short bool) (*exposition.Look, error) {
+func (u *Usage) Look(ctx context.Context, short bool) (*exposition.Summary, error) {
 	n, out, err := u.begin(ctx, short)
 	if err != nil {
 		return nil, err
 	}
-	return &exposition.Look{Node: *out, Pods: func(yield func(*stats.PodStats) bool) {
+	return &exposition.Summary{Node: *out, Pods: func(yield func(*stats.PodStats) bool) {
 		var one stats.PodStats
 		for _, p := range n.j.pods {
 			n.arena.reset()

@@ -265,7 +265,7 @@ func TestSubjects(t *testing.T) {
 func TestBoard(t *testing.T) {
 	u, _ := node(t)
 	var want []string
-	for _, i := range process.Outward("/sys", process.Reader{}.Network(0)) {
+	for _, i := range process.ExternalInterfaces("/sys", process.Reader{}.Network(0)) {
 		want = append(want, i.Name)
 	}
 	if got := u.Board().Links; !slices.Equal(got, want) {

@@ -144,7 +144,7 @@ func tmpfsSize(pod *v1.Pod, vol *v1.Volume, podMemory func() int64) string {
 	if l := vol.EmptyDir.SizeLimit; l != nil {
 		bound(l.Value())
 	}
-	if demand.Limited(pod, v1.ResourceMemory) {
+	if demand.IsLimited(pod, v1.ResourceMemory) {
 		limits := demand.Limits(pod)
 		bound(limits.Memory().Value())
 	}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dial connects by TCP without keep-alive probes, so the connection is silent when it is idle. Its
-// receive buffer is small, so that unread data stays in the sender's buffer.
+// Dial opens a TCP connection without keep-alive probes, so an idle connection sends no packets.
+// The receive buffer is small, so that unread data stays in the sender's buffer.
 func Dial(to string) (*net.TCPConn, error) {
 	d := net.Dialer{KeepAlive: -1, Control: shrinkBuffer}
 	c, err := d.Dial("tcp", to)
@@ -24,9 +24,8 @@ func shrinkBuffer(_, _ string, c syscall.RawConn) (err error) {
 	return err
 }
 
-// Cut makes the local end of a connection look lost to its peer, as if the link were cut. A socket
-// filter drops every packet that arrives, so the kernel acknowledges nothing and does not answer a
-// FIN.
+// Cut simulates a cut link: the peer of the connection gets no more acknowledgements, not even of a
+// FIN. A socket filter drops every packet that arrives.
 func Cut(c *net.TCPConn) error {
 	none := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	filter := unix.SockFprog{Len: 1, Filter: &none[0]}

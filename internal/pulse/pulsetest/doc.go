@@ -1,2 +1,2 @@
-// Package pulsetest cuts TCP connections, for tests of code that waits for a peer.
+// Package pulsetest simulates lost peers of TCP connections in tests.
 package pulsetest

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// New returns a codec that rejects a message that takes more than limit bytes of memory once it is
-// decoded, with weight.ErrTooHeavy or weight.ErrTooDeep.
+// New returns a codec that rejects a message whose decoded form takes more than limit bytes of
+// memory. Its errors are weight.ErrTooHeavy and weight.ErrTooDeep.
 func New(limit int64) encoding.CodecV2 {
 	return weighing{encoding.GetCodecV2(proto.Name), limit}
 }

@@ -4,12 +4,12 @@
 //	                            |
 //	                            '--> weight.ErrTooHeavy
 //
-// Two bytes of a message can become a device, a volume or a port of a hundred bytes, so a bound on
-// the length of messages does not bound their decoded size.
+// Two bytes of a message can become a device, a volume or a port of a hundred bytes, so a limit on
+// the length of messages does not limit their decoded size.
 //
-//	connection --> Client: has a large message its share of the memory for all peers? --> gRPC
+//	connection --> Client: does a large message have a share of the memory for all peers? --> gRPC
 //	                 |
-//	                 '--> it waits; a peer that is slow with a large message loses its connection,
-//	                      sooner while other messages wait, and waits behind others the next time
-//	client --> sent: if it resets a stream, as for a cancelled call, the share of its message is freed
+//	                 '--> no: it waits. A peer that sends a large message slowly loses its connection,
+//	                      sooner while other messages wait. Its next message waits behind those of other peers
+//	client --> parseSent: a reset of a stream, as for a cancelled call, frees the share of its message
 package codec

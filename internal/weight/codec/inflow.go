@@ -14,17 +14,17 @@ import (
 // maxIncomplete is the maximum number of incomplete messages of one connection.
 const maxIncomplete = 256
 
-// errSlow and errBegun are the reasons for closing a connection.
+// These errors are the reasons for closing a connection.
 var (
-	errSlow       = errors.New("a large message did not come in time")
-	errIncomplete = errors.New("too many messages are begun")
+	errSlow       = errors.New("a large message was not received in time")
+	errIncomplete = errors.New("too many messages are incomplete")
 )
 
-// An Inflow bounds the data that the peer of one gRPC client sends. A large message is received only after it has got
-// a share of the pool. It keeps the share until the call to the peer has returned, or until the next message of the
-// stream is requested. It keeps the share for at most useTime, because the call may have ended before the message
-// arrived. If a peer sends a large message too slowly, its connection is closed. It is closed sooner if other messages
-// wait for the pool.
+// An Inflow limits the memory for messages from the peer of one gRPC client. The client receives a large message only
+// after the pool has granted a share. The message keeps its share until the call returns, or until the next message of
+// the stream is requested. It keeps the share for at most useTime, because the call may have ended before the message
+// arrived. If a peer sends a large message too slowly, its connection is closed. While other messages wait for the
+// pool, the time limit is shorter.
 type Inflow struct {
 	limit int // the largest message that the client accepts, in bytes
 	slow  int // number of times that the peer was slow; guarded by the pool's mutex
@@ -33,8 +33,8 @@ type Inflow struct {
 	inUse []*share // shares of received messages that may still be in use
 }
 
-// Client returns the options of a gRPC client. limit is the maximum size of a message, and memory
-// the maximum size of a decoded message, both in bytes. dial opens the connections.
+// Client returns the options of a gRPC client. The maximum size of a message is limit, and that of
+// a decoded message is memory, both in bytes. The function dial opens the connections.
 func Client(limit int, memory int64, dial func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	in := &Inflow{limit: limit}
 	return []grpc.DialOption{
@@ -78,7 +78,7 @@ func (in *Inflow) release() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, s := range in.inUse {
-		large.drop(s)
+		largeMessages.freeShare(s)
 	}
 	in.inUse = nil
 }
@@ -97,14 +97,14 @@ type conn struct {
 	cancel context.CancelCauseFunc
 
 	// The following fields are used only by Read.
-	head  []byte // the received part of the frame's header
+	head  []byte // the received part of a frame's header
 	frame frame
 
-	sent sent // used only by Write
+	sender frameScanner // used only by Write
 
 	mu         sync.Mutex
 	incomplete map[uint32]*message // incomplete messages by stream
-	reset      []uint32            // the streams that the client reset last: gRPC discards their data
+	reset      []uint32            // the streams that the client reset most recently; gRPC discards their data
 }
 
 // A frame is the HTTP/2 frame whose payload is being read.
@@ -184,7 +184,7 @@ func (c *conn) parse(b []byte) (used int, err error) {
 	}
 	used = min(len(b), c.frame.left)
 	if content := min(used, c.frame.left-c.frame.padding); c.frame.data && content > 0 {
-		if err := c.content(c.frame.stream, b[:content]); err != nil {
+		if err := c.parseContent(c.frame.stream, b[:content]); err != nil {
 			return 0, err
 		}
 	}
@@ -205,13 +205,13 @@ func (c *conn) endFrame() {
 // discard removes the incomplete message of a stream and frees its share. The caller holds mu.
 func (c *conn) discard(id uint32) {
 	if m := c.incomplete[id]; m != nil && m.share != nil {
-		large.drop(m.share)
+		largeMessages.freeShare(m.share)
 	}
 	delete(c.incomplete, id)
 }
 
-// content processes the payload of a stream's data frame.
-func (c *conn) content(id uint32, b []byte) error {
+// parseContent processes the payload of a stream's data frame.
+func (c *conn) parseContent(id uint32, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(b) > 0 && !slices.Contains(c.reset, id) {
@@ -234,15 +234,15 @@ func (c *conn) content(id uint32, b []byte) error {
 			if m.prefix[0] != 0 { // compressed
 				size = c.in.limit
 			}
-			if size > small && m.left <= c.in.limit { // the client rejects messages that are larger
+			if size > maxSmall && m.left <= c.in.limit { // the client rejects messages that are larger
 				c.mu.Unlock()
-				err := c.wait(m, size)
+				err := c.waitForShare(m, size)
 				c.mu.Lock()
 				if err != nil {
 					return err
 				}
 				if c.incomplete[id] != m { // the call was cancelled meanwhile
-					large.drop(m.share)
+					largeMessages.freeShare(m.share)
 					return nil
 				}
 			}
@@ -251,19 +251,19 @@ func (c *conn) content(id uint32, b []byte) error {
 		b = b[n:]
 		if m.left -= n; m.left == 0 {
 			delete(c.incomplete, id)
-			c.in.received(m)
+			c.in.keepShare(m)
 		}
 	}
 	return nil
 }
 
-// wait blocks until the message has its share.
-func (c *conn) wait(m *message, bytes int) error {
+// waitForShare blocks until the message has its share.
+func (c *conn) waitForShare(m *message, bytes int) error {
 	size := min(int64(bytes), poolSize)
-	if err := large.acquire(c.ctx, c.in, size); err != nil {
+	if err := largeMessages.acquire(c.ctx, c.in, size); err != nil {
 		return err
 	}
-	s := large.hold(c, size, func() {
+	s := largeMessages.addShare(c, size, func() {
 		c.cancel(errSlow)
 		_ = c.Conn.Close() // the reader of the connection returns the error
 	})
@@ -273,13 +273,13 @@ func (c *conn) wait(m *message, bytes int) error {
 	return nil
 }
 
-// received keeps the share of a complete message.
-func (in *Inflow) received(m *message) {
+// keepShare keeps the share of a complete message.
+func (in *Inflow) keepShare(m *message) {
 	if m.share == nil {
 		return
 	}
-	large.received(m.share)
+	largeMessages.setReceived(m.share)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.inUse = append(slices.DeleteFunc(in.inUse, func(s *share) bool { return !large.isHeld(s) }), m.share)
+	in.inUse = append(slices.DeleteFunc(in.inUse, func(s *share) bool { return !largeMessages.isHeld(s) }), m.share)
 }

@@ -24,7 +24,7 @@ const (
 	window = 64 << 10
 )
 
-// serve answers every call with the output of answer, over HTTP/2 without TLS.
+// serve responds to every call with the output of answer, over HTTP/2 without TLS.
 func serve(t *testing.T, answer func(http.ResponseWriter, *http.Request)) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -59,8 +59,8 @@ func client(t *testing.T, socket string) healthpb.HealthClient {
 	return healthpb.NewHealthClient(conn)
 }
 
-// wire returns the prefix of a message of the given length, and some bytes of it.
-func wire(length, here int) []byte {
+// partOfMessage returns the prefix of a message of the given length, and some bytes of the message.
+func partOfMessage(length, here int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(length)), unknownField(length)[:here]...)
 }
 
@@ -72,12 +72,12 @@ func unknownField(length int) []byte {
 }
 
 // TestShares: the bytes of incomplete messages from many peers are limited. A peer that stalls
-// loses its connection, sooner while others wait, and then a waiting peer's message is received.
+// loses its connection, sooner while other peers wait. Then a waiting peer's message is received.
 func TestShares(t *testing.T) {
 	var sent atomic.Int64
 	full := make(chan struct{}, 100)
 	stall := func(w http.ResponseWriter, r *http.Request) {
-		text := wire(most, most-1)
+		text := partOfMessage(most, most-1)
 		for len(text) > 0 {
 			n, err := w.Write(text[:min(len(text), 16<<10)])
 			sent.Add(int64(n))
@@ -103,18 +103,18 @@ func TestShares(t *testing.T) {
 	for range at {
 		<-full
 	}
-	good := client(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wire(100<<10, 100<<10)) }))
-	small := client(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wire(1<<10, 1<<10)) }))
+	good := client(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(partOfMessage(100<<10, 100<<10)) }))
+	small := client(t, serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(partOfMessage(1<<10, 1<<10)) }))
 	if _, err := small.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a small message: %v", err)
 	}
-	if n := sent.Load(); time.Since(began) < leastTime && n > poolSize+peers*4*window {
+	if n := sent.Load(); time.Since(began) < shortestTime && n > poolSize+peers*4*window {
 		t.Errorf("%d peers sent %d KiB", peers, n>>10)
 	}
 	if _, err := good.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a large message that waits: %v", err)
 	}
-	if took := time.Since(began); took < leastTime { // TestSlowPeers has the most
+	if took := time.Since(began); took < shortestTime { // TestSlowPeers has the most
 		t.Errorf("it came in %v, while others had all", took)
 	}
 }
@@ -126,11 +126,11 @@ func TestSharesAreGivenBack(t *testing.T) {
 	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		switch n.Add(1) % 4 {
 		case 0:
-			_, _ = w.Write(wire(most, most))
+			_, _ = w.Write(partOfMessage(most, most))
 		case 1:
-			_, _ = w.Write(wire(most, 1<<20)) // the stream ends
+			_, _ = w.Write(partOfMessage(most, 1<<20)) // the stream ends
 		case 2:
-			_, _ = w.Write(wire(most, 1<<20))
+			_, _ = w.Write(partOfMessage(most, 1<<20))
 			panic(http.ErrAbortHandler) // it is reset
 		case 3:
 			_, _ = w.Write(append([]byte{0, 0x40, 0, 0, 0}, make([]byte, most)...)) // refused
@@ -142,22 +142,22 @@ func TestSharesAreGivenBack(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if err := large.acquire(t.Context(), &Inflow{}, poolSize); err != nil {
+	if err := largeMessages.acquire(t.Context(), &Inflow{}, poolSize); err != nil {
 		t.Fatal(err)
 	}
-	large.mu.Lock()
-	defer large.mu.Unlock()
-	large.release(poolSize)
+	largeMessages.mu.Lock()
+	defer largeMessages.mu.Unlock()
+	largeMessages.release(poolSize)
 }
 
 // TestCallEnded: a message that arrives after its call has ended keeps its share for useTime, not
-// until the client's next call: otherwise a plugin that is never called again would block all
-// others. A peer that keeps sending such messages does not make memory grow.
+// until the client's next call. Otherwise a plugin that is never called again would block all other
+// plugins. A peer that sends many such messages does not increase the memory usage.
 func TestCallEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := &Inflow{limit: most}
 		c := in.conn(&net.UnixConn{}).(*conn)
-		message := wire(1<<20, 1<<20)
+		message := partOfMessage(1<<20, 1<<20)
 		frame := append([]byte{byte(len(message) >> 16), byte(len(message) >> 8), byte(len(message)), dataFrame, endsStream, 0, 0, 0, 1}, message...)
 		for i := range 8 {
 			for rest := frame; len(rest) > 0; {
@@ -167,11 +167,11 @@ func TestCallEnded(t *testing.T) {
 				}
 				rest = rest[n:]
 			}
-			if i == 0 && large.idle() {
+			if i == 0 && largeMessages.idle() {
 				t.Fatal("a large message has no share")
 			}
 			time.Sleep(useTime + time.Second) // of the bubble
-			if !large.idle() {
+			if !largeMessages.idle() {
 				t.Fatal("the share was not freed")
 			}
 		}
@@ -181,15 +181,15 @@ func TestCallEnded(t *testing.T) {
 	})
 }
 
-// TestFollow: frames are parsed however they are split, with padding, and messages across frames.
-// The end of a stream, also by trailers, frees the share of its message before the connection ends.
-// A peer with too many incomplete messages gets an error.
+// TestFollow: frames are parsed for any division into reads, with padding, and with messages that
+// span frames. The end of a stream, also by trailers, frees the share of its message before the
+// connection ends. A peer with too many incomplete messages gets an error.
 func TestFollow(t *testing.T) {
 	frame := func(kind, flags byte, stream uint32, content string) string {
 		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, flags}
 		return string(binary.BigEndian.AppendUint32(head, stream)) + content
 	}
-	long := strings.Repeat("x", small+1)
+	long := strings.Repeat("x", maxSmall+1)
 	prefix := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(long))))
 	text := frame(4, 0, 0, "123456") + frame(dataFrame, 0, 1, "\x00\x00\x00\x00\x03ab") + frame(1, 0xff&^endsStream, 1, "headers") +
 		frame(dataFrame, hasPadding, 1, "\x04c\x00\x00padd") + frame(dataFrame, 0, 1, "\x00\x00\x01z") + // one whole, one begun and whole
@@ -215,7 +215,7 @@ func TestFollow(t *testing.T) {
 				len(in.inUse), len(c.head), c.frame.left)
 		}
 		in.release()
-		if !large.idle() {
+		if !largeMessages.idle() {
 			t.Fatal("a share is not given back")
 		}
 	}

@@ -5,17 +5,17 @@ import "encoding/binary"
 // prefaceLength is the length of the HTTP/2 client preface, which precedes the frames of a client.
 const prefaceLength = 24
 
-// maxReset is the maximum number of remembered streams that the client has reset. No more data arrives for older ones.
+// maxReset is the maximum number of reset streams that are remembered. For older ones no more data arrives.
 const maxReset = 256
 
-// sent follows the HTTP/2 frames that the client sends.
-type sent struct {
+// frameScanner contains the state of the scan for HTTP/2 frames in the bytes that the client sends.
+type frameScanner struct {
 	begun bool   // the preface was seen
-	head  []byte // the sent part of a frame's header
+	head  []byte // the part of a frame's header that was sent
 	skip  int    // bytes until the next frame
 }
 
-// Write finds the streams that the client resets, as it does when a call is cancelled. The rest of such a stream's
+// Write detects the streams that the client resets, for example for a cancelled call. The rest of such a stream's
 // message does not arrive. So Write frees the message's share, and the peer does not count as slow.
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
@@ -24,7 +24,7 @@ func (c *conn) Write(b []byte) (int, error) {
 }
 
 func (c *conn) parseSent(b []byte) {
-	s := &c.sent
+	s := &c.sender
 	if !s.begun {
 		s.begun, s.skip = true, prefaceLength
 	}
@@ -38,13 +38,13 @@ func (c *conn) parseSent(b []byte) {
 		if h := s.head; len(h) == frameHead {
 			s.head, s.skip = h[:0], int(h[0])<<16|int(h[1])<<8|int(h[2])
 			if h[3] == resetFrame {
-				c.wasReset(binary.BigEndian.Uint32(h[5:]) &^ (1 << 31))
+				c.discardReset(binary.BigEndian.Uint32(h[5:]) &^ (1 << 31))
 			}
 		}
 	}
 }
 
-func (c *conn) wasReset(id uint32) {
+func (c *conn) discardReset(id uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.discard(id)

@@ -15,21 +15,21 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// TestCancelledInAMessage: calls that are cancelled in the middle of a large message give its share
-// back at once, and cost neither the connection nor another call, however many there are.
+// TestCancelledInAMessage: a call that is cancelled in the middle of a large message frees the
+// message's share at once. Many such calls affect neither the connection nor other calls.
 func TestCancelledInAMessage(t *testing.T) {
 	begun, finish := make(chan struct{}, 1), make(chan struct{})
 	var calls, connections atomic.Int32
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if calls.Add(1) == 1 { // the other call
-			_, _ = w.Write(wire(100, 50))
+			_, _ = w.Write(partOfMessage(100, 50))
 			_ = http.NewResponseController(w).Flush()
 			begun <- struct{}{}
 			<-finish
-			_, _ = w.Write(wire(100, 100)[messageHead+50:])
+			_, _ = w.Write(partOfMessage(100, 100)[messageHead+50:])
 			return
 		}
-		_, _ = w.Write(wire(most, 32<<10))
+		_, _ = w.Write(partOfMessage(most, 32<<10))
 		_ = http.NewResponseController(w).Flush()
 		begun <- struct{}{}
 		<-r.Context().Done()
@@ -61,15 +61,15 @@ func TestCancelledInAMessage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// All of the pool is free, though nobody was slow for receiveTime.
+	// The whole pool is free before receiveTime has passed.
 	ctx, cancel := context.WithTimeout(t.Context(), receiveTime/2)
 	defer cancel()
-	if err := large.acquire(ctx, &Inflow{}, poolSize); err != nil {
+	if err := largeMessages.acquire(ctx, &Inflow{}, poolSize); err != nil {
 		t.Fatal(err)
 	}
-	large.mu.Lock()
-	large.release(poolSize)
-	large.mu.Unlock()
+	largeMessages.mu.Lock()
+	largeMessages.release(poolSize)
+	largeMessages.mu.Unlock()
 	close(finish)
 	select {
 	case err := <-other:
@@ -84,7 +84,7 @@ func TestCancelledInAMessage(t *testing.T) {
 	}
 }
 
-// relay carries the connections to ln to a socket, and counts them.
+// relay forwards connections from ln to a socket, and counts them.
 func relay(ln net.Listener, socket string, count *atomic.Int32) {
 	for {
 		from, err := ln.Accept()
@@ -113,7 +113,8 @@ func carry(to, from net.Conn) {
 	}
 }
 
-// TestResets: the streams that a client resets are found however its frames are cut up.
+// TestResets: the streams that a client resets are detected for any division of its frames into
+// writes.
 func TestResets(t *testing.T) {
 	frame := func(kind byte, stream uint32, content string) string {
 		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, 0}

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// These limit the large messages of all peers of this process together.
+// These constants limit the large messages of all peers of this process together.
 const (
-	small       = 16 << 10         // maximum bytes of a message that needs no share
-	poolSize    = 16 << 20         // maximum bytes of all large messages that are being received, decoded or used
-	receiveTime = 10 * time.Second // the time to receive a large message, once it has its share
-	useTime     = 30 * time.Second // the maximum time for which a received message keeps its share
-	leastTime   = time.Second      // the minimum of both times while other messages wait
-	leastRate   = 4 << 20          // bytes for which the minimum is one second longer
+	maxSmall     = 16 << 10         // maximum size in bytes of a message that needs no share
+	poolSize     = 16 << 20         // maximum bytes of all large messages that are being received, decoded or used
+	receiveTime  = 10 * time.Second // the maximum time to receive a large message after it has got its share
+	useTime      = 30 * time.Second // the maximum time for which a received message keeps its share
+	shortestTime = time.Second      // the minimum of both times while other messages wait
+	leastRate    = 4 << 20          // the minimum is longer by a second for this number of bytes
 )
 
-// large is the pool for large messages. All clients share it, because they share the process's
-// memory.
-var large = pool{free: poolSize}
+// largeMessages is the pool for large messages. All clients share it, because they share the
+// process's memory.
+var largeMessages = pool{free: poolSize}
 
-// A pool grants bytes in the order of the requests. While requests wait, each message may keep its share for a shorter
-// time. The request of a peer that was slow before is queued behind those of other peers.
+// A pool grants bytes in the order of the requests. While requests wait, messages keep their shares for a shorter
+// time. The request of a peer that was slow before is queued behind the requests of other peers.
 type pool struct {
 	mu    sync.Mutex
 	free  int64
@@ -30,7 +30,7 @@ type pool struct {
 	queue []*waiter
 }
 
-// A waiter is a request that waits. ready is closed when its bytes are granted.
+// A waiter is a request that waits. Its channel ready is closed when its bytes are granted.
 type waiter struct {
 	slow  int // number of times that its peer was slow
 	size  int64
@@ -39,11 +39,11 @@ type waiter struct {
 
 // A share is a large message's part of the pool. The pool's mutex guards it.
 type share struct {
-	size   int64
-	slow   bool // the message was received too slowly
-	since  time.Time
-	late   *time.Timer // closes the connection if the message is incomplete, or else frees the share
-	closed func() bool // stops the function that frees the share when the connection ends
+	size     int64
+	slow     bool // the message was received too slowly
+	since    time.Time
+	timer    *time.Timer // closes the connection while the message is incomplete; afterwards frees the share
+	stopFree func() bool // cancels the function that frees the share when the connection ends
 }
 
 // acquire blocks until the bytes are granted or ctx ends.
@@ -61,7 +61,7 @@ func (p *pool) acquire(ctx context.Context, in *Inflow, size int64) error {
 	}
 	p.queue = slices.Insert(p.queue, at, w)
 	for _, s := range p.held {
-		s.late.Reset(time.Until(s.since.Add(s.leastTime())))
+		s.timer.Reset(time.Until(s.since.Add(s.minTime())))
 	}
 	p.mu.Unlock()
 	select {
@@ -96,12 +96,13 @@ func (p *pool) grant() {
 	}
 }
 
-// hold creates the share of a message whose bytes were acquired. It calls end if the message is received too slowly.
-func (p *pool) hold(c *conn, size int64, end func()) *share {
+// addShare creates the share of a message whose bytes were acquired. It calls end if the message is received too
+// slowly.
+func (p *pool) addShare(c *conn, size int64, end func()) *share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &share{size: size}
-	p.keep(s, receiveTime, func() {
+	p.startTimer(s, receiveTime, func() {
 		p.mu.Lock()
 		if !s.slow {
 			s.slow = true
@@ -110,32 +111,32 @@ func (p *pool) hold(c *conn, size int64, end func()) *share {
 		p.mu.Unlock()
 		end()
 	})
-	s.closed = context.AfterFunc(c.ctx, func() { p.drop(s) })
+	s.stopFree = context.AfterFunc(c.ctx, func() { p.freeShare(s) })
 	p.held = append(p.held, s)
 	return s
 }
 
-// keep starts the timer of a share, which calls f after atMost. If requests wait, the time is shorter. The caller
-// holds mu.
-func (p *pool) keep(s *share, atMost time.Duration, f func()) {
+// startTimer starts the timer of a share, which calls f after atMost. If requests wait, the time is shorter. The
+// caller holds mu.
+func (p *pool) startTimer(s *share, atMost time.Duration, f func()) {
 	if len(p.queue) > 0 {
-		atMost = s.leastTime()
+		atMost = s.minTime()
 	}
-	s.since, s.late = time.Now(), time.AfterFunc(atMost, f)
+	s.since, s.timer = time.Now(), time.AfterFunc(atMost, f)
 }
 
-// received starts the time for which a complete message may keep its share.
-func (p *pool) received(s *share) {
+// setReceived starts the time for which a complete message may keep its share.
+func (p *pool) setReceived(s *share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slices.Contains(p.held, s) {
-		s.late.Stop()
-		p.keep(s, useTime, func() { p.drop(s) })
+		s.timer.Stop()
+		p.startTimer(s, useTime, func() { p.freeShare(s) })
 	}
 }
 
-// drop frees a share. Further calls have no effect.
-func (p *pool) drop(s *share) {
+// freeShare frees a share. Further calls have no effect.
+func (p *pool) freeShare(s *share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := slices.Index(p.held, s)
@@ -143,8 +144,8 @@ func (p *pool) drop(s *share) {
 		return
 	}
 	p.held = slices.Delete(p.held, at, at+1)
-	s.late.Stop()
-	s.closed()
+	s.timer.Stop()
+	s.stopFree()
 	p.release(s.size)
 }
 
@@ -155,7 +156,7 @@ func (p *pool) isHeld(s *share) bool {
 	return slices.Contains(p.held, s)
 }
 
-// leastTime returns how long a message keeps its share while other messages wait.
-func (s *share) leastTime() time.Duration {
-	return leastTime + time.Duration(s.size)*time.Second/leastRate
+// minTime returns the time for which a message keeps its share while other messages wait.
+func (s *share) minTime() time.Duration {
+	return shortestTime + time.Duration(s.size)*time.Second/leastRate
 }

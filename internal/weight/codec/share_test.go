@@ -14,9 +14,9 @@ func (p *pool) idle() bool {
 	return p.free == poolSize && len(p.held)+len(p.queue) == 0
 }
 
-// TestSlowPeers: peers that stall with large messages, repeatedly over new connections, delay
-// another peer by at most the least time of one message. A message that nobody waits for has its
-// full time.
+// TestSlowPeers: peers stall with large messages, repeatedly over new connections. They delay
+// another peer by at most the minimum time of one message. While no other message waits, a message
+// has the maximum time.
 func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make([]*Inflow, 4*poolSize/most)
@@ -25,38 +25,38 @@ func TestSlowPeers(t *testing.T) {
 		}
 		began := time.Now()
 		alone := slow[0].conn(&net.UnixConn{}).(*conn)
-		if err := alone.wait(&message{}, most); err != nil {
+		if err := alone.waitForShare(&message{}, most); err != nil {
 			t.Fatal(err)
 		}
 		<-alone.ctx.Done()
 		if time.Since(began) != receiveTime {
 			t.Errorf("one that nobody waits for has %v", time.Since(began))
 		}
-		least := (&share{size: most}).leastTime()
+		least := (&share{size: most}).minTime()
 		for round := range 5 {
 			for _, in := range slow {
 				c := in.conn(&net.UnixConn{}).(*conn)
-				go func() { _ = c.wait(&message{}, most) }()
+				go func() { _ = c.waitForShare(&message{}, most) }()
 			}
 			synctest.Wait()
 			if round == 0 {
 				time.Sleep(time.Minute) // all have been slow
-				if !large.idle() {
+				if !largeMessages.idle() {
 					t.Fatal("shares are kept")
 				}
 				continue
 			}
 			asked := time.Now()
 			c, m := (&Inflow{limit: most}).conn(&net.UnixConn{}).(*conn), &message{}
-			if err := c.wait(m, small+1); err != nil || time.Since(asked) > least {
+			if err := c.waitForShare(m, maxSmall+1); err != nil || time.Since(asked) > least {
 				t.Errorf("round %d: one that is never slow waits for %v: %v", round, time.Since(asked), err)
 			}
-			c.in.received(m)
+			c.in.keepShare(m)
 			c.in.release()
 			_ = c.Close()           // there is none
 			time.Sleep(time.Minute) // of the bubble
 		}
-		if !large.idle() {
+		if !largeMessages.idle() {
 			t.Error("shares are kept")
 		}
 	})
@@ -68,12 +68,12 @@ func TestAbandoned(t *testing.T) {
 		open := func() *conn { return (&Inflow{limit: most}).conn(&net.UnixConn{}).(*conn) }
 		first, second, third := open(), open(), open()
 		m, got := &message{}, make(chan error, 2)
-		if err := first.wait(m, poolSize-most); err != nil {
+		if err := first.waitForShare(m, poolSize-most); err != nil {
 			t.Fatal(err)
 		}
-		go func() { got <- second.wait(&message{}, poolSize) }()
+		go func() { got <- second.waitForShare(&message{}, poolSize) }()
 		synctest.Wait()
-		go func() { got <- third.wait(&message{}, most) }()
+		go func() { got <- third.waitForShare(&message{}, most) }()
 		synctest.Wait()
 		if len(got) != 0 {
 			t.Fatal("one goes past the first")
@@ -87,7 +87,7 @@ func TestAbandoned(t *testing.T) {
 		}
 		_, _ = first.Close(), third.Close()
 		synctest.Wait()
-		if !large.idle() {
+		if !largeMessages.idle() {
 			t.Error("shares are kept")
 		}
 	})

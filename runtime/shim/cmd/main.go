@@ -39,7 +39,7 @@ func main() {
 	var err error
 	switch verb {
 	case "serve":
-		inherit.Shim()
+		inherit.ResetShim()
 		err = serve()
 	case "init":
 		initProcess()

@@ -57,7 +57,7 @@ func wait(ctx context.Context, c net.Conn, silence time.Duration) {
 			if unsent(c) > 0 {
 				waited = 0
 			}
-			if pulse.Lost(c, silence) {
+			if pulse.IsLost(c, silence) {
 				return
 			}
 		}

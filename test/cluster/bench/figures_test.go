@@ -36,7 +36,7 @@ var (
 )
 
 func TestFigures(t *testing.T) {
-	idle := figures.Idle(t)
+	idle := figures.IdleTime(t)
 	c := cluster.Start(t)
 	n := c.Node(t, "")
 	n.MeasureCPU = true

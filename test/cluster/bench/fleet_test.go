@@ -15,7 +15,7 @@ import (
 // plane and come back. What they are lies in edge/link, a room of another module, so its
 // test program runs on the control plane's host.
 func TestFleet(t *testing.T) {
-	figures.Bench(t)
+	figures.SkipUnlessBench(t)
 	c := cluster.Start(t)
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {

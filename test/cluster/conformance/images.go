@@ -16,18 +16,19 @@ import (
 	"testing"
 )
 
-// An image is an image of the suite, with its command and user.
+// An image is the OCI configuration of an image for the suite, with the name of its additional
+// layer.
 type image struct {
 	User       string   `json:",omitempty"`
 	Entrypoint []string `json:",omitempty"`
 	Cmd        []string `json:",omitempty"`
 	Env        []string
 
-	more string // additional layer: servers or drivers
+	more string // the name of the layer in addition to the common one: a key of programsOf
 }
 
-// images returns the images that the specs run here, by the references in the suite's own list (test/utils/image in Kubernetes). All
-// images have the same files.
+// images returns the images for the specs, by the references in the suite's own list
+// (test/utils/image in Kubernetes). All images share a layer.
 func images() map[string]image {
 	const e2e = "registry.k8s.io/e2e-test-images/"
 	agnhost := image{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
@@ -55,7 +56,7 @@ func images() map[string]image {
 	}
 }
 
-// driverImages are the additional images for the specs of CSI and DRA drivers.
+// driverImages returns the additional images for the specs of CSI and DRA drivers.
 func driverImages() map[string]image {
 	const storage = "registry.k8s.io/sig-storage/"
 	return map[string]image{
@@ -68,18 +69,19 @@ func driverImages() map[string]image {
 	}
 }
 
-// htdocs is the folder in which specs of web servers rename files.
+// htdocs is the folder of the web servers' files, which some specs rename.
 const htdocs = "/usr/local/apache2/htdocs"
 
-// nmeter replaces an applet that Debian's busybox does not have. It prints the time of day once, with milliseconds, which is enough for
-// the specs.
+// nmeter is a script that replaces an applet that Debian's busybox does not have. It prints the time of day once,
+// with milliseconds, which is sufficient for the specs.
 const nmeter = `#!/bin/bash
 t=$EPOCHREALTIME
 TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 `
 
-// programs contains the programs of this host that the suite's agnhost image contains in addition to busybox.
-var programs = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
+// hostPrograms contains the names of the programs of this host that the suite's agnhost image
+// contains in addition to busybox.
+var hostPrograms = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
 // programsOf contains the additional layers. A layer maps a path in the image to the name of a program in the folder of the suites.
 var programsOf = map[string]map[string]string{
@@ -89,14 +91,15 @@ var programsOf = map[string]map[string]string{
 		"csi-provisioner": "csi-provisioner", "csi-resizer": "csi-resizer"},
 }
 
-// archive writes an archive of images to path, like docker save, and returns a registry with the images. The suite's programs are in dir.
-func archive(t testing.TB, path, dir string, images map[string]image) *registry {
+// writeArchive writes an archive of images to path, like docker save, and returns a registry with
+// the images. The suite's programs are in dir.
+func writeArchive(t testing.TB, path, dir string, images map[string]image) *registry {
 	t.Helper()
 	r := newRegistry()
-	layers := map[string][]byte{"layer.tar": files(t, filepath.Join(dir, "agnhost"), filepath.Join(dir, "nnp"))}
+	layers := map[string][]byte{"layer.tar": commonLayer(t, filepath.Join(dir, "agnhost"), filepath.Join(dir, "nnp"))}
 	for _, img := range images {
 		if name := img.more + ".tar"; img.more != "" && layers[name] == nil {
-			layers[name] = layer(t, dir, programsOf[img.more])
+			layers[name] = programLayer(t, dir, programsOf[img.more])
 		}
 	}
 	var b bytes.Buffer
@@ -144,8 +147,8 @@ func archive(t testing.TB, path, dir string, images map[string]image) *registry 
 	return r
 }
 
-// layer returns a layer that contains only the given programs.
-func layer(t testing.TB, dir string, programs map[string]string) []byte {
+// programLayer returns a layer that contains only programs.
+func programLayer(t testing.TB, dir string, programs map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -160,9 +163,9 @@ func layer(t testing.TB, dir string, programs map[string]string) []byte {
 	return b.Bytes()
 }
 
-// files returns the common layer of all images: busybox with its links, programs of this host with their libraries, agnhost, and
-// accounts.
-func files(t testing.TB, agnhost, nnp string) []byte {
+// commonLayer returns the common layer of all images: busybox with its links, programs of this host
+// with their libraries, agnhost, and accounts.
+func commonLayer(t testing.TB, agnhost, nnp string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -208,7 +211,7 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 		file(name, filepath.Join(filepath.Dir(agnhost), name), 0o644)
 	}
 	file("nnp", nnp, 0o4755)
-	for _, p := range programs {
+	for _, p := range hostPrograms {
 		path, err := exec.LookPath(p)
 		if err != nil {
 			t.Fatalf("%v: packaging/deps.sh run test conformance installs it", err)
@@ -219,7 +222,7 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 		}
 	}
 	add(tar.Header{Name: "bin/bash", Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/usr/bin/bash"}, nil)
-	// The shell of busybox drops environment variables whose names are not valid in a shell.
+	// The shell of busybox removes environment variables whose names are not valid in a shell.
 	add(tar.Header{Name: "bin/sh", Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/usr/bin/bash"}, nil)
 	busybox, err := exec.LookPath("busybox")
 	must(t, err)
@@ -231,7 +234,7 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 			add(tar.Header{Name: "bin/" + name, Mode: 0o777, Typeflag: tar.TypeSymlink, Linkname: "/bin/busybox"}, nil)
 		}
 	}
-	for path, data := range pause(t, busybox) {
+	for path, data := range pauseFiles(t, busybox) {
 		add(tar.Header{Name: "var/registry/" + path, Mode: 0o644, Typeflag: tar.TypeReg}, data)
 	}
 	add(tar.Header{Name: "usr/bin/nmeter", Mode: 0o755, Typeflag: tar.TypeReg}, []byte(nmeter))
@@ -249,8 +252,9 @@ func files(t testing.TB, agnhost, nnp string) []byte {
 	return b.Bytes()
 }
 
-// pause is the image that agnhost's registry server provides for specs that pull from it.
-func pause(t testing.TB, busybox string) map[string][]byte {
+// pauseFiles returns the files of the image that agnhost's registry server provides for specs that
+// pull from it.
+func pauseFiles(t testing.TB, busybox string) map[string][]byte {
 	t.Helper()
 	program, err := os.ReadFile(busybox)
 	must(t, err)

@@ -56,7 +56,7 @@ func TestNodeSuite(t *testing.T) {
 	n := c.Node(t, "")
 	settle(t, n)
 	archive, registry := suiteImages(t, dir, images())
-	equip(t, n, archive, registry.serve(t, c), "criSocket: /run/islet/cri.sock\n")
+	prepareNode(t, n, archive, registry.serve(t, c), "criSocket: /run/islet/cri.sock\n")
 	n.Join()
 	written := filepath.Join(dir, "kubelet-config")
 	must(t, os.RemoveAll(written)) // of an earlier run

@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// A registry replaces registry.k8s.io. It contains only the suites' images. See https://distribution.github.io/distribution/spec/api/.
+// A registry is a mirror of registry.k8s.io with the suites' images only.
+// https://distribution.github.io/distribution/spec/api/
 type registry struct {
 	blobs map[string][]byte // by digest
 	tags  map[string]string // digest of each manifest, by name:tag
@@ -49,8 +50,8 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 	r.tags[name] = digest(manifest)
 }
 
-// files returns the files that agnhost's registry server needs to serve an image, by their paths below the server's folder. The registry
-// must contain only this image.
+// files returns the files from which agnhost's registry server serves an image, by their paths below the server's
+// folder. The registry must contain only this image.
 func (r *registry) files() map[string][]byte {
 	out := map[string][]byte{}
 	for name, digest := range r.tags {
@@ -68,7 +69,7 @@ func (r *registry) files() map[string][]byte {
 	return out
 }
 
-// ServeHTTP answers /v2/, /v2/NAME/manifests/TAG or DIGEST, and /v2/NAME/blobs/DIGEST.
+// ServeHTTP serves /v2/, /v2/NAME/manifests/TAG or DIGEST, and /v2/NAME/blobs/DIGEST.
 func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	path, at := strings.TrimPrefix(q.URL.Path, "/v2/"), ""
 	if name, tag, ok := strings.Cut(path, "/manifests/"); ok {
@@ -107,10 +108,11 @@ func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 	return l.Addr().String()
 }
 
-// equip prepares a machine before its agent starts. It installs the suites' images, configures the registry as mirror of registry.k8s.io,
-// and adds the handler for specs of RuntimeClasses. It also configures a name server that refuses every query, because there is no
-// internet access. edge is appended to the EdgeConfiguration.
-func equip(t testing.TB, n *cluster.Node, images, registry, edge string) {
+// prepareNode prepares a machine before its agent starts. It installs the suites' images,
+// configures the registry as the mirror of registry.k8s.io, and adds the handler for specs of
+// RuntimeClasses. There is no internet access, so it also configures a name server that refuses
+// every query at once. It appends the parameter edge to the EdgeConfiguration.
+func prepareNode(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	t.Helper()
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
 	n.Run("mkdir", "-p", n.Disk+"/certs.d/registry.k8s.io")

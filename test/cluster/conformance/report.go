@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A report is the JSON report of a run by the suites' runner.
+// A report is a part of the JSON report that the suites' runner writes for a run.
 type report struct {
 	PreRunStats struct{ SpecsThatWillRun int }
 	SpecReports []spec
@@ -30,7 +30,7 @@ type spec struct {
 	}
 }
 
-// name returns the spec's full name, which focus and skip match.
+// name returns the spec's full name, to which the runner's options focus and skip apply.
 func (s spec) name() string {
 	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText),
 		func(part string) bool { return part == "" }), " ")
@@ -43,14 +43,16 @@ const (
 	cannot = "cannot"
 )
 
-// cutOff is the runner's message for a spec that was running at the time limit of the run.
-const cutOff = "A suite timeout occurred"
+// suiteTimeout is the runner's message for a spec that was interrupted by the time limit of the
+// run.
+const suiteTimeout = "A suite timeout occurred"
 
 // results contains the outcomes of the specs of one or more runs, by name.
 type results map[string]string
 
-// add adds the outcomes of a run. Specs that the end of the run interrupted have no result. It returns the number of selected specs, and
-// the number of specs that were interrupted or not started.
+// add adds the outcomes of a run. A spec that the time limit interrupted has no outcome. The result
+// wanted is the number of selected specs. The result left is the number of selected specs that were
+// interrupted or not started.
 func (r results) add(run []report, problem func(name, text string)) (wanted, left int) {
 	for _, part := range run {
 		wanted += part.PreRunStats.SpecsThatWillRun
@@ -61,7 +63,7 @@ func (r results) add(run []report, problem func(name, text string)) (wanted, lef
 				name = s.LeafNodeType // setup and cleanup nodes are not specs
 			}
 			switch state := s.State; {
-			case s.Failure.Message == cutOff:
+			case s.Failure.Message == suiteTimeout:
 			case state == "passed":
 				if isSpec {
 					r[name] = passed
@@ -71,7 +73,7 @@ func (r results) add(run []report, problem func(name, text string)) (wanted, lef
 				if isSpec {
 					left--
 				}
-				if isSpec && unreachable(name) != "" {
+				if isSpec && cannotPass(name) != "" {
 					r[name] = cannot
 					break
 				}
@@ -121,7 +123,7 @@ func (r results) save(t testing.TB, file string) {
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		fmt.Fprintf(&b, "%s\t%s", r[name], name)
 		if r[name] == cannot {
-			fmt.Fprintf(&b, "\t%s", unreachable(name))
+			fmt.Fprintf(&b, "\t%s", cannotPass(name))
 		}
 		b.WriteByte('\n')
 	}
@@ -135,8 +137,8 @@ func decode(t testing.TB, text []byte) (run []report) {
 	return run
 }
 
-// unreachable returns the reason why a spec cannot pass here, or "" if it has to pass.
-func unreachable(spec string) string {
+// cannotPass returns the reason why a spec cannot pass in this test, or "" if it must pass.
+func cannotPass(spec string) string {
 	for part, why := range map[string]string{
 		"should enable privileged commands": "it adds a network interface of type dummy, which not every kernel supports",
 		"blocks new pod after force-delete": "it expects an event of the new pod about the old pod's claim, but on islet a " +

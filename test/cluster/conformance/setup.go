@@ -12,17 +12,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// named is a test with another name, which becomes the name of its node.
-type named struct {
+// namedTest is a test with a suffix in its name, because a node is named after its test.
+type namedTest struct {
 	testing.TB
 	suffix string
 }
 
-func (n named) Name() string { return n.TB.Name() + n.suffix }
+func (n namedTest) Name() string { return n.TB.Name() + n.suffix }
 
-// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods of each node can connect to pods of
-// the other node and to the API server's host. join starts islet on a node with the node's flags, and waits until it has joined the
-// cluster.
+// start creates a control plane with a name server, and two nodes with images and kube-proxy. Pods of each node can
+// connect to pods of the other node and to the API server's host. The function join starts islet on a node with the
+// node's flags, and waits until it has joined the cluster.
 func start(t *testing.T, dir string, set map[string]image, join func(*cluster.Node)) (*cluster.Cluster, []*cluster.Node) {
 	t.Helper()
 	c := cluster.Start(t)
@@ -34,26 +34,26 @@ func start(t *testing.T, dir string, set map[string]image, join func(*cluster.No
 	if out, err := c.RunAsAdmin("CONF", "ip", "route", "add", "10.96.0.0/16", "dev", "lan0"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	proxy(t, dir, "control", func(name string, args ...string) *exec.Cmd {
+	startProxy(t, dir, "control", func(name string, args ...string) *exec.Cmd {
 		return c.AdminCommand("CONF", append([]string{name}, args...)...)
 	})
 	var nodes []*cluster.Node
 	for _, suffix := range []string{"-one", "-two"} {
-		n := c.Node(named{t, suffix}, "")
-		equip(t, n, images, at, "")
+		n := c.Node(namedTest{t, suffix}, "")
+		prepareNode(t, n, images, at, "")
 		join(n)
 		n.Write("proxy.conf", credentials)
-		proxy(t, dir, n.Name, func(name string, args ...string) *exec.Cmd {
+		startProxy(t, dir, n.Name, func(name string, args ...string) *exec.Cmd {
 			return n.Command("env", append([]string{"CONF=" + n.Disk + "/proxy.conf", name}, args...)...)
 		})
 		nodes = append(nodes, n)
 	}
-	route(t, c, nodes)
-	nameServer(t, c, dir)
+	addRoutes(t, c, nodes)
+	startNameServer(t, c, dir)
 	return c, nodes
 }
 
-// suiteImages creates the archive of the suite's images and the registry with these images, once per run.
+// suiteImages creates the archive of the suite's images and the registry with these images.
 func suiteImages(t *testing.T, dir string, set map[string]image) (string, *registry) {
 	t.Helper()
 	nnp, archived := filepath.Join(dir, "nnp"), filepath.Join(os.TempDir(), fmt.Sprintf("islet-suite-%d.tar", os.Getpid()))
@@ -63,11 +63,12 @@ func suiteImages(t *testing.T, dir string, set map[string]image) (string, *regis
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() { os.Remove(archived) })
-	return archived, archive(t, archived, dir, set)
+	return archived, writeArchive(t, archived, dir, set)
 }
 
-// proxy starts kube-proxy on a machine. CONF is replaced by the path of a kubeconfig.
-func proxy(t *testing.T, dir, name string, command func(string, ...string) *exec.Cmd) {
+// startProxy starts kube-proxy on a machine. The command's environment variable CONF contains the
+// path of a kubeconfig.
+func startProxy(t *testing.T, dir, name string, command func(string, ...string) *exec.Cmd) {
 	t.Helper()
 	p := command("sh", "-c", `exec "$0" --kubeconfig="$CONF" "$@"`, filepath.Join(dir, "kube-proxy"), "--proxy-mode=nftables",
 		"--hostname-override="+name, "--conntrack-max-per-core=0")
@@ -77,8 +78,9 @@ func proxy(t *testing.T, dir, name string, command func(string, ...string) *exec
 	must(t, err)
 }
 
-// route makes the control plane's host the router between nodes and their pods, so that the API server can connect to pods directly.
-func route(t *testing.T, c *cluster.Cluster, nodes []*cluster.Node) {
+// addRoutes makes the control plane's host the router between nodes and their pods. So the API
+// server can also connect to pods.
+func addRoutes(t *testing.T, c *cluster.Cluster, nodes []*cluster.Node) {
 	t.Helper()
 	on := func(args ...string) {
 		t.Helper()
@@ -101,7 +103,8 @@ func route(t *testing.T, c *cluster.Cluster, nodes []*cluster.Node) {
 	}
 }
 
-// clusterDNS is the address of the Service of the name server, which runs on the control plane's host.
+// clusterDNS is a manifest with the Service of the name server and its endpoint. The name server
+// runs on the control plane's host.
 const clusterDNS = `apiVersion: v1
 kind: Service
 metadata: {name: kube-dns, namespace: kube-system}
@@ -127,8 +130,8 @@ const corefile = `.:53 {
 }
 `
 
-// nameServer starts CoreDNS at the endpoint of the Service.
-func nameServer(t *testing.T, c *cluster.Cluster, dir string) {
+// startNameServer starts CoreDNS at the endpoint of the Service.
+func startNameServer(t *testing.T, c *cluster.Cluster, dir string) {
 	t.Helper()
 	c.Apply(t, clusterDNS)
 	conf := filepath.Join(t.TempDir(), "Corefile")

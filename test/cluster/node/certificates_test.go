@@ -56,7 +56,7 @@ func newSigner(t *testing.T, name string) *signer {
 
 // served is the version in which the control plane serves bundles and requests.
 func served() string {
-	if cluster.Former() {
+	if cluster.IsFormer() {
 		return "v1beta1"
 	}
 	return "v1"
@@ -67,7 +67,7 @@ func signing(c *cluster.Cluster, ns string) (
 	watches func(context.Context, metav1.ListOptions) (watch.Interface, error),
 	update func(context.Context, *certificates.PodCertificateRequest) error,
 ) {
-	if !cluster.Former() {
+	if !cluster.IsFormer() {
 		api := c.Admin().CertificatesV1().PodCertificateRequests(ns)
 		return api.Watch, func(ctx context.Context, r *certificates.PodCertificateRequest) error {
 			_, err := api.UpdateStatus(ctx, r, metav1.UpdateOptions{})

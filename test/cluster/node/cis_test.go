@@ -36,11 +36,11 @@ func TestBenchmark(t *testing.T) {
 	for pid := range h.ContainerProcesses() {
 		n.PodPids = cis.PidsLimit(t, pid, h.Cgroup)
 	}
-	n.Look(t, n.Root+"/run/islet/islet.sock", h.Dial)
+	n.Inspect(t, n.Root+"/run/islet/islet.sock", h.Dial)
 	if n.Kubelet.Authentication.X509.ClientCAFile == "" {
 		t.Error("4.2.3: the node that joined has no clientCAFile")
 	}
 	// kubeadm joined by this file; the tests' control plane names its own place.
 	n.Kubelet.Authentication.X509.ClientCAFile = "/etc/kubernetes/pki/ca.crt"
-	n.Judge(t)
+	n.CheckAll(t)
 }

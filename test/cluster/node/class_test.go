@@ -20,7 +20,7 @@ func TestRuntimeClass(t *testing.T) {
 	c := start(t)
 	n := c.Node(t, "")
 	program, calls := n.OCIWrapper("boxed")
-	n.Handlers(map[string]string{"boxed": program})
+	n.SetHandlers(map[string]string{"boxed": program})
 	node := n.Join()
 	ns := c.Namespace(t)
 	var names []string
@@ -57,7 +57,7 @@ func TestRuntimeClass(t *testing.T) {
 
 	n.Cut(t)
 	n.Kill()
-	n.Handlers(map[string]string{"boxed": program, "kata": program})
+	n.SetHandlers(map[string]string{"boxed": program, "kata": program})
 	n.Start()
 	n.WaitReady("boxed", "plain", "refused") // its class was read before the cut
 	if got := calls("create") + calls("run"); got != ran+1 {

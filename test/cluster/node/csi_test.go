@@ -335,7 +335,7 @@ func TestCSIDriverDies(t *testing.T) {
 // turns on one node; what it needs before, with another pod in the place of the driver's, is
 // what it needs without CSI.
 func TestThirtyCSI(t *testing.T) {
-	figures.Bench(t)
+	figures.SkipUnlessBench(t)
 	c, n, ns, driver := joinWithCSI(t)
 	const many = 30
 	run := func(kind, volume, mount string) (ready time.Duration, pss float64) {

@@ -56,7 +56,7 @@ func fullDisk(t *testing.T, config string, free, after uint64, patience time.Dur
 	}
 	ns := c.Namespace(t)
 	with := func(image, spec string, args ...string) string {
-		return strings.Replace(pod(ns, image, spec, "", args...), machine.Image, machine.Ref(image), 1)
+		return strings.Replace(pod(ns, image, spec, "", args...), machine.Image, machine.RefOf(image), 1)
 	}
 	n.Write("manifests/own.yaml", with("own", "", "sleep"))
 	c.Apply(t, with("runs", "", "sleep")+with("crashes", "", "exit", "1")+with("over", "restartPolicy: Never", "exit", "0"))

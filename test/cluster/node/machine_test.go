@@ -29,7 +29,7 @@ func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	v.Diagnose = "islet status; islet pods -A -o wide; journalctl -u kubelet -u islet-cri -b --no-pager -o short-monotonic | tail -60"
 	v.Cable = vm.Translated(c.Guest(t))
 	v.Boot()
-	v.Online()
+	v.SetAddress()
 	v.Write("/etc/hosts", "127.0.0.1 localhost edge\n"+v.Cable.Address+" "+name+"\n")
 	v.Write("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\"--cgroup-driver=systemd --node-ip="+v.Cable.Address+"\"\n")
 	v.Run("mkdir -p /root/islet /var/lib/islet/images && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/ && /root/islet/install.sh --kubeadm")
@@ -108,7 +108,7 @@ func TestResizeSystemd(t *testing.T) {
 	holds("whole", 64, 20000)
 	step("held")
 	v.Reboot()
-	v.Online()
+	v.SetAddress()
 	for name, p := range before { // their cgroups are those of before
 		before[name] = c.AwaitPod(t, ns, name, "to be ready in a new container", func(now *corev1.Pod) bool {
 			return now.UID == p.UID && container(now) != container(p) && cluster.PodReady(now)

@@ -277,7 +277,7 @@ func TestFaults(t *testing.T) {
 		{"unavailable", func() { proxy.Fail(http.StatusServiceUnavailable, 0) }, wait, 0},
 		{"error", func() { proxy.Fail(http.StatusInternalServerError, 0) }, wait, 0},
 		{"flapping", func() {}, func() { n.Flap(t, 4, time.Second, 2*time.Second) }, 0},
-		{"slow", func() { proxy.Slow(slow) }, wait, slow},
+		{"slow", func() { proxy.Delay(slow) }, wait, slow},
 	} {
 		x.begin()
 		proxy.Requests()

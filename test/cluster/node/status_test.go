@@ -26,7 +26,7 @@ func TestStatus(t *testing.T) {
 					return false
 				}
 			}
-			return got == code || code == 0 && machine.Well(out, got)
+			return got == code || code == 0 && machine.IsWell(out, got)
 		})
 	}
 	healthy := []string{"up for", "client until 2", "2 pods from 10.", "built in, " + node.Spec.PodCIDR}

@@ -83,7 +83,7 @@ func TestSlowClock(t *testing.T) {
 	c.Apply(t, objects(ns)+dressed(ns, "a")+dressed(ns, "b"))
 	c.AwaitReady(t, ns, "a", "b")
 	own, shop := seen(t, c, n, ns, "a")
-	proxy.Ahead(2 * time.Hour)
+	proxy.SetAhead(2 * time.Hour)
 	proxy.Requests()
 	n.Flap(t, 1, time.Second, 0)
 	n.Await("the node to look whether the server is there", func() bool {

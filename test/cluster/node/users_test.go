@@ -19,7 +19,7 @@ func TestUsers(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	n.Handlers(map[string]string{"new": machine.Runc(t)})
+	n.SetHandlers(map[string]string{"new": machine.Runc(t)})
 	node, ns := n.Join(), c.Namespace(t)
 	own := false
 	for _, h := range node.Status.RuntimeHandlers {

@@ -120,9 +120,9 @@ func compareFigures(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	for _, name := range figures.Check(t, machine.Root(t), func(path string) string {
 		return c.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy"+path)
 	}) {
-		names := figures.Listed(notDone, name)
+		names := figures.FindPattern(notDone, name)
 		used[names] = true
-		if names == "" && figures.Listed(onSomeHosts, name) == "" {
+		if names == "" && figures.FindPattern(onSomeHosts, name) == "" {
 			t.Errorf("no page has %s", name)
 		}
 	}

@@ -1,14 +1,15 @@
-// Package soak runs a node of a real cluster for hours and checks that its resource usage does not grow. It runs only by make soak
-// SOAK=20m.
+// Package soak runs a node of a real cluster for hours and checks that its resource usage does not
+// grow. Its test runs only with make soak SOAK=20m.
 //
-//	rounds, until the time is over          after each: the same ten pods, nothing else
-//	  pods come, crash, are resized, go        |
+//	rounds, until the time is over          after each round, with the same ten pods:
+//	  pods start, crash, are resized, end      |
 //	  the link is cut meanwhile                +--> Sample: memory, descriptors, goroutines,
 //	  a pod fills its volume, and is evicted   |     cgroups, mounts, links, files, bytes written
 //	  the disk is full for a while             |
-//	  kill -9 and restart of the agent ...     v
-//	  ... between a sixth and a half        samples.csv, soak.svg     Growth
+//	  kill -9 and restart of the agent,        v
+//	  in the 2nd and 3rd sixth of the time  samples.csv, soak.svg     Growth
 //
-// In the second half, one agent runs without interruption, so that leaks of each round add up. Leftovers of ended agents on the node add
-// up too. They are compared with the first sixth of the time, in which no agent was ended.
+// In the second half, one agent runs all the time, so that leaks of each round add up. Leftovers of
+// ended agents on the node add up too. They are compared with the first sixth of the time, in which
+// no agent was ended.
 package soak

@@ -14,10 +14,11 @@ type Sample struct {
 	Values  map[string]float64
 }
 
-// A Series is a measurement that is checked for growth. It may grow by the ratio Part, and by Slack. A series of the agent is checked
-// during the life of one agent, because each agent starts with new resources. A series of the Node is checked from before the end of the
-// first agent until the end of the last agent, so that the leftovers of all ended agents add up. A Sum always increases, so its increase
-// per minute is checked.
+// A Series is a measurement that is checked for growth. Growth by the ratio Part plus the amount
+// Slack is allowed. A series of the agent is checked during the life of one agent, because it
+// begins again with each agent. If Node is set, the series is checked from the first agent to the
+// last one, so that leftovers of ended agents add up. If Sum is set, the value always increases,
+// and its increase per minute is checked.
 type Series struct {
 	Name, Unit  string
 	Part, Slack float64
@@ -37,33 +38,36 @@ var allSeries = []Series{
 	{Name: "mounts", Node: true},
 	{Name: "links", Node: true},
 	{Name: "files of the node", Slack: 3, Node: true},
-	{Name: "database", Unit: "MiB", Part: .1, Slack: 2}, // includes the WAL, which each agent starts again and which grows to 2 MiB
+	{Name: "database", Unit: "MiB", Part: .1, Slack: 2}, // with the write-ahead log, which grows to 2 MiB during the life of an agent
 	{Name: "written", Unit: "MiB", Part: .5, Slack: 2, Sum: true},
 }
 
-// least is the minimum number of samples of the last agent. Half of it is the minimum number of samples of the first agent.
-const least = 8
+// minSamples is the minimum number of samples of the last agent for a result. Of the first agent,
+// half as many are sufficient.
+const minSamples = 8
 
-// restarts is the minimum number of ended agents for a result, so that their leftovers exceed the variation of a series.
-const restarts = 4
+// minRestarts is the minimum number of ended agents for a result, so that their leftovers exceed
+// the variation of a series.
+const minRestarts = 4
 
-// Growth returns an error for each series that has grown too much. It compares the minimum of the last third of the last agent's samples
-// with the median of earlier samples. The minimum excludes temporary usage. The earlier samples are the first third of the last agent's
-// samples, or for a series of the Node the first agent's samples. If there are too few samples or ended agents, it returns only an error
-// that reports this.
+// Growth returns a message for each series that has grown too much. It compares the minimum of a
+// series at the end with its median before. The end is the last third of the last agent's samples.
+// The samples before are the first third of the last agent's samples, or, for a series of the Node,
+// those of the first agent. The minimum does not include resources that are used temporarily.
+// Growth returns an error if there are too few samples or ended agents.
 func Growth(samples []Sample, series []Series) (grown []string, err error) {
 	if len(samples) == 0 {
 		return nil, errors.New("no samples")
 	}
 	end := samples[len(samples)-1].Life
-	first, last := life(samples, samples[0].Life), life(samples, end)
+	first, last := samplesOf(samples, samples[0].Life), samplesOf(samples, end)
 	switch ended := end - samples[0].Life; {
-	case len(last) < least:
-		return nil, fmt.Errorf("%d samples of the last agent; %d are needed for a result", len(last), least)
-	case len(first) < least/2:
-		return nil, fmt.Errorf("%d samples of the first agent; %d are needed for a result", len(first), least/2)
-	case ended < restarts && slices.ContainsFunc(series, func(s Series) bool { return s.Node }):
-		return nil, fmt.Errorf("an agent was ended %d times; %d are needed for a result", ended, restarts)
+	case len(last) < minSamples:
+		return nil, fmt.Errorf("%d samples of the last agent; at least %d are needed", len(last), minSamples)
+	case len(first) < minSamples/2:
+		return nil, fmt.Errorf("%d samples of the first agent; at least %d are needed", len(first), minSamples/2)
+	case ended < minRestarts && slices.ContainsFunc(series, func(s Series) bool { return s.Node }):
+		return nil, fmt.Errorf("%d agents were ended; at least %d are needed", ended, minRestarts)
 	}
 	third := len(last) / 3
 	after := last[len(last)-third:]
@@ -72,9 +76,9 @@ func Growth(samples []Sample, series []Series) (grown []string, err error) {
 		if s.Node {
 			before = first
 		}
-		was, is, what := middle(before, s.Name), sorted(after, s.Name)[0], s.Unit+" at least in the end"
+		was, is, what := medianOf(before, s.Name), sorted(after, s.Name)[0], s.Unit+" minimum at the end"
 		if s.Sum {
-			was, is, what = rate(before, s.Name), rate(after, s.Name), s.Unit+" a minute in the end"
+			was, is, what = ratePerMinute(before, s.Name), ratePerMinute(after, s.Name), s.Unit+" per minute at the end"
 		}
 		if is > was*(1+s.Part)+s.Slack {
 			grown = append(grown, fmt.Sprintf("%s: %.4g %s, %.4g before", s.Name, is, what, was))
@@ -83,8 +87,8 @@ func Growth(samples []Sample, series []Series) (grown []string, err error) {
 	return grown, nil
 }
 
-// life returns the samples of one agent.
-func life(samples []Sample, n int) (out []Sample) {
+// samplesOf returns the samples of one agent.
+func samplesOf(samples []Sample, n int) (out []Sample) {
 	for _, s := range samples {
 		if s.Life == n {
 			out = append(out, s)
@@ -93,13 +97,13 @@ func life(samples []Sample, n int) (out []Sample) {
 	return out
 }
 
-// rate returns the increase of a sum per minute.
-func rate(samples []Sample, name string) float64 {
+// ratePerMinute returns the increase of a sum per minute.
+func ratePerMinute(samples []Sample, name string) float64 {
 	from, to := samples[0], samples[len(samples)-1]
 	return (to.Values[name] - from.Values[name]) / (to.Seconds - from.Seconds) * 60
 }
 
-func middle(samples []Sample, name string) float64 {
+func medianOf(samples []Sample, name string) float64 {
 	values := sorted(samples, name)
 	return values[len(values)/2]
 }

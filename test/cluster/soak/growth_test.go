@@ -57,8 +57,8 @@ func TestGrowth(t *testing.T) {
 		}
 	}
 	for name, few := range map[string][]Sample{
-		"none": nil, "of the only life": samples(level)[:least-1], "of the last life": append(samples(level, level, level, level), Sample{Life: 4}),
-		"of the first life": samples(level, level, level, level, level)[30-least/2+1:], "ends of agents": samples(level, level, level, level),
+		"none": nil, "of the only life": samples(level)[:minSamples-1], "of the last life": append(samples(level, level, level, level), Sample{Life: 4}),
+		"of the first life": samples(level, level, level, level, level)[30-minSamples/2+1:], "ends of agents": samples(level, level, level, level),
 	} {
 		if grown, err := Growth(few, allSeries); err == nil || grown != nil {
 			t.Errorf("too few %s: %q, %v", name, grown, err)

@@ -15,7 +15,8 @@ const (
 	left, top     = 170, 16
 )
 
-// Plot draws the samples as SVG, with one chart per series, one below the other. Grey lines mark the starts of the agent.
+// Plot draws a chart for each series, one below the other, as SVG. Grey lines mark the starts of
+// the agent.
 func Plot(w io.Writer, samples []Sample, series []Series) {
 	end := 1.0
 	if n := len(samples); n > 0 {

@@ -169,8 +169,8 @@ func (s *soak) happens(name func(string) string) {
 	what = append(what, func() { s.full(name) })
 	// Every other round, so that what an end leaves behind adds up in a short soak too, and on a
 	// slow machine for longer.
-	now, enough := time.Now(), s.life >= restarts
-	if s.round%2 == 0 && s.round > least/2 && now.After(s.sixth) && (now.Before(s.half) || !enough) {
+	now, enough := time.Now(), s.life >= minRestarts
+	if s.round%2 == 0 && s.round > minSamples/2 && now.After(s.sixth) && (now.Before(s.half) || !enough) {
 		what = []func(){s.restart(s.n.Kill), s.restart(s.n.Stop)}
 	}
 	what[s.random.IntN(len(what))]()

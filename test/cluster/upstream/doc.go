@@ -1,4 +1,4 @@
 // Package upstream lists the metrics that a kubelet serves to Prometheus, with names, types, labels
-// and stability. It reads them from Kubernetes' and cAdvisor's own modules. The list is in
-// agent/pod/figures/testdata, where a test compares islet's names with it.
+// and stability. It reads them from the modules of Kubernetes and cAdvisor. The list is stored in
+// agent/pod/figures/testdata. A test there compares islet's metrics with it.
 package upstream

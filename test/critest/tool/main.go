@@ -36,7 +36,7 @@ func main() {
 	case len(args) == 4 && args[1] == "registry":
 		check(http.ListenAndServe(args[2], registry(args[3])))
 	default:
-		check(fmt.Errorf("what is %q", args))
+		check(fmt.Errorf("unknown command %q", args))
 	}
 }
 

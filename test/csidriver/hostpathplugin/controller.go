@@ -37,11 +37,11 @@ func (d *driver) CreateVolume(_ context.Context, r *spec.CreateVolumeRequest) (*
 		return nil, status.Error(codes.InvalidArgument, "the volume has no name or no capabilities")
 	}
 	if r.GetVolumeContentSource() != nil {
-		return nil, status.Error(codes.InvalidArgument, "volumes begin empty here")
+		return nil, status.Error(codes.InvalidArgument, "a volume content source is not supported")
 	}
 	for _, c := range r.GetVolumeCapabilities() {
 		if c.GetBlock() != nil {
-			return nil, status.Error(codes.InvalidArgument, "volumes are directories here")
+			return nil, status.Error(codes.InvalidArgument, "block volumes are not supported")
 		}
 	}
 	size := cmp.Or(r.GetCapacityRange().GetRequiredBytes(), defaultSize)
@@ -67,14 +67,14 @@ func (d *driver) CreateVolume(_ context.Context, r *spec.CreateVolumeRequest) (*
 		return answer(id, v)
 	}
 	id, v := d.newID(), &volume{name: r.GetName(), size: size}
-	if err := d.make(id, v); err != nil {
+	if err := d.create(id, v); err != nil {
 		return nil, err
 	}
 	return answer(id, v)
 }
 
-// make creates the directory of a volume. The caller holds mu.
-func (d *driver) make(id string, v *volume) error {
+// create creates the directory of a volume. The caller holds mu.
+func (d *driver) create(id string, v *volume) error {
 	path, err := d.path(id)
 	if err != nil {
 		return err

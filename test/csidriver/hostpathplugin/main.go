@@ -3,15 +3,15 @@
 //
 //	hostpathplugin --drivername=NAME --nodeid=NODE --endpoint=/csi/csi.sock --statedir=DIR ...
 //
-// or a proxy that provides the socket on a node for a driver inside the suite's own process:
+// or a proxy that provides the socket on a node for a driver in the suite's process.
 //
 //	hostpathplugin --endpoint=unix:///csi/csi.sock --proxy-endpoint=tcp://:9000
 //
 //	kubelet --connects--> endpoint --|
-//	                                 |-- joined, one to one
+//	                                 |-- the proxy joins one connection of each side
 //	the suite --dials, beforehand--> proxy-endpoint
 //
-// Both sides dial. Each connection of one side waits for a connection of the other side.
+// Both sides connect to the proxy. A connection of one side waits for a connection of the other side.
 //
 // The specs pass the flags of csi-driver-host-path, which is not available as a Go module.
 package main
@@ -33,16 +33,16 @@ import (
 func main() {
 	log.SetFlags(log.Ltime | log.Lmicroseconds)
 	var c config
-	endpoint := flag.String("endpoint", "unix:///csi/csi.sock", "address to which the node's programs connect")
-	proxied := flag.String("proxy-endpoint", "", "address to which the driver's process connects; empty: this process is the driver")
-	flag.Int("v", 0, "not used: everything is logged")
+	endpoint := flag.String("endpoint", "unix:///csi/csi.sock", "address at which the node's programs connect to the driver")
+	proxied := flag.String("proxy-endpoint", "", "address at which the driver's process connects; empty: run the driver")
+	flag.Int("v", 0, "ignored; everything is logged")
 	flag.StringVar(&c.name, "drivername", "hostpath.csi.k8s.io", "the driver's name")
 	flag.StringVar(&c.node, "nodeid", "", "the driver's ID of this node")
 	flag.StringVar(&c.state, "statedir", "/csi-data-dir", "directory of the volumes")
-	flag.BoolVar(&c.attach, "enable-attach", false, "volumes must be attached before use")
-	flag.BoolVar(&c.topology, "enable-topology", false, "volumes belong to the node")
+	flag.BoolVar(&c.attach, "enable-attach", false, "volumes must be attached before they are used")
+	flag.BoolVar(&c.topology, "enable-topology", false, "volumes can be used only on this node")
 	flag.BoolVar(&c.expands, "node-expand-required", false, "volumes must also be expanded on the node")
-	flag.Int64Var(&c.most, "maxvolumespernode", 0, "reported maximum number of volumes per node; 0: no limit")
+	flag.Int64Var(&c.most, "maxvolumespernode", 0, "maximum number of volumes that the driver reports for this node; 0: no limit")
 	flag.IntVar(&c.attachLimit, "attach-limit", 0, "maximum number of attached volumes; 0: no limit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -59,15 +59,15 @@ func run(ctx context.Context, endpoint, proxied string, c config) error {
 	}
 	defer in.Close()
 	if proxied == "" {
-		return drive(ctx, c, in)
+		return runDriver(ctx, c, in)
 	}
 	out, err := listen(proxied)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	log.Printf("forwards from %s to clients of %s", endpoint, proxied)
-	return proxy(ctx, in, out)
+	log.Printf("joining connections to %s with connections to %s", endpoint, proxied)
+	return runProxy(ctx, in, out)
 }
 
 // listen listens on tcp://HOST:PORT, unix://PATH, or a path.

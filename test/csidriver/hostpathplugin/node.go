@@ -51,7 +51,7 @@ func (d *driver) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeR
 	defer d.mu.Unlock()
 	id, to := r.GetVolumeId(), r.GetTargetPath()
 	if r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] == "true" && d.volumes[id] == nil {
-		if err := d.make(id, &volume{name: id, size: defaultSize, ephemeral: true}); err != nil {
+		if err := d.create(id, &volume{name: id, size: defaultSize, ephemeral: true}); err != nil {
 			return nil, err
 		}
 	}
@@ -127,7 +127,7 @@ func (d *driver) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStat
 	if err := unix.Statfs(r.GetVolumePath(), &st); err != nil {
 		return nil, err
 	}
-	size := uint64(st.Bsize) //nolint:unconvert // its type differs by architecture
+	size := uint64(st.Bsize) //nolint:unconvert // the type of Bsize depends on the architecture
 	bytes := &spec.VolumeUsage{Unit: spec.VolumeUsage_BYTES, Total: int64(st.Blocks * size),
 		Used: int64((st.Blocks - st.Bfree) * size), Available: int64(st.Bavail * size)}
 	return &spec.NodeGetVolumeStatsResponse{

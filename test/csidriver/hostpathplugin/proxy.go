@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proxy joins each connection of in with a connection of out, until the context ends.
-func proxy(ctx context.Context, in, out net.Listener) error {
+// runProxy joins each connection of in with a connection of out, until the context ends.
+func runProxy(ctx context.Context, in, out net.Listener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	callers, drivers := make(chan net.Conn), make(chan net.Conn)
@@ -37,7 +37,7 @@ func proxy(ctx context.Context, in, out net.Listener) error {
 	}
 	all.Go(func() {
 		for {
-			caller, driver := pair(ctx, callers, drivers)
+			caller, driver := nextPair(ctx, callers, drivers)
 			if caller == nil {
 				return
 			}
@@ -54,10 +54,10 @@ func proxy(ctx context.Context, in, out net.Listener) error {
 	return nil
 }
 
-// pair returns a connection of each side, or nil if the context has ended. A caller may wait long for a driver that dials late. Therefore
-// pair drops connections that were closed while they waited, so that a caller that has disconnected does not use up a driver's
-// connection.
-func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver net.Conn) {
+// nextPair returns a connection of each side, or nil if the context has ended. A caller may wait a
+// long time for a driver that connects late. So nextPair drops connections that were closed while
+// they waited, so that a driver's connection is not used for a caller that has already closed.
+func nextPair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver net.Conn) {
 	for {
 		var more <-chan net.Conn
 		if driver == nil {
@@ -93,7 +93,7 @@ func pair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver
 	}
 }
 
-// isClosed reports whether the other side has closed the connection, even if it sent data before.
+// isClosed reports whether the peer has closed the connection. There may still be unread data.
 func isClosed(c net.Conn) bool {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -112,7 +112,7 @@ func isClosed(c net.Conn) bool {
 	return err != nil || hung
 }
 
-// join copies between two connections until one ends, and closes both.
+// join copies data between two connections until one ends, and closes both.
 func join(ctx context.Context, a, b net.Conn) {
 	log.Printf("%v is joined with %v", a.LocalAddr(), b.RemoteAddr())
 	ended := context.AfterFunc(ctx, func() { a.Close(); b.Close() })
@@ -120,7 +120,7 @@ func join(ctx context.Context, a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, p := range [][2]net.Conn{{a, b}, {b, a}} {
 		both.Go(func() {
-			io.Copy(p[0], p[1]) // ends with an error when a side is closed, which is normal
+			io.Copy(p[0], p[1]) // returns an error when either side is closed, which is expected
 			a.Close()
 			b.Close()
 		})

@@ -22,7 +22,7 @@ func TestProxy(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- proxy(ctx, in, out) }()
+	go func() { ended <- runProxy(ctx, in, out) }()
 	dial := func(l net.Listener) net.Conn {
 		t.Helper()
 		c, err := net.Dial(l.Addr().Network(), l.Addr().String())

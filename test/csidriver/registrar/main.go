@@ -1,5 +1,6 @@
-// Command registrar registers a CSI driver with the kubelet, like node-driver-registrar. It has the flags that Kubernetes' storage specs
-// use. It creates a socket in /registration and reports the driver there.
+// Command registrar registers a CSI driver with the kubelet, like node-driver-registrar. It creates
+// a socket in /registration at which the kubelet reads the driver's name and socket. It has the
+// flags that Kubernetes' storage specs use.
 //
 //	registrar --csi-address=/csi/csi.sock --kubelet-registration-path=/var/lib/kubelet/plugins/NAME/csi.sock
 //
@@ -27,11 +28,11 @@ import (
 )
 
 func main() {
-	address := flag.String("csi-address", "/run/csi/socket", "path of the driver's socket in this container")
-	path := flag.String("kubelet-registration-path", "", "path of the driver's socket on the host")
+	address := flag.String("csi-address", "/run/csi/socket", "path of the driver's socket for this program")
+	path := flag.String("kubelet-registration-path", "", "path of the driver's socket for the kubelet")
 	dir := flag.String("plugin-registration-path", "/registration", "directory of the registration socket")
-	timeout := flag.Duration("timeout", time.Second, "timeout of a call of the driver")
-	flag.Int("v", 0, "not used: everything is logged")
+	timeout := flag.Duration("timeout", time.Second, "timeout of a call to the driver")
+	flag.Int("v", 0, "ignored; everything is logged")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -41,7 +42,7 @@ func main() {
 }
 
 func run(ctx context.Context, address, path, dir string, timeout time.Duration) error {
-	name, err := driver(ctx, address, timeout)
+	name, err := driverName(ctx, address, timeout)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -66,8 +67,8 @@ func run(ctx context.Context, address, path, dir string, timeout time.Duration) 
 	}
 }
 
-// driver requests the driver's name until the driver answers.
-func driver(ctx context.Context, address string, timeout time.Duration) (string, error) {
+// driverName calls the driver until it returns its name.
+func driverName(ctx context.Context, address string, timeout time.Duration) (string, error) {
 	conn, err := grpc.NewClient("unix:"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return "", err
@@ -80,7 +81,7 @@ func driver(ctx context.Context, address string, timeout time.Duration) (string,
 		if err == nil {
 			return info.GetName(), nil
 		}
-		log.Print("the driver does not return its name yet: ", err)
+		log.Print("the driver does not report its name yet: ", err)
 		select {
 		case <-again.C:
 		case <-ctx.Done():

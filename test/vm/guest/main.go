@@ -1,6 +1,7 @@
-// Command guest runs inside a virtual machine of the tests. It reads one shell command per line (base64) from the machine's control port,
-// and answers each command with one line of JSON. During a command it sends empty lines, so that the test host can distinguish a slow
-// machine from a hanging one.
+// Command guest runs inside a virtual machine of the tests. It reads shell commands from the
+// machine's control port, each as a line in base64. It runs a command and writes the result as a
+// line of JSON. While a command runs, it writes empty lines, so that the test host can distinguish
+// a slow machine from a machine that hangs.
 package main
 
 import (
@@ -17,18 +18,19 @@ import (
 	"time"
 )
 
-// patience is the timeout of one command. An emulated machine may be very slow.
-const patience = 30 * time.Minute
+// timeout is the maximum duration of a command. An emulated machine may be very slow.
+const timeout = 30 * time.Minute
 
-// pulse is the interval of the empty lines.
-const pulse = 5 * time.Second
+// aliveInterval is the interval of the empty lines.
+const aliveInterval = 5 * time.Second
 
-// maxOutput is the maximum size of the output in an Answer. If the output of a command is longer, the Answer contains the end of it.
+// maxOutput is the maximum size of the output in an Answer, in bytes. If the output of a command is longer, the
+// Answer contains its end.
 const maxOutput = 8 << 20
 
 const ports = "/dev/vport*p1" // ports of virtio-serial; the number depends on the kernel
 
-// An Answer is the result of one command.
+// An Answer is the result of a command.
 type Answer struct {
 	Output string // standard output and error
 	Code   int    // exit code; -1 if the command could not be run
@@ -43,14 +45,14 @@ func main() {
 	fmt.Fprintln(f, "ready")
 	in := bufio.NewScanner(f)
 	for in.Scan() {
-		if err := answer(f, in.Text()); err != nil {
+		if err := runAndAnswer(f, in.Text()); err != nil {
 			os.Exit(1)
 		}
 	}
 }
 
-// answer runs a command and writes its Answer.
-func answer(to io.Writer, line string) error {
+// runAndAnswer runs a command and writes its Answer.
+func runAndAnswer(to io.Writer, line string) error {
 	done := make(chan []byte)
 	go func() {
 		b, err := json.Marshal(run(line))
@@ -59,7 +61,7 @@ func answer(to io.Writer, line string) error {
 		}
 		done <- b
 	}()
-	alive := time.NewTicker(pulse)
+	alive := time.NewTicker(aliveInterval)
 	defer alive.Stop()
 	for {
 		select {
@@ -87,13 +89,13 @@ func run(line string) Answer {
 	if err != nil {
 		return Answer{Output: err.Error(), Code: -1}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", string(command))
 	cmd.WaitDelay = time.Second // limits the wait for output that a background process keeps open
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
-		out = append(out, "\nit did not end"...)
+		out = append(out, "\nthe command timed out"...)
 	}
 	if len(out) > maxOutput {
 		out = append([]byte("...\n"), out[len(out)-maxOutput:]...)

@@ -94,7 +94,7 @@ func (denied) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageR
 type lacking struct{}
 
 func (lacking) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
-	return keyring.Credentials{Missing: []string{"one", "two"}}
+	return keyring.Credentials{MissingSecrets: []string{"one", "two"}}
 }
 
 func TestEventsOfImages(t *testing.T) {

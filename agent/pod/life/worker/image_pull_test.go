@@ -225,7 +225,7 @@ type users map[types.UID][]string
 func (u users) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
 	for _, user := range u[pod.UID] {
 		from := v1.ObjectReference{Kind: keyring.Secret, Namespace: pod.Namespace, Name: user, UID: types.UID("uid-" + user)}
-		k.Has = append(k.Has, keyring.Credential{Auth: &api.AuthConfig{Username: user}, From: from})
+		k.Stored = append(k.Stored, keyring.Credential{Auth: &api.AuthConfig{Username: user}, From: from})
 	}
 	return k
 }

@@ -33,7 +33,7 @@ func (m *images) pullNow(ctx context.Context, name string, k keyring.Credentials
 			err = fmt.Errorf("pull panicked: %v", p)
 		}
 	}()
-	private := k.Private()
+	private := k.IsPrivate()
 	if err := m.verifier.BeginPull(ctx, name, private); err != nil {
 		return nil, err
 	}
@@ -67,16 +67,16 @@ func (m *images) tryAll(
 		return false
 	}
 	var nobody keyring.Credential
-	if try(k.Has...) {
+	if try(k.Stored...) {
 		return r, with, err
 	}
-	if k.Ask != nil {
+	if k.RunPlugins != nil {
 		image, _ := m.present(ctx, name)
-		if image != nil && len(k.Has) == 0 && try(nobody) && (err == nil || noConnection(err) || ctx.Err() != nil) {
+		if image != nil && len(k.Stored) == 0 && try(nobody) && (err == nil || noConnection(err) || ctx.Err() != nil) {
 			return r, with, err
 		}
 		errs = nil
-		given, failed := k.Ask(ctx)
+		given, failed := k.RunPlugins(ctx)
 		if failed != nil && ctx.Err() == nil {
 			m.log.Warn("a credential provider plugin failed", "image", name, "error", failed)
 		}

@@ -36,7 +36,7 @@ func (p *plugins) Keyring(ctx context.Context, pod *v1.Pod, image string) keyrin
 	k.Scope, _, _ = strings.Cut(pod.Name, "-")
 	from := v1.ObjectReference{Kind: keyring.ServiceAccount, Namespace: pod.Namespace, Name: k.Scope, UID: types.UID("uid-" + k.Scope)}
 	k.Account = func(context.Context) (v1.ObjectReference, error) { return from, nil }
-	k.Ask = func(context.Context) (all []keyring.Credential, err error) {
+	k.RunPlugins = func(context.Context) (all []keyring.Credential, err error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.asked++

@@ -96,7 +96,7 @@ type passwords map[string]string
 func (p passwords) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
 	if ns := pod.Namespace; p[ns] != "" {
 		from := v1.ObjectReference{Kind: keyring.Secret, Namespace: ns, Name: "pull", UID: types.UID("uid-" + ns)}
-		k.Has = []keyring.Credential{{Auth: &api.AuthConfig{Username: "ann", Password: p[ns]}, From: from}}
+		k.Stored = []keyring.Credential{{Auth: &api.AuthConfig{Username: "ann", Password: p[ns]}, From: from}}
 	}
 	return k
 }
@@ -187,16 +187,16 @@ func TestSecretsAndPluginOfARegistry(t *testing.T) {
 	}
 	account := func(name string, given ...keyring.Credential) keyring.Credentials {
 		return keyring.Credentials{
-			Has: []keyring.Credential{cred(keyring.Secret, "stale", "old")}, Scope: "team/" + name,
-			Ask: func(context.Context) ([]keyring.Credential, error) { return given, nil },
+			Stored: []keyring.Credential{cred(keyring.Secret, "stale", "old")}, Scope: "team/" + name,
+			RunPlugins: func(context.Context) ([]keyring.Credential, error) { return given, nil },
 			Account: func(context.Context) (v1.ObjectReference, error) {
 				return cred(keyring.ServiceAccount, name, "").From, nil
 			},
 		}
 	}
 	keys := rings{
-		"two":    {Has: []keyring.Credential{cred(keyring.Secret, "bad", "wrong"), cred(keyring.Secret, "good", "right"), cred(keyring.Secret, "unused", "right")}},
-		"bad":    {Has: []keyring.Credential{cred(keyring.Secret, "bad", "wrong")}},
+		"two":    {Stored: []keyring.Credential{cred(keyring.Secret, "bad", "wrong"), cred(keyring.Secret, "good", "right"), cred(keyring.Secret, "unused", "right")}},
+		"bad":    {Stored: []keyring.Credential{cred(keyring.Secret, "bad", "wrong")}},
 		"plugin": account("app", cred(keyring.ServiceAccount, "app", "wrong"), cred(keyring.ServiceAccount, "app", "right")),
 		"same":   account("app"),
 		"other":  account("other", cred(keyring.ServiceAccount, "other", "wrong")),

@@ -22,7 +22,7 @@ func (w *worker) acceptedAt(in plan.Input) time.Time {
 }
 
 // clockFloor is the year before which no sandbox of this program can have been started. A sandbox with an earlier time was
-// started before the clock was set. clock.First is later. It is not used, because a sandbox of an early release of islet
+// started before the clock was set. clock.EarliestTime is later. It is not used, because a sandbox of an early release of islet
 // may have a correct time between the two.
 const clockFloor = 2020
 

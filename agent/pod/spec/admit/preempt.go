@@ -12,7 +12,7 @@ import (
 )
 
 // Critical reports whether other pods are preempted for this pod.
-func Critical(pod *v1.Pod) bool { return demand.Critical(pod) }
+func Critical(pod *v1.Pod) bool { return demand.IsCritical(pod) }
 
 // yields reports whether a pod may be preempted for another pod. For two pods it is never true in both directions, so
 // that there are no cycles.

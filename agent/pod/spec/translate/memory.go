@@ -52,9 +52,9 @@ func (q *QoS) keep(unified map[string]string, pod *v1.Pod, ctr *v1.Container, no
 // others get no swap (KEP-2400). https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
 func swap(pod *v1.Pod, ctr *v1.Container, n Node) int64 {
 	request, limit := ctr.Resources.Requests.Memory(), ctr.Resources.Limits.Memory()
-	critical := demand.Critical(pod)
+	critical := demand.IsCritical(pod)
 	if pod.Annotations[keys.ConfigSource] == keys.SourceLocal { // a pod applied by a user is not a static pod
-		critical = demand.System(pod)
+		critical = demand.HasSystemPriority(pod)
 	}
 	none := critical || demand.Class(pod) != v1.PodQOSBurstable || request.IsZero() || request.Cmp(*limit) == 0
 	if none || n.MemoryBytes <= 0 || request.Value() > n.MemoryBytes {

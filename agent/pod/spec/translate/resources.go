@@ -26,7 +26,7 @@ const (
 // resources converts requests and limits to cgroup values, in the same way as a kubelet.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 func resources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
-	req, lim := ctr.Resources.Requests, demand.Container(pod, ctr)
+	req, lim := ctr.Resources.Requests, demand.EffectiveLimits(pod, ctr)
 	out := &api.LinuxContainerResources{
 		CpuShares:          shares(milli(req, lim)),
 		MemoryLimitInBytes: lim.Memory().Value(),
@@ -91,7 +91,7 @@ func shares(milli int64) int64 { return min(max(milli*1024/1000, minShares), max
 // burstable ones by their memory request, and guaranteed and critical ones last. A sidecar is not killed before the
 // main containers.
 func oomScoreAdj(pod *v1.Pod, ctr *v1.Container, capacity int64) int64 {
-	if demand.AtLeast(pod, demand.SystemNodeCritical) {
+	if demand.HasPriority(pod, demand.SystemNodeCritical) {
 		return guaranteedOOM
 	}
 	switch demand.Class(pod) {
@@ -103,6 +103,6 @@ func oomScoreAdj(pod *v1.Pod, ctr *v1.Container, capacity int64) int64 {
 	if capacity <= 0 {
 		return besteffortOOM - 1
 	}
-	adj := 1000 - 1000*demand.Memory(pod, ctr)/capacity
+	adj := 1000 - 1000*demand.ScoreMemory(pod, ctr)/capacity
 	return min(max(adj, 1000+guaranteedOOM), besteffortOOM-1)
 }

@@ -34,10 +34,10 @@ func Level(pod *v1.Pod, n Node) plan.Resources {
 		requests := demand.Requests(pod)
 		out.Shares = shares(requests.Cpu().MilliValue())
 	}
-	if demand.Limited(pod, v1.ResourceCPU) && n.CPUPeriod >= 0 && !n.anyExclusive(pod) {
+	if demand.IsLimited(pod, v1.ResourceCPU) && n.CPUPeriod >= 0 && !n.anyExclusive(pod) {
 		out.Milli = limits.Cpu().MilliValue()
 	}
-	if demand.Limited(pod, v1.ResourceMemory) {
+	if demand.IsLimited(pod, v1.ResourceMemory) {
 		out.Memory = limits.Memory().Value()
 	}
 	return out
@@ -95,7 +95,7 @@ func anew(pod *v1.Pod, ctr *v1.Container) string {
 		return ""
 	}
 	var out []string
-	limits := demand.Container(pod, ctr)
+	limits := demand.EffectiveLimits(pod, ctr)
 	for _, policy := range ctr.ResizePolicy {
 		if policy.RestartPolicy != v1.RestartContainer {
 			continue

@@ -76,7 +76,7 @@ func writeLease(pods string, uid types.UID, r Range) error {
 	if err := durable.Write(filepath.Join(dir, leaseFile), encode(r), 0o600); err != nil {
 		return err
 	}
-	return durable.Dir(pods)
+	return durable.SyncDir(pods)
 }
 
 // dropLease removes the lease of a pod. If there is none, it succeeds.

@@ -48,7 +48,7 @@ func (*Users) Name() string { return "user namespace" }
 
 // Sandbox sets the user namespace of the pod's sandbox. It returns a kubelet's error if the pod cannot have one.
 func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
-	if !podspec.OwnUsers(&pod.Spec) {
+	if !podspec.HasUserNamespace(&pod.Spec) {
 		return nil
 	}
 	handler, can, err := u.c.Handlers.Of(ctx, pod)
@@ -73,7 +73,7 @@ func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxCon
 // Container sets the user namespace of a container and maps its mounts to the pod's IDs, so that files that belong to
 // root on the disk belong to root in the container.
 func (u *Users) Container(_ context.Context, pod *v1.Pod, _ *v1.Container, out *api.ContainerConfig) error {
-	if !podspec.OwnUsers(&pod.Spec) {
+	if !podspec.HasUserNamespace(&pod.Spec) {
 		return nil
 	}
 	users, err := u.namespace(pod.UID)

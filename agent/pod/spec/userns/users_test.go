@@ -113,7 +113,7 @@ func TestContainer(t *testing.T) {
 		}
 		o := out.Linux.SecurityContext.NamespaceOptions.UsernsOptions
 		for _, m := range out.Mounts {
-			own := podspec.OwnUsers(&p.Spec)
+			own := podspec.HasUserNamespace(&p.Spec)
 			if own != (o != nil) || own && (o.Uids[0].HostId != unit || m.UidMappings[0] != o.Uids[0] || m.GidMappings[0] != o.Gids[0]) ||
 				!own && m.UidMappings != nil {
 				t.Errorf("namespace %v, mount %v", o, m)
