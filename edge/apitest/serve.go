@@ -215,9 +215,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	out := newStream(w, r)
 	frames := info.StreamSerializer.NewFrameWriter(out)
 	if streamsList(r) {
-		there = append(there, change{version: since, event: watch.Bookmark, key: endOfList})
+		initial = append(initial, change{version: since, event: watch.Bookmark, key: endOfList})
 	}
-	for _, c := range there {
+	for _, c := range initial {
 		if err := s.frame(r, frames, info, k, c); err != nil {
 			return
 		}

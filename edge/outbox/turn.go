@@ -16,7 +16,7 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 		t.most = 1
 	}
 	var steps, last []*item
-	for _, it := range o.all() {
+	for _, it := range o.items() {
 		switch {
 		case it.busy || it.due.IsZero() || !o.listed || o.offline:
 		case t.now.Before(o.pause):

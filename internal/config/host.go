@@ -91,6 +91,20 @@ func (c *Config) HostWarnings(host fs.FS) (out []string) {
 	return out
 }
 
+// oldThrottling returns the release of the host's kernel if it is older than 5.9. Such a kernel may reclaim memory of a
+// throttled process without end. https://github.com/torvalds/linux/commit/b3ff92916af3156df27716bb080a407e4caf9085
+func oldThrottling(host fs.FS) string {
+	var major, minor int
+	text, err := fs.ReadFile(host, "proc/sys/kernel/osrelease")
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "%d.%d", &major, &minor)
+	}
+	if err != nil || major > 5 || major == 5 && minor >= 9 {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
 // flexDrivers returns the first five FlexVolume drivers in a directory, as vendor/driver.
 func flexDrivers(host fs.FS, dir string) (out []string) {
 	const most = 5

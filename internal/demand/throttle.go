@@ -25,7 +25,7 @@ func MemoryHigh(request, limit int64, factor float64) int64 {
 // PodMemoryHigh returns memory.high of a pod's own cgroup, computed like MemoryHigh. It is 0 unless spec.resources has a
 // request or limit and the pod's memory is limited, because the containers of other pods are throttled one by one.
 func PodMemoryHigh(pod *v1.Pod, factor float64) int64 {
-	if !resource.IsPodLevelResourcesSet(pod) || !Limited(pod, v1.ResourceMemory) {
+	if !resource.IsPodLevelResourcesSet(pod) || !IsLimited(pod, v1.ResourceMemory) {
 		return 0
 	}
 	requests, limits := Requests(pod), Limits(pod)

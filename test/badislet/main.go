@@ -71,7 +71,7 @@ func fail(how, what string) {
 	case "stop":
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "later":
-		time.Sleep(time.Duration(n) * time.Millisecond) // the delay is the fault; the test chooses a random time
+		time.Sleep(time.Duration(n) * time.Millisecond) // this is the fault; the test chooses a random time
 		os.Exit(3)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
@@ -102,7 +102,7 @@ func fail(how, what string) {
 	case "blind":
 		panic(syscall.Exec(what, append(os.Args, "--pod-manifest-path="), os.Environ()))
 	}
-	time.Sleep(time.Hour) // the fault is a hanging process; a blocked channel would make Go report a deadlock
+	time.Sleep(time.Hour) // the fault is that the process hangs; if it waited for a channel, Go would end it because of the deadlock
 }
 
 // eat allocates the given number of MiB, or all memory if the number is 0.
@@ -110,9 +110,9 @@ func eat(mib int) {
 	var kept [][]byte
 	for i := 0; mib == 0 || i < mib; i++ {
 		kept = append(kept, bytes.Repeat([]byte{1}, 1<<20))
-		time.Sleep(time.Millisecond) // gradually, like a leak, at most 1 GiB per second
+		time.Sleep(time.Millisecond) // gradually, like a leak: at most 1 GiB per second
 	}
-	time.Sleep(time.Hour) // keeps the memory
+	time.Sleep(time.Hour) // keep the memory
 	runtime.KeepAlive(kept)
 }
 

@@ -1,5 +1,5 @@
-// Package cis contains the worker section of the CIS Kubernetes Benchmark as a table of checks. Each check inspects an installed node:
-// its files, its active configuration, or its behaviour.
+// Package cis contains the worker section of the CIS Kubernetes Benchmark as a table of checks.
+// Each check inspects an installed node: its files, the configuration in force, or its behaviour.
 //
 // The numbers and values are from version 1.12 of the benchmark
 // (https://www.cisecurity.org/benchmark/kubernetes), which is for Kubernetes 1.34 and newer.
@@ -19,10 +19,10 @@ import (
 
 // A Node contains the properties of the node that the checks inspect.
 type Node struct {
-	Root       string // root of its file system, as a path of this process
+	Root       string // the root of its file system, as a path of this process
 	Units      []string
 	Kubeconfig string // empty if the node is in no cluster
-	ConfigFile string // empty without a configuration file
+	ConfigFile string // empty if there is none
 	Args       []string
 	Kubelet    Kubelet
 	// Request sends a request without credentials to a path of the kubelet API. It is nil if the API has no
@@ -30,11 +30,11 @@ type Node struct {
 	Request func(path string) (status int, err error)
 	// Ciphers are the cipher suites of TLS 1.2 that the kubelet API accepts, by Go's names.
 	Ciphers []string
-	// PodPids is the process limit of a pod that sets none. 0 means no limit.
+	// PodPids is the limit of processes of a pod that does not set one. 0 means no limit.
 	PodPids int64
 }
 
-// Kubelet has the fields of the active KubeletConfiguration that the checks need.
+// Kubelet has the fields of the KubeletConfiguration in force that the checks need.
 type Kubelet struct {
 	Authentication struct {
 		X509      struct{ ClientCAFile string }

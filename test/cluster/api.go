@@ -43,7 +43,8 @@ func (c *Cluster) makeClient() error {
 // Admin returns a client with an administrator's credentials.
 func (c *Cluster) Admin() kubernetes.Interface { return c.admin }
 
-// Config returns a copy of the administrator's client configuration. A test may replace its credentials.
+// Config returns a copy of the administrator's client configuration. A test may replace its
+// credentials.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.conf) }
 
 // Token returns a bootstrap token.
@@ -63,14 +64,15 @@ func Name(t testing.TB) string {
 	return strings.Trim(name[:min(len(name), 50)], "-")
 }
 
-// Namespace creates a namespace for the test, and removes it when the test ends. The namespace's pods run only on the test's node.
+// Namespace creates a namespace for the test, and removes it when the test ends. The namespace's pods run only on the
+// test's node.
 func (c *Cluster) Namespace(t testing.TB) string {
 	t.Helper()
 	ctx, name := t.Context(), Name(t)
 	own := map[string]string{"scheduler.alpha.kubernetes.io/node-selector": corev1.LabelHostname + "=" + name}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: own}}
 	_, err := c.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) { // the test has already run in this process
+	if apierrors.IsAlreadyExists(err) { // the test has run before in this process
 		c.Kubectl(t, "wait", "--for=delete", "namespace/"+name, "--timeout=90s")
 		_, err = c.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
 	}
@@ -118,7 +120,7 @@ func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind 
 		return e.Type != watch.Deleted && ok(e.Object), nil
 	})
 	if err != nil {
-		t.Fatalf("timed out waiting for %s %s/%s %s: %v\n%s", resource, namespace, name, what, err,
+		t.Fatalf("waited in vain for %s %s/%s %s: %v\n%s", resource, namespace, name, what, err,
 			c.Describe("-n", namespace, resource, name))
 	}
 	return last
@@ -161,7 +163,7 @@ func (c *Cluster) AwaitGone(t testing.TB, pod *corev1.Pod) {
 		return (e.Type == watch.Deleted) == same(e.Object), nil
 	})
 	if err != nil {
-		t.Fatalf("timed out waiting for pod %s/%s (%s) to be gone: %v", pod.Namespace, pod.Name, pod.UID, err)
+		t.Fatalf("waited in vain for pod %s/%s (%s) to be gone: %v", pod.Namespace, pod.Name, pod.UID, err)
 	}
 }
 
@@ -179,7 +181,8 @@ func NodeReady(n *corev1.Node) bool {
 	})
 }
 
-// ApproveServing waits for a node's signing request for a serving certificate and approves it. No controller approves such requests.
+// ApproveServing waits for a node's request for a serving certificate and approves it. No
+// controller approves such requests.
 func (c *Cluster) ApproveServing(t testing.TB, node string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
@@ -210,8 +213,8 @@ func (c *Cluster) BootstrapKubeconfig(server string) string {
 	return c.kubeconfig(server, "token: "+c.token)
 }
 
-// NodeKubeconfig returns the kubeconfig that an administrator writes for a node whose credentials have become invalid. It contains the
-// current CA and a client certificate from Certificate.
+// NodeKubeconfig returns the kubeconfig that an administrator writes for a node whose credentials have become invalid.
+// It contains the present CA and a client certificate from Certificate.
 func (c *Cluster) NodeKubeconfig(certificate string) string {
 	pair := base64.StdEncoding.EncodeToString([]byte(certificate))
 	return c.kubeconfig(gateway+":6443", fmt.Sprintf("client-certificate-data: %[1]s, client-key-data: %[1]s", pair))

@@ -121,7 +121,7 @@ func build() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// kubeadmConfig is kubeadm's configuration. With it, kubeadm's phases need no internet access.
+// kubeadmConfig is kubeadm's configuration. With it, kubeadm's phases need no access to the internet.
 const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}
@@ -196,7 +196,7 @@ func (c *Cluster) run(stdin, name string, args ...string) error {
 	return nil
 }
 
-// path returns the path of a control plane's file in this process.
+// path returns the path of a control plane's file for this process.
 func (c *Cluster) path(name string) string {
 	return filepath.Join("/proc", fmt.Sprint(c.host.Pid()), "root", dir, name)
 }

@@ -29,7 +29,8 @@ func (c *Cluster) Backup(t testing.TB) Backup {
 	return b
 }
 
-// copyData replaces a folder by a copy of another folder. It preserves holes, because etcd's files are sparse.
+// copyData replaces a folder by a copy of another folder. It preserves holes, because etcd's files
+// are sparse.
 func (c *Cluster) copyData(from, to string) error {
 	if err := c.run("", "rm", "-rf", to); err != nil {
 		return err
@@ -59,8 +60,8 @@ func (c *Cluster) Wipe(t testing.TB) {
 	}
 }
 
-// ReplaceAuthority replaces the cluster's CA, and all certificates and credentials that the former CA has signed. The cluster's data is
-// kept. The credentials of the nodes become invalid.
+// ReplaceAuthority replaces the cluster's CA, and all certificates and credentials that the former
+// CA has signed. The cluster's data stays. The credentials of the nodes become invalid.
 func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	t.Helper()
 	err := c.restartWith(func() error {
@@ -80,7 +81,7 @@ func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	if err != nil {
 		t.Fatalf("replace the CA: %v", err)
 	}
-	// The ConfigMap contains the former CA, and kubeadm creates it only if it does not exist.
+	// The file contains the former CA, and is created only if it does not exist.
 	c.Kubectl(t, "-n", "kube-public", "delete", "configmap", "cluster-info")
 	if err := c.allowJoin(); err != nil {
 		t.Fatalf("replace the CA: %v", err)

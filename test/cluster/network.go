@@ -53,7 +53,7 @@ func (c *Cluster) runIP(pid int, lines ...string) error {
 // A Link is the cable between a machine and the control plane. Its state survives a reboot of the
 // machine. It is not safe for concurrent use.
 type Link struct {
-	Addr string // address of the machine
+	Addr string // of the machine
 
 	c      *Cluster
 	mac    string
@@ -121,7 +121,7 @@ func (l *Link) plug(pid int) error {
 	return l.c.runIP(0, "link set "+l.port+" up")
 }
 
-// Cut disconnects the cable. The machine's interface then has no carrier.
+// Cut disconnects the cable, so the machine's interface has no carrier.
 func (l *Link) Cut(t testing.TB) {
 	t.Helper()
 	l.cut = true
@@ -175,7 +175,8 @@ func (l *Link) filter(t testing.TB, verb string) {
 	}
 }
 
-// Bytes returns the size in bytes of the IP packets that the machine has received and sent through its cable since it was turned on.
+// Bytes returns the bytes of IP packets that the machine has received and sent through its cable
+// since it was turned on.
 func (l *Link) Bytes(t testing.TB) (received, sent int64) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", l.c.host.Pid()))
@@ -189,7 +190,7 @@ func (l *Link) Bytes(t testing.TB) (received, sent int64) {
 		}
 		f := strings.Fields(figures)
 		at := func(i int) int64 { n, _ := strconv.ParseInt(f[i], 10, 64); return n }
-		const ethernet = 14 // size of the Ethernet header of each packet, in bytes
+		const ethernet = 14 // bytes of the Ethernet header of each packet
 		return at(8) - ethernet*at(9), at(0) - ethernet*at(1)
 	}
 	t.Fatalf("interface %s is gone", l.port)

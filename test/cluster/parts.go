@@ -99,8 +99,8 @@ func (c *Cluster) startControllers() error {
 		"--bind-address=127.0.0.1", "--leader-elect=false")
 }
 
-// StopAPIServer kills the API server. Connections end, and new ones are refused. When the test ends, the API server is started again if
-// it is not running.
+// StopAPIServer kills the API server. Connections end, and new ones are refused. When the test ends, the API server is
+// started again if it is not running.
 func (c *Cluster) StopAPIServer(t testing.TB) {
 	t.Helper()
 	c.halt("kube-apiserver")
@@ -124,7 +124,8 @@ func (c *Cluster) StartAPIServer(t testing.TB) {
 	}
 }
 
-// Kubectl runs kubectl as an administrator on the control plane's host. The test fails if the command fails.
+// Kubectl runs kubectl as an administrator on the control plane's host. The test fails if the
+// command fails.
 func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := c.TryKubectl("", args...)
@@ -160,8 +161,9 @@ func (c *Cluster) RunAsAdmin(variable string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// AdminCommand returns a command that runs a program on the control plane's host. variable is the environment variable with the path of
-// an administrator's kubeconfig. Arguments of the form NAME=VALUE before the program are environment variables too.
+// AdminCommand returns a command that runs a program on the control plane's host. The given
+// environment variable contains the path of an administrator's kubeconfig. Arguments of the form
+// NAME=VALUE before the program are environment variables too.
 func (c *Cluster) AdminCommand(variable string, args ...string) *exec.Cmd {
 	return c.host.Command("env", append([]string{"HOME=" + dir, variable + "=" + dir + "/super-admin.conf"}, args...)...)
 }

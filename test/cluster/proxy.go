@@ -23,13 +23,13 @@ import (
 // their names to the API server as an authenticating proxy. So for a node, the proxy behaves like the API server
 // until a test simulates a fault.
 type Proxy struct {
-	Addr string // address that nodes use instead of the API server's
+	Addr string // the address that nodes use instead of the API server's
 
 	mu       sync.Mutex
 	status   int // the status of every response; 0 for the status of the API server
 	retry    time.Duration
 	delay    time.Duration
-	ahead    time.Duration // offset of the time in responses
+	ahead    time.Duration // the offset of the time in responses
 	requests map[string]int
 }
 
@@ -133,7 +133,8 @@ func (p *Proxy) fault(next http.Handler) http.Handler {
 	})
 }
 
-// kindOf returns the method and path of a request, and the object's name if the request selects one object of a list.
+// kindOf returns the method and path of a request, and the object's name if the request selects one
+// object of a list.
 func kindOf(r *http.Request) string {
 	method, q := r.Method, r.URL.Query()
 	if q.Get("watch") == "true" {

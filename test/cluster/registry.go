@@ -19,12 +19,13 @@ import (
 // A Registry serves the test image to clients that send the user and the password.
 type Registry struct {
 	Addr     string // host and port; the cluster's CA has signed its certificate
-	Image    string // reference of the image
+	Image    string // the reference of the image
 	User     string
 	Password string
 }
 
-// Registry starts a registry that runs until the test ends. See https://distribution.github.io/distribution/spec/api/.
+// Registry starts a registry that runs until the test ends.
+// https://distribution.github.io/distribution/spec/api/
 func (c *Cluster) Registry(t testing.TB) *Registry {
 	t.Helper()
 	l := c.Listen(t)

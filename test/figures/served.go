@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Pages contains the pages that Prometheus scrapes from a node.
+// Pages are the pages that Prometheus scrapes from a node.
 var Pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
 // A Family is a metric on a page, with its type and the names of its labels.

@@ -1,5 +1,5 @@
-// Package figures prints the results of benchmarks, and compares the metrics of a node with their documentation and with the requirements
-// of Prometheus rules for a kubelet.
+// Package figures prints the results of benchmarks, and compares the metrics of a node with their
+// documentation and with the needs of Prometheus rules for a kubelet.
 package figures
 
 import (

@@ -23,7 +23,7 @@ type Manifest struct {
 	Data []byte
 }
 
-// Options configures the generated manifests.
+// Options select the manifests to generate.
 type Options struct {
 	Seed  uint64
 	Count int
@@ -32,7 +32,7 @@ type Options struct {
 	Victim string
 }
 
-// Manifests generates Count manifests, with the same number of each kind.
+// Manifests generates Count manifests, the same number of each kind.
 func Manifests(o Options) []Manifest {
 	w := &writer{r: rand.New(rand.NewPCG(o.Seed, 0)), mutator: NewMutator(), victim: o.Victim}
 	kinds := []struct {
@@ -132,7 +132,7 @@ func (w *writer) damaged() []byte {
 		from := w.r.IntN(len(data))
 		to := from + w.r.IntN(min(40, len(data)-from))
 		switch w.r.IntN(6) {
-		case 0: // truncated
+		case 0: // half written
 			data = data[:from]
 		case 1:
 			data[from] ^= 1 << w.r.IntN(8)

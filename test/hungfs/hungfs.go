@@ -35,7 +35,7 @@ const (
 	root, sub = 1, 2 // node IDs
 )
 
-// Signals to a server.
+// These are signals to a server.
 const (
 	Deaf   = unix.SIGUSR1 // the server responds to no further request
 	Broken = unix.SIGUSR2 // the server responds to every request with EIO
@@ -80,7 +80,8 @@ func mount(dir string) error {
 	return server.Start()
 }
 
-// The kernel's requests, from https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/linux/fuse.h
+// These are the kernel's requests, from
+// https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/linux/fuse.h
 const (
 	opLookup, opForget, opGetAttr, opSetAttr, opStatFS        = 1, 2, 3, 4, 17
 	opInit, opOpenDir, opReadDir, opReleaseDir, opBatchForget = 26, 27, 28, 29, 42

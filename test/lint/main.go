@@ -1,4 +1,4 @@
-// Lint reports violations of the house rules for which revive has no built-in rule:
+// Lint reports violations of the house rules that no built-in rule of revive finds:
 //
 //   - an init statement of an if that is unrelated to its condition: `if x = y; z {`
 //     hides an assignment. The condition must use a variable that the statement assigns, or,

@@ -218,7 +218,7 @@ func (m *Machine) Pods() map[string]Pod {
 	}
 	var list struct{ Items []Pod }
 	if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
-		return nil // the agent has ended
+		return nil // the agent ended
 	}
 	pods := map[string]Pod{}
 	m.mu.Lock()
@@ -226,7 +226,7 @@ func (m *Machine) Pods() map[string]Pod {
 	for _, p := range list.Items {
 		pods[p.Metadata.Name] = p
 		for _, c := range p.Status.ContainerStatuses {
-			if _, found := m.ran[c.ContainerID]; !found {
+			if _, known := m.ran[c.ContainerID]; !known {
 				m.ran[c.ContainerID] = false
 			}
 		}
@@ -308,7 +308,7 @@ func (m *Machine) await(what string, a *Agent, ok func() bool) {
 			m.t.Fatalf("waiting for %s: the agent ended:\n%s", what, m.AgentLog(4<<10))
 		case <-late:
 			out, _ := m.Try("pods", "-A", "-o", "wide")
-			m.t.Fatalf("timed out waiting for %s\n%s", what, out)
+			m.t.Fatalf("waited in vain for %s\n%s", what, out)
 		}
 	}
 }

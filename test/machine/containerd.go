@@ -22,11 +22,12 @@ const Endpoint = "unix:///run/containerd/containerd.sock"
 // that no package of plugins is needed.
 type Containerd struct {
 	m       *Machine
-	dir     string // directory of the programs
+	dir     string // the directory of the programs
 	process *Process
 }
 
-// EachContainerd runs a test with every containerd in the folder $ISLET_CONTAINERD. test/remote/programs.sh creates this folder.
+// EachContainerd runs a test with every containerd in the folder $ISLET_CONTAINERD, which
+// test/remote/programs.sh creates.
 func EachContainerd(t *testing.T, test func(t *testing.T, dir string)) {
 	root := os.Getenv("ISLET_CONTAINERD")
 	found, err := filepath.Glob(filepath.Join(root, "*", "containerd"))

@@ -34,8 +34,8 @@ func (m *Machine) OCIWrapper(name string) (program string, calls func(verb strin
 	}
 }
 
-// Runc returns the path of a current runc, which supports idmapped mounts. It is built once from its module, in the cache of the
-// checkout.
+// Runc returns the path of a current runc, which supports idmapped mounts. It is built once from
+// its module, in the checkout's cache.
 func Runc(t testing.TB) string {
 	t.Helper()
 	build := exec.Command(filepath.Join(Root(t), "test", "runc", "build.sh"))
@@ -47,8 +47,8 @@ func Runc(t testing.TB) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TaskShim returns the path of containerd's own shim for runc, in the version with which islet is built. It is built once from its
-// module, in the cache of the checkout.
+// TaskShim returns the path of containerd's own shim for runc, in the version that islet is built
+// with. It is built once from its module, in the checkout's cache.
 func (m *Machine) TaskShim() string {
 	m.t.Helper()
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "github.com/containerd/containerd/v2")

@@ -20,7 +20,8 @@ type Host struct {
 	halt chan struct{}
 }
 
-// BootHost starts a host and waits until its init is ready. TestMain of this process must call Main first.
+// BootHost starts a host and waits until its init is ready. This process's TestMain must call Main
+// first.
 func BootHost(name string) (*Host, error) {
 	init := exec.Command("/proc/self/exe")
 	init.Env = append(os.Environ(), initEnv+"="+name)
@@ -57,7 +58,7 @@ func BootHost(name string) (*Host, error) {
 // Pid returns the PID of the host's init in this process's namespace.
 func (h *Host) Pid() int { return h.init.Process.Pid }
 
-// Halt kills all processes of the host immediately.
+// Halt kills all processes of the host at once.
 func (h *Host) Halt() error {
 	err := h.init.Process.Kill()
 	defer close(h.halt)
@@ -67,14 +68,14 @@ func (h *Host) Halt() error {
 
 // Command returns a command that runs inside the host.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
-	nsenterArgs := append([]string{"-t", strconv.Itoa(h.Pid()), "-m", "-n", "-p", "-u", "-i", "--", name}, args...)
-	return exec.Command("nsenter", nsenterArgs...)
+	all := append([]string{"-t", strconv.Itoa(h.Pid()), "-m", "-n", "-p", "-u", "-i", "--", name}, args...)
+	return exec.Command("nsenter", all...)
 }
 
 // A Process contains the PID of a running process inside a Host, and a channel that signals its
 // end.
 type Process struct {
-	Pid   int           // in the PID namespace of this process
+	Pid   int           // in this process's namespace
 	Ended chan struct{} // closed when the process has ended
 }
 

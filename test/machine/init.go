@@ -16,7 +16,7 @@ import (
 // value is the host name.
 const initEnv = "ISLET_TEST_MACHINE"
 
-// Main must be called first in TestMain. In a process that becomes a machine's init, Main never returns.
+// Main must be called first by TestMain. In a process that becomes a machine's init, Main never returns.
 func Main() {
 	if len(os.Args) > 3 && os.Args[1] == oddArgument {
 		fmt.Fprintln(os.Stderr, "machine:", execOddly(os.Args[2:]))

@@ -51,7 +51,7 @@ func (m *Machine) Mounts() []string {
 	return found
 }
 
-// mountInfo maps the ID of each mount in the machine to its mount point, see proc_pid_mountinfo(5).
+// mountInfo maps the ID of each mount in the machine to its mount point: proc_pid_mountinfo(5).
 func (m *Machine) mountInfo() map[string]string {
 	m.t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", m.host.Pid()))
@@ -87,7 +87,7 @@ func (m *Machine) Links() []string {
 	return found
 }
 
-// tunnels contains the devices that a kernel with tunnel drivers creates in every new network namespace.
+// tunnels are the devices that a kernel with tunnel drivers creates in every new network namespace.
 var tunnels = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 
 // Cgroups lists the cgroups of pods below the machine's root cgroup. It lists a cgroup once, even

@@ -24,14 +24,15 @@ import (
 type Machine struct {
 	Disk   string // the directory whose files stay when the machine is off
 	Name   string // host name
-	Cgroup string // root of its pods' cgroups in every hierarchy
+	Cgroup string // the root of its pods' cgroups in every hierarchy
 
 	MeasureCPU bool // whether the method CPU includes the agent's CPU time
 	OddUmask   int  // if it is not zero, the agent inherits this umask and other unusual process state
 
 	Env []string // additional environment variables of the agent and of commands
 
-	// OnBoot is called at the end of every Boot with the PID of the machine's init, for example to connect a cable.
+	// OnBoot is called at the end of every Boot with the PID of the machine's init, for example to
+	// connect a cable.
 	OnBoot func(pid int) error
 
 	t     testing.TB
@@ -44,8 +45,8 @@ type Machine struct {
 	ran map[string]bool // by container ID: whether the power was cut since Pods returned the container
 }
 
-// New returns a machine that is off. The binary under test is $ISLET_BIN, or bin/islet of this checkout if the variable is not set. The
-// machine is turned off when the test ends.
+// New returns a machine that is off. The binary under test is $ISLET_BIN, or else bin/islet of this
+// checkout. The machine is turned off when the test ends.
 func New(t testing.TB, name string) *Machine {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -128,7 +129,7 @@ func (m *Machine) Boot() {
 	}
 }
 
-// PowerOff kills all processes in the machine immediately. It has no effect on a machine that is off.
+// PowerOff kills all processes in the machine at once. It has no effect on a machine that is off.
 func (m *Machine) PowerOff() {
 	m.t.Helper()
 	if m.host == nil {
@@ -223,7 +224,7 @@ func (m *Machine) Remove(path string) {
 	}
 }
 
-// AgentLog returns the end of the agent's log, which contains all starts of the agent.
+// AgentLog returns the end of the agent's log, which contains all its starts.
 func (m *Machine) AgentLog(most int) string {
 	b, err := os.ReadFile(filepath.Join(m.Disk, "agent.log"))
 	if err != nil {

@@ -29,7 +29,8 @@ func (m *Machine) Measured(name string, args ...string) *exec.Cmd {
 	return m.Command("sh", append([]string{"-c", script, group + "/cgroup.procs", name}, args...)...)
 }
 
-// CPU returns the user and system CPU time that the measured commands, their child processes and the pods have used so far.
+// CPU returns the CPU time, in user and kernel mode, that the measured commands, their child
+// processes and the pods have used so far.
 func (m *Machine) CPU() time.Duration {
 	m.t.Helper()
 	if b, err := os.ReadFile(m.cpuFolder() + "/cpuacct.usage"); err == nil {
@@ -71,7 +72,7 @@ func (m *Machine) ContainerProcesses() map[int]string {
 		}
 		cmd, err := os.ReadFile(d + "/cmdline")
 		if err != nil {
-			continue // the process has ended
+			continue // ended meanwhile
 		}
 		pid, _ := strconv.Atoi(filepath.Base(d))
 		found[pid] = strings.ReplaceAll(strings.TrimRight(string(cmd), "\x00"), "\x00", " ")
@@ -104,7 +105,7 @@ func (m *Machine) PSS() []Part {
 	for pid, cmd := range m.Processes() {
 		kib, err := pss(pid)
 		if err != nil {
-			continue // the process has ended
+			continue // ended meanwhile
 		}
 		i := 2
 		switch {
@@ -150,7 +151,7 @@ func (m *Machine) Written() (sum int64) {
 	for pid := range m.Processes() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 		if err != nil {
-			continue // the process has ended
+			continue // ended meanwhile
 		}
 		for line := range strings.Lines(string(b)) {
 			if v, ok := strings.CutPrefix(line, "write_bytes: "); ok {

@@ -20,7 +20,8 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (c net.Conn
 	return c, err
 }
 
-// InNetwork calls f in the network namespace of a process. Sockets that f opens stay in that namespace.
+// InNetwork calls f in the network namespace of a process. Sockets that f opens stay in that
+// namespace.
 func InNetwork(pid int, f func() error) error {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")

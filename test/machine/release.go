@@ -18,7 +18,7 @@ type Releaser struct {
 	Key    string // the file of the private key
 
 	t    testing.TB
-	sign string // path of packaging/sign
+	sign string // packaging/sign
 }
 
 // NewReleaser returns a Releaser with a new key.
@@ -43,7 +43,7 @@ func (r *Releaser) NewKey(file string) string {
 	return strings.TrimSpace(string(public))
 }
 
-// Version builds a working version of this checkout.
+// Version builds a version of this checkout that works.
 func (r *Releaser) Version(version string) []byte {
 	r.t.Helper()
 	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")

@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// subnetEnv is the file in which flanneld writes the node's addresses for its plugin. The file does not survive a reboot.
+// subnetEnv is the file in which flanneld writes the node's addresses for its plugin. It does not
+// survive a reboot.
 const subnetEnv = "/run/flannel/subnet.env"
 
 // runFlanneld does the work of flannel's DaemonSet on a node, with the backend host-gw. It adds

@@ -1,4 +1,4 @@
-// Command podtool is the program in the test pods.
+// Command podtool is the program inside the test pods.
 //
 //	count EVERY        prints the numbers 0, 1, 2 ..., one every EVERY
 //	exit CODE [AFTER]  ends with the exit code CODE after the time AFTER
@@ -283,19 +283,19 @@ func eat(ctx context.Context, mib, every string) error {
 	if err != nil {
 		return err
 	}
-	blocks := make([][]byte, n) // the kernel immediately rejects a request that it can never satisfy
-	for i := range blocks {
+	all := make([][]byte, n) // the kernel immediately rejects a request that it can never satisfy
+	for i := range all {
 		if err := wait(ctx, every); err != nil {
 			return err
 		}
-		blocks[i] = make([]byte, 1<<20)
-		for at := 0; at < len(blocks[i]); at += 4096 {
-			blocks[i][at] = 1
+		all[i] = make([]byte, 1<<20)
+		for at := 0; at < len(all[i]); at += 4096 {
+			all[i][at] = 1
 		}
 	}
 	fmt.Println("ate", n, "MiB")
 	<-ctx.Done()
-	fmt.Println(len(blocks))
+	fmt.Println(len(all))
 	return nil
 }
 

@@ -54,7 +54,7 @@ func routeMessage(to netip.Prefix, gateway netip.Addr) []byte {
 	dst, via := to.Masked().Addr().As4(), gateway.As4()
 	flags := uint16(syscall.NLM_F_REQUEST | syscall.NLM_F_ACK | syscall.NLM_F_CREATE | syscall.NLM_F_REPLACE)
 	order := binary.NativeEndian
-	b := order.AppendUint32(nil, 0) // the length is set below
+	b := order.AppendUint32(nil, 0) // set the length when it is known
 	b = order.AppendUint16(b, syscall.RTM_NEWROUTE)
 	b = order.AppendUint16(b, flags)
 	b = order.AppendUint32(b, 1) // sequence

@@ -32,14 +32,14 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 )
 
-// pages contains the scraped pages of a node. All of them have the job kubelet, as in kube-prometheus.
+// pages are the scraped pages of a node. All have the job kubelet, as in kube-prometheus.
 var pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
 func main() {
 	target := flag.String("target", "127.0.0.1:10250", "address of the node")
 	token := flag.String("token", "", "file of a bearer token")
 	node := flag.String("node", "edge", "name of the node")
-	pods := flag.String("pods", "", "pods of the node: NAMESPACE/NAME, separated by commas")
+	pods := flag.String("pods", "", "pods of the node, NAMESPACE/NAME with commas between")
 	file := flag.String("rules", "", "file of rules")
 	scrapes := flag.Int("scrapes", 5, "scrapes before the rules are evaluated, two seconds apart")
 	flag.Parse()
@@ -55,15 +55,15 @@ func main() {
 
 // A Result contains the errors of the pages and the results of the rules.
 type Result struct {
-	Targets map[string]string // error of each page; empty if the page is up
+	Targets map[string]string // for each page the error; empty if the page is up
 	Series  int
-	Rules   map[string]Rule // by name; the name of an alert begins with "alert "
+	Rules   map[string]Rule // by name; the name of an alert follows "alert "
 }
 
 // A Rule contains the result of a rule.
 type Rule struct {
-	Samples int    // number of samples of a recording rule
-	Active  int    // number of pending and firing alerts
+	Samples int    // samples of a recording rule
+	Active  int    // alerts, pending or firing
 	Error   string `json:",omitempty"`
 	Example string `json:",omitempty"`
 }
@@ -163,9 +163,9 @@ func appendPodInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string,
 		if !ok {
 			continue
 		}
-		set := labels.FromStrings(labels.MetricName, "kube_pod_info", "job", "kube-state-metrics", "namespace", namespace, "pod", name,
+		of := labels.FromStrings(labels.MetricName, "kube_pod_info", "job", "kube-state-metrics", "namespace", namespace, "pod", name,
 			"node", node)
-		if _, err := a.Append(0, set, now.UnixMilli(), 1); err != nil {
+		if _, err := a.Append(0, of, now.UnixMilli(), 1); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,7 @@ type System struct {
 	t    testing.TB
 	root string
 	init []string
-	boot *exec.Cmd // nil if the system is off
+	boot *exec.Cmd // nil: off
 	halt chan struct{}
 }
 
@@ -128,7 +128,7 @@ func (s *System) Boot() {
 	}
 }
 
-// PowerOff kills all processes in the system immediately. It has no effect on a system that is off.
+// PowerOff kills all processes in the system at once. It has no effect on a system that is off.
 func (s *System) PowerOff() {
 	s.t.Helper()
 	if s.boot == nil {
@@ -218,12 +218,12 @@ func (s *System) Await(command string) string {
 			s.t.Fatalf("the system has ended:\n%s", bytes.TrimSpace(said))
 		case <-late:
 			said, _ := os.ReadFile(s.Console)
-			s.t.Fatalf("timed out waiting for: %s\n%s\nconsole:\n%s", command, out, bytes.TrimSpace(said))
+			s.t.Fatalf("waited in vain for: %s\n%s\nconsole:\n%s", command, out, bytes.TrimSpace(said))
 		}
 	}
 }
 
-// At returns the path on the test host of a file in /var, /run or /payload of the system.
+// At returns the path on the test host of a system's file in /var, /run or /payload.
 func (s *System) At(path string) string {
 	switch {
 	case strings.HasPrefix(path, "/var/"), strings.HasPrefix(path, "/payload/"):

@@ -34,8 +34,8 @@ type disk struct {
 
 const sector = 512
 
-// Constants of the network block device protocol: fixed newstyle, one export, simple replies.
-// https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
+// These are constants of the network block device protocol: fixed newstyle, one export, simple
+// replies. https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
 const (
 	nbdMagic       = 0x4e42444d41474943 // "NBDMAGIC"
 	nbdOption      = 0x49484156454f5054 // "IHAVEOPT"
@@ -100,7 +100,7 @@ func (d *disk) cutPower() (sectors int, err error) {
 	// A killed emulator does not read all replies, and a write to it may fail.
 	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE},
 		func(end error) bool { return errors.Is(d.err, end) }) {
-		d.err = nil // the emulator was killed
+		d.err = nil // killed
 	}
 	return sectors, d.err
 }

@@ -18,7 +18,7 @@ func (v *VM) Write(path, content string) {
 
 // A Cable connects a machine to a network. The zero value means that there is no cable.
 type Cable struct {
-	Address, Router string // address of the machine, and its default gateway
+	Address, Router string // the machine's address, and its default gateway
 
 	pid int    // the PID of a process in the network namespace of the cable's other end
 	nic string // the argument for the emulator
@@ -37,7 +37,7 @@ type LAN struct {
 	cables int
 }
 
-// lan is the address range of a LAN. The first address is that of the router.
+// lan is the address range of a LAN. The first address is the router's.
 const lan = "192.168.77."
 
 // NewLAN creates a LAN in the network namespace of a process. The namespace is the LAN's router.

@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	// bootPatience is the timeout of a boot. A boot takes 10 s on an idle machine, and longer in CI.
+	// bootPatience is the timeout of a boot. A boot takes 10 s on an idle machine, and longer in
+	// CI.
 	bootPatience = 10 * time.Minute
 	// hangTimeout is the time without a line from the machine after which the machine counts as
 	// hanging. The guest program sends a line every few seconds while a command runs.
@@ -56,15 +57,15 @@ type VM struct {
 
 	t    testing.TB
 	arch Arch
-	base string // folder of base.sh
-	dir  string // folder of this machine's disks, console and sockets
+	base string // the folder of base.sh
+	dir  string // this machine's disks, console, sockets
 	disk *disk
-	qemu *exec.Cmd // nil if the machine is off
+	qemu *exec.Cmd // nil: off
 	ctl  net.Conn
 	in   *bufio.Reader
 	hung bool // the machine has hung once
 
-	devices []string // devices, as arguments of the emulator
+	devices []string // the devices, as arguments of the emulator
 }
 
 // An Arch describes an emulated machine and its processor.
@@ -74,8 +75,9 @@ type Arch struct {
 	emulator, machine, cpu, console string
 }
 
-// The emulated machines are a PC, and boards with the processors of a Raspberry Pi 4 and 2, all with virtio devices. Without the CPU
-// feature erms, the kernel fills pages word by word (see quirks).
+// These are the emulated machines: a PC, and boards with the processors of a Raspberry Pi 4 and 2,
+// all with virtio devices. Without the CPU feature erms, the kernel fills pages word by word (see
+// quirks).
 var (
 	AMD64 = Arch{"amd64", "amd64", "qemu-system-x86_64", "q35", "max,-la57,-erms", "ttyS0"}
 	ARM64 = Arch{"arm64", "arm64", "qemu-system-aarch64", "virt", "cortex-a72", "ttyAMA0"}
@@ -333,7 +335,7 @@ func (v *VM) Await(command string) string {
 		case a.Code == 0:
 			return a.Output
 		case time.Now().After(deadline):
-			v.t.Fatalf("timed out waiting for: %s\n%s", command, a.Output)
+			v.t.Fatalf("waited in vain for: %s\n%s", command, a.Output)
 		}
 	}
 }

@@ -83,7 +83,8 @@ TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 // contains in addition to busybox.
 var hostPrograms = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
-// programsOf contains the additional layers. A layer maps a path in the image to the name of a program in the folder of the suites.
+// programsOf contains the additional layers. A layer maps a path in the image to the name of a program in the folder
+// of the suites.
 var programsOf = map[string]map[string]string{
 	"servers": {"sample-apiserver": "sample-apiserver", "usr/local/bin/etcd": "../controlplane/etcd"},
 	"devices": {"sampledeviceplugin": "sample-device-plugin"},
@@ -135,11 +136,11 @@ func writeArchive(t testing.TB, path, dir string, images map[string]image) *regi
 		name := fmt.Sprintf("%x.json", sha256.Sum256(config))
 		add(name, config)
 		list = append(list, entry{name, []string{ref}, names})
-		var contents [][]byte
+		var of [][]byte
 		for _, name := range names {
-			contents = append(contents, layers[name])
+			of = append(of, layers[name])
 		}
-		r.add(t, ref, config, contents)
+		r.add(t, ref, config, of)
 	}
 	add("manifest.json", encode(t, list))
 	must(t, w.Close())
@@ -243,7 +244,7 @@ func commonLayer(t testing.TB, agnhost, nnp string) []byte {
 			"nobody:x:65534:65534::/:/bin/false\n",
 		"etc/group":         "root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
 		"data.json":         "{\"image\": \"kitten.jpg\"}\n",
-		"etc/os-release":    "NAME=\"in the place of Alpine Linux\"\n", // a spec requires this name
+		"etc/os-release":    "NAME=\"in the place of Alpine Linux\"\n", // a spec needs this name
 		"etc/nsswitch.conf": "hosts: files dns\n",
 	} {
 		add(tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg}, []byte(text))

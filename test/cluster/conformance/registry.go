@@ -18,7 +18,7 @@ import (
 // https://distribution.github.io/distribution/spec/api/
 type registry struct {
 	blobs map[string][]byte // by digest
-	tags  map[string]string // digest of each manifest, by name:tag
+	tags  map[string]string // digests of manifests, by name:tag
 }
 
 func newRegistry() *registry {
@@ -54,12 +54,12 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 // folder. The registry must contain only this image.
 func (r *registry) files() map[string][]byte {
 	out := map[string][]byte{}
-	for name, digest := range r.tags {
+	for name, of := range r.tags {
 		name, tag, _ := strings.Cut(name, ":")
-		out[name+"/manifests/"+tag] = []byte(digest + "\n")
+		out[name+"/manifests/"+tag] = []byte(of + "\n")
 		for at, b := range r.blobs {
 			kind := "blobs"
-			if at == digest {
+			if at == of {
 				kind = "manifests"
 			}
 			hash := strings.TrimPrefix(at, "sha256:")
@@ -77,9 +77,9 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		if at = r.tags[name+":"+tag]; at == "" {
 			at = tag
 		}
-	} else if _, digest, ok := strings.Cut(path, "/blobs/"); ok {
+	} else if _, of, ok := strings.Cut(path, "/blobs/"); ok {
 		w.Header().Set("Content-Type", "application/octet-stream")
-		at = digest
+		at = of
 	}
 	b, ok := r.blobs[at]
 	if !ok && path != "" {
@@ -93,7 +93,8 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// serve starts the registry on the control plane's host until the test ends, and returns the address of the registry.
+// serve starts the registry on the control plane's host until the test ends, and returns its
+// address.
 func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 	t.Helper()
 	l := c.Listen(t)
@@ -125,7 +126,8 @@ func prepareNode(t testing.TB, n *cluster.Node, images, registry, edge string) {
 		ociRuntime(t), edge))
 }
 
-// ociRuntime returns the name of an installed OCI runtime. crun does not work if both cgroup versions are mounted.
+// ociRuntime returns the name of an installed OCI runtime. crun does not work if both cgroup
+// versions are mounted.
 func ociRuntime(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"runc", "crun"} {

@@ -36,7 +36,7 @@ func (s spec) name() string {
 		func(part string) bool { return part == "" }), " ")
 }
 
-// The outcomes of a spec in the list of results.
+// These are the outcomes of a spec in the list of results.
 const (
 	passed = "pass"
 	failed = "FAIL"
@@ -140,24 +140,25 @@ func decode(t testing.TB, text []byte) (run []report) {
 // cannotPass returns the reason why a spec cannot pass in this test, or "" if it must pass.
 func cannotPass(spec string) string {
 	for part, why := range map[string]string{
-		"should enable privileged commands": "it adds a network interface of type dummy, which not every kernel supports",
-		"blocks new pod after force-delete": "it expects an event of the new pod about the old pod's claim, but on islet a " +
-			"pod does not start before another pod with its name has ended",
-		"read only busybox container should not write to root": "it expects a message of the busybox shell, but the image contains " +
-			"this host's bash, because Debian's busybox drops variables whose names are not valid in a shell",
-		"ContainerMetrics": "it expects the disk I/O of each container, for which cgroup v1 does not count writes through " +
-			"the page cache, and file systems with at most 100 inodes",
-		"Summary API": "it expects pressure figures of containers, which cgroup v1 does not have, an answer from the " +
+		"should enable privileged commands": "it adds a network interface of type dummy, which not every kernel has",
+		"blocks new pod after force-delete": "it wants the new pod to complain of the old one's claim; here a " +
+			"pod does not begin before another one of its name has ended",
+		"read only busybox container should not write to root": "it wants the words of busybox' shell; the image's is this host's " +
+			"bash, since Debian's busybox drops variables that are no names",
+		"ContainerMetrics": "it wants a container's share of a disk's traffic, which cgroup v1 does not count where it goes " +
+			"through the page cache, and file systems with at most 100 inodes",
+		"Summary API": "it wants pressure figures of containers, which cgroup v1 does not have, an answer from the " +
 			"internet, and pods without a service account's token",
-		"Kubelet Cgroup Manager": "it expects the pods' cgroups below the cgroup root, but the test's node has another root",
-		"ContainerLogPath":       "its pod has an SELinux label, which a node without SELinux rejects and does not ignore",
-		"init container is removed and kubelet restarts": "it removes a container of an agent's pod through the CRI socket, " +
-			"which rejects that",
-		"ReloadKubeletClientCAFileTest": "it replaces the CA of the API server's certificate and then sends a request to the node " +
-			"through the API server; in the suite's own environment, the API server has no certificate and is an anonymous client",
-		"volume failing to unmount": "it needs an image with the kernel's NFS server, which cannot be built from Go modules",
-		"not continue running liveness probes for restartable init containers": "it checks a missing feature that is planned " +
-			"(KEP-4438): on islet, probes of sidecars continue while the pod ends",
+		"Kubelet Cgroup Manager": "it looks for cgroups below their root; the test's " +
+			"node has a root of its own for them",
+		"ContainerLogPath": "its pod wants an SELinux label, which a node without SELinux refuses rather than ignores",
+		"init container is removed and kubelet restarts": "it removes a container of a pod of the agent's by " +
+			"the CRI socket, which protects them",
+		"ReloadKubeletClientCAFileTest": "it replaces the authority of the API server's " +
+			"certificate and then asks the node by the API server; in the suite's own environment that has none and is let in as anybody",
+		"volume failing to unmount": "it wants an image with an NFS server of the kernel's, which cannot be made from Go modules",
+		"not continue running liveness probes for restartable init containers": "it demands a gap that it says is to be closed " +
+			"(KEP-4438): here probes of sidecars go on while the pod ends",
 	} {
 		if strings.Contains(spec, part) {
 			return why

@@ -10,7 +10,7 @@ import (
 // A Sample contains the measurements after a round.
 type Sample struct {
 	Seconds float64 // since the start of the test
-	Life    int     // number of starts of the agent so far
+	Life    int     // the number of starts of the agent so far
 	Values  map[string]float64
 }
 

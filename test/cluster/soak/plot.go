@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// The sizes of a chart in pixels.
+// These are the sizes of a chart in pixels.
 const (
 	width, height = 620, 90
 	left, top     = 170, 16

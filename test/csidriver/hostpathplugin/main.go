@@ -1,5 +1,5 @@
-// Command hostpathplugin is the program that Kubernetes' storage and device specs run in the image hostpathplugin. It is either a CSI
-// driver for tests, whose volumes are directories,
+// Command hostpathplugin is the program that Kubernetes' storage and device specs run in the image
+// hostpathplugin. It is a CSI driver for tests, whose volumes are directories
 //
 //	hostpathplugin --drivername=NAME --nodeid=NODE --endpoint=/csi/csi.sock --statedir=DIR ...
 //
@@ -13,7 +13,8 @@
 //
 // Both sides connect to the proxy. A connection of one side waits for a connection of the other side.
 //
-// The specs pass the flags of csi-driver-host-path, which is not available as a Go module.
+// The flags are those with which the specs run csi-driver-host-path, which is not available as a Go
+// module.
 package main
 
 import (

@@ -92,7 +92,7 @@ func run(line string) Answer {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", string(command))
-	cmd.WaitDelay = time.Second // limits the wait for output that a background process keeps open
+	cmd.WaitDelay = time.Second // limits the wait for output that a process in the background keeps open
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		out = append(out, "\nthe command timed out"...)

@@ -175,7 +175,7 @@ func (m *images) fetch(ctx context.Context, pod *v1.Pod, ctr *v1.Container, name
 		tell.normal(eventPulling, "Pulling image %q", ctr.Image)
 		if err = m.await(ctx, w, p); err != nil && ctx.Err() == nil {
 			tell.warning(eventFailed, "Failed to pull image %q: %v", ctr.Image, err)
-			m.warnOfSecrets(pod, creds.Missing)
+			m.warnOfSecrets(pod, creds.MissingSecrets)
 		}
 	}
 	if err != nil {
