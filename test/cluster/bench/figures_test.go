@@ -196,7 +196,7 @@ func (b *bench) remove(t *testing.T, names []string) time.Duration {
 
 func (b *bench) watch(t *testing.T, names []string, act func(context.Context, string) error, done func(watch.Event) bool) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience+time.Duration(len(names))*time.Second)
 	defer cancel()
 	list, err := b.pods.List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -20,6 +20,7 @@ func TestWire(t *testing.T) {
 	n := c.Node(t, "")
 	n.Join("--max-pods=300")
 	b := &bench{c: c, n: n, pods: c.Admin().CoreV1().Pods(c.Namespace(t))}
+	t.Cleanup(func() { fmt.Print("\n", &b.table) }) // also what was measured before a failure
 	for _, count := range []int{30, 100} {
 		b.started(t, count, "that sleep", func() {
 			b.restarted(t, count)
@@ -34,7 +35,6 @@ func TestWire(t *testing.T) {
 		b.started(t, count, "with two init containers of 2 s and a probe after 2 s", func() {})
 		b.init, b.probe = nil, nil
 	}
-	fmt.Print("\n", &b.table)
 }
 
 // started measures pods that start at once. It calls then while they are running.
