@@ -15,7 +15,7 @@ import (
 // TestWire measures the bytes and the writes of pods that start at once, and the bytes of an
 // agent that starts on a node with pods.
 func TestWire(t *testing.T) {
-	figures.Bench(t)
+	figures.SkipUnlessBench(t)
 	c := cluster.Start(t)
 	n := c.Node(t, "")
 	n.Join("--max-pods=300")
