@@ -230,7 +230,7 @@ func (v *versionValue) text() string {
 		return "Kubernetes " + KubernetesVersion + "\n"
 	case "raw":
 		return fmt.Sprintf("%#v\n", version.Info{ // the format of a kubelet
-			Major: "1", Minor: "36", GitVersion: KubernetesVersion,
+			Major: "1", Minor: strings.TrimPrefix(KubernetesMinor, "1."), GitVersion: KubernetesVersion,
 			GoVersion: runtime.Version(), Compiler: runtime.Compiler,
 			Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		})

@@ -290,6 +290,7 @@ func TestVersionAndHelp(t *testing.T) {
 		{"--version", "Kubernetes v1.37.2\n"},
 		{"--version=true", "Kubernetes v1.37.2\n"},
 		{"--version=raw", `GitVersion:"v1.37.2"`},
+		{"--version=raw", `Minor:"37"`},
 		{"--help", "--pod-manifest-path"},
 		{"-h", "--state-dir"},
 	} {
