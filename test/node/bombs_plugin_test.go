@@ -145,7 +145,7 @@ func gzipped(n int) []byte {
 
 // A fakePlugin answers one gRPC method with a bomb, and all others correctly.
 type fakePlugin struct {
-	kind, name, endpoint, version string
+	kind, name, endpoint, version string // version lists the supported versions, separated by spaces
 	call                          string // that is answered with the bomb
 	bomb                          answerBomb
 	asked                         atomic.Int32 // how often it was sent
@@ -175,7 +175,11 @@ func (p *fakePlugin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *fakePlugin) good(call string) string {
 	switch call {
 	case "GetInfo":
-		return field(1, p.kind) + field(2, p.name) + field(3, p.endpoint) + field(4, p.version)
+		info := field(1, p.kind) + field(2, p.name) + field(3, p.endpoint)
+		for _, version := range strings.Fields(p.version) {
+			info += field(4, version)
+		}
+		return info
 	case "GetDevicePluginOptions":
 		return "\x08\x01\x10\x01" // PreStartContainer and GetPreferredAllocation may be called
 	case "ListAndWatch":
@@ -230,7 +234,7 @@ func TestPluginBombs(t *testing.T) {
 		for _, of := range []struct{ what, kind, version, call string }{
 			{"info", "CSIPlugin", "1.0.0", "GetInfo"},
 			{"told", "CSIPlugin", "none", "NotifyRegistrationStatus"}, // of a driver that is not taken
-			{"dra", "DRAPlugin", "v1.DRAPlugin", "NodeWatchResources"},
+			{"dra", "DRAPlugin", "v1.DRAPlugin v1.DRAResourceHealth", "NodeWatchResources"},
 			{"device", "DevicePlugin", "v1beta1", "ListAndWatch"},
 			{"option", "DevicePlugin", "v1beta1", "GetDevicePluginOptions"},
 			{"legacy", "", "", "ListAndWatch"},

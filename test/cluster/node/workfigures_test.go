@@ -16,21 +16,25 @@ import (
 // notDone are the names that TestFiguresOfWork does not find, and what would have to be done for
 // them. Each expression matches whole names.
 var notDone = map[string]string{
-	`dra_(grpc_)?operations_duration_seconds`:                               "a resource claim",
-	`kubelet_device_plugin_.*`:                                              "a device plugin",
-	`kubelet_credential_provider_.*`:                                        "a plugin for passwords of registries",
-	`kubelet_podcertificate_states`:                                         "a pod that wants a certificate",
-	`kubelet_node_config_.*|islet_configuration_trials|islet_update_trials`: "a configuration or a version that it was sent",
-	`kubelet_eviction_stats_age_seconds|kubelet_preemptions`:                "a node that is full",
-	`kubelet_image_garbage_collected_total`:                                 "an image that nobody needs, and a full disk",
-	`kubelet_container_aligned_compute_resources_failure_count`:             "CPUs that are on no one NUMA node",
-	`kubelet_pod_deferred_accepted_resizes_total`:                           "a resize that had to wait for room",
-	`islet_network_repairs_total`:                                           "a pod network that another program damages",
+	`dra_(grpc_)?operations_duration_seconds`:                                        "a resource claim",
+	`kubelet_device_plugin_.*`:                                                       "a device plugin",
+	`kubelet_credential_provider_.*`:                                                 "a plugin for passwords of registries",
+	`kubelet_podcertificate_states`:                                                  "a pod that wants a certificate",
+	`kubelet_node_config_.*|islet_configuration_trials|islet_update_trials`:          "a configuration or a version that it was sent",
+	`kubelet_eviction_stats_age_seconds|kubelet_preemptions`:                         "a node that is full",
+	`kubelet_image_garbage_collected_total`:                                          "an image that nobody needs, and a full disk",
+	`kubelet_container_aligned_compute_resources_failure_count`:                      "CPUs that are on no one NUMA node",
+	`kubelet_pod_deferred_(accepted_resizes_total|resize_duration_seconds)`:          "a resize that had to wait for room",
+	`kubelet_pod_requests_.*|kubelet_pod_resources_endpoint_.*`:                      "a client of the pods API, and one of the pod resources API",
+	`kubelet_admission_rejections_total|kubelet_pod_level_resources_admission_total`: "a pod that the node rejects, and one with resources as a whole",
+	`islet_network_repairs_total`:                                                    "a pod network that another program damages",
 }
 
 // onSomeHosts are those that only some hosts have.
 var onSomeHosts = map[string]string{
 	`container_memory_(events_(high|max)|pgscan|pgsteal|workingset_refault_(anon|file))_total|container_memory_file_(dirty|writeback)_bytes`: "cgroup v2",
+	`kubelet_memory_qos_.*`:                             "cgroup v2 and memoryReservationPolicy",
+	`volume_manager_selinux_.*`:                         "SELinux",
 	`container_pressure_.*`:                             "cgroup v2 and the kernel's pressure",
 	`container_blkio_.*|container_fs_(reads|writes)_.*`: "containers whose I/O the kernel counts",
 }
