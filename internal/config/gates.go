@@ -93,7 +93,7 @@ func unsupportedGates() []string {
 
 // supportedGates returns all gates that have an effect in islet.
 func supportedGates() []string {
-	return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod})
+	return slices.Concat(offGates(), betaGates(), []string{gateQuotaPeriod, gateSELinuxMount})
 }
 
 // VisitFeatures calls f for each feature gate that has an effect in islet. It passes the gate's

@@ -153,7 +153,7 @@ nodeStatusReportFrequency: 0s
 
 // TestGatesTold: a notice names a gate without effect. A gate with an effect causes no notice.
 func TestGatesTold(t *testing.T) {
-	dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, SELinuxMount: false, AllBeta: true}"})
+	dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, ClusterTrustBundle: false, SELinuxMount: false, AllBeta: true}"})
 	_, notices := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
 	var told []string
 	for _, n := range notices {

@@ -259,6 +259,32 @@ func TestSwapUnasked(t *testing.T) {
 	}
 }
 
+// TestOldKernel: memory.high on a kernel that handles it badly causes a warning.
+func TestOldKernel(t *testing.T) {
+	const v2, release = "sys/fs/cgroup/cgroup.controllers", "proc/sys/kernel/osrelease"
+	for i, c := range []struct {
+		host fstest.MapFS
+		yaml string
+		want int
+	}{
+		{fstest.MapFS{v2: {}, release: {Data: []byte("5.4.0-150-generic\n")}}, "memoryThrottlingFactor: 0.9", 1},
+		{fstest.MapFS{v2: {}, release: {Data: []byte("4.19.0\n")}}, "memoryThrottlingFactor: 0.9", 1},
+		{fstest.MapFS{v2: {}, release: {Data: []byte("5.10.0\n")}}, "memoryThrottlingFactor: 0.9", 0},
+		{fstest.MapFS{v2: {}, release: {Data: []byte("6.1.0\n")}}, "memoryThrottlingFactor: 0.9", 0},
+		{fstest.MapFS{v2: {}, release: {Data: []byte("5.4.0\n")}}, "", 0},
+		{fstest.MapFS{v2: {}, release: {Data: []byte("5.4.0\n")}}, "memoryThrottlingFactor: 0.9\nfeatureGates: {MemoryQoS: false}", 0},
+		{fstest.MapFS{release: {Data: []byte("5.4.0\n")}}, "memoryThrottlingFactor: 0.9", 0}, // cgroup v1
+		{fstest.MapFS{v2: {}, release: {Data: []byte("?")}}, "memoryThrottlingFactor: 0.9", 0},
+		{fstest.MapFS{v2: {}}, "memoryThrottlingFactor: 0.9", 0},
+	} {
+		dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + c.yaml})
+		cfg, _ := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
+		if got := cfg.HostWarnings(c.host); len(got) != c.want {
+			t.Errorf("%d: %q", i, got)
+		}
+	}
+}
+
 // TestFlexVolume: a warning lists the first FlexVolume drivers. Other files in the directory have
 // no effect.
 func TestFlexVolume(t *testing.T) {
