@@ -254,7 +254,8 @@ func TestCrowdOfWatchers(t *testing.T) {
 		if i == 0 {
 			to = ctx
 		}
-		w, err := connect().WatchPods(to, &api.WatchPodsRequest{})
+		client := connect()
+		w, err := client.WatchPods(to, &api.WatchPodsRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +267,7 @@ func TestCrowdOfWatchers(t *testing.T) {
 			if status.Code(err) != codes.ResourceExhausted {
 				t.Fatal(err)
 			}
-			if w, err = connect().WatchPods(to, &api.WatchPodsRequest{}); err != nil {
+			if w, err = client.WatchPods(to, &api.WatchPodsRequest{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -27,6 +27,7 @@ var notDone = map[string]string{
 	`kubelet_pod_deferred_(accepted_resizes_total|resize_duration_seconds)`:          "a resize that had to wait for room",
 	`kubelet_pod_requests_.*|kubelet_pod_resources_endpoint_.*`:                      "a client of the pods API, and one of the pod resources API",
 	`kubelet_admission_rejections_total|kubelet_pod_level_resources_admission_total`: "a pod that the node rejects, and one with resources as a whole",
+	`kubelet_certificate_manager_server_rotation_seconds`:                            "a serving certificate that replaces an earlier one",
 	`islet_network_repairs_total`:                                                    "a pod network that another program damages",
 }
 
