@@ -1,6 +1,8 @@
 package link
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -58,11 +60,17 @@ func testUnreadable(t *testing.T, name string, bootstrap bool, put func(string) 
 		}
 	}
 	mended := func() {
-		if err := os.RemoveAll(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".good", path); err != nil {
-			t.Fatal(err)
+		for {
+			err := os.RemoveAll(path)
+			if err == nil {
+				err = os.Rename(path+".good", path)
+			}
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, fs.ErrExist) { // the agent may create the directory after RemoveAll
+				t.Fatal(err)
+			}
 		}
 	}
 	l, stop = w.start(cfg)
