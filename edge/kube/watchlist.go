@@ -23,6 +23,9 @@ const (
 	// initialSilence is the maximum time between two initial events. A server that does not know such events
 	// never sends the last one.
 	initialSilence = 30 * time.Second
+	// initialTime is the maximum time for all initial events. A server could otherwise send events of no weight,
+	// such as bookmarks, for ever, and the node would never learn its pods.
+	initialTime = 10 * time.Minute
 	// mostInitial is the maximum memory of the initial objects, in bytes. They are not part of the budget of all
 	// answers, as the pages of a list are.
 	mostInitial = 4 << 20
@@ -73,12 +76,16 @@ type initial[T any, P Object[T]] struct {
 func (s *initial[T, P]) read(ctx context.Context, w watch.Interface) (version string, err error) {
 	silent := time.NewTimer(initialSilence)
 	defer silent.Stop()
+	late := time.NewTimer(initialTime)
+	defer late.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		case <-silent.C:
 			return "", fmt.Errorf("%w: no event in %v", ErrNoWatchList, initialSilence)
+		case <-late.C:
+			return "", fmt.Errorf("%w: the initial events were not complete after %v", ErrNoWatchList, initialTime)
 		case e, open := <-w.ResultChan():
 			if !open {
 				return "", errors.New("the watch ended before its initial events were complete")

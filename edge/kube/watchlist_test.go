@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,8 +119,11 @@ func TestNoWatchList(t *testing.T) {
 		body        string
 		status      int
 		ends        bool // the server ends the watch
+		repeats     bool // the server sends the body every ten seconds
 		unsupported bool
 	}{
+		"bookmarks for ever":  {body: event("BOOKMARK", pod("", "")), status: 200, repeats: true, unsupported: true},
+		"deletions for ever":  {body: event("DELETED", pod("a", "")), status: 200, repeats: true, unsupported: true},
 		"rejected":            {body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`, status: 422, unsupported: true},
 		"forbidden":           {body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`, status: 403, unsupported: true},
 		"server error":        {body: `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500}`, status: 500},
@@ -138,6 +142,14 @@ func TestNoWatchList(t *testing.T) {
 					w.WriteHeader(x.status)
 					_, _ = io.WriteString(w, x.body)
 					_ = http.NewResponseController(w).Flush()
+					for x.repeats && r.Context().Err() == nil {
+						select {
+						case <-time.After(10 * time.Second):
+						case <-r.Context().Done():
+						}
+						_, _ = io.WriteString(w, x.body)
+						_ = http.NewResponseController(w).Flush()
+					}
 					if x.status == 200 && !x.ends {
 						<-r.Context().Done()
 					}
