@@ -59,7 +59,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestHost: the host's root cgroup is readable with both cgroup versions.
+// TestHost checks that the root cgroup of the host can be read with both cgroup versions.
 func TestHost(t *testing.T) {
 	f, err := NewReader(Mountpoint).Read("/")
 	if err != nil {

@@ -129,7 +129,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// TestNoMeminfo: an unreadable meminfo is an error. Zeros would cause the eviction of all pods.
+// TestNoMeminfo checks that an unreadable meminfo is an error. Zeros would cause the eviction of all pods.
 func TestNoMeminfo(t *testing.T) {
 	root := board(t)
 	if err := os.Remove(filepath.Join(root, "proc/meminfo")); err != nil {

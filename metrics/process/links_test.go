@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLinks: traffic of a pod's interface changes the counters of its host end, and of no other
-// one. HostEnds is empty if an interface is not a veth, or if there is an additional one.
+// TestLinks checks that traffic of a pod's interface changes only the counters of its host end. HostEnds is empty if an interface is not
+// a veth, or if the pod has an additional interface.
 func TestLinks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	done := make(chan struct{})
-	go func() { // the thread ends with its network
+	go func() { // the thread ends with its network namespace
 		defer close(done)
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -110,7 +110,7 @@ func links(t *testing.T) {
 	}
 }
 
-// FuzzAttributes: for any message, no bytes beyond its end are read.
+// FuzzAttributes checks that no bytes beyond the end of a message are read.
 func FuzzAttributes(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 0, 1, 2, 3, 4, 5, 0, 2, 0, 9})
 	f.Add([]byte(strings.Repeat("\x04\x00\x01\x00", 9) + "\x03\x00"))
