@@ -33,8 +33,8 @@ func copied(t *testing.T, from, to string) {
 	write(t, to, string(text), 0o755)
 }
 
-// TestSourcesOfTheOCIRuntime: the sources are identified by checksums, not by a Debian revision. So every mirror that has the right file
-// can be used, and a mirror with another file cannot.
+// TestSourcesOfTheOCIRuntime checks that the sources are identified by their checksums, not by a Debian revision. A mirror with the right
+// file can be used, and a mirror with another file cannot.
 func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	var mu sync.Mutex // guards the list of requested files
 	var asked []string
@@ -99,8 +99,8 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	}
 }
 
-// TestRunInstallsNothing: make run uses the built OCI runtime, or builds it, or uses the runtime of the host and reports that. It
-// installs nothing.
+// TestRunInstallsNothing checks that make run uses the built OCI runtime, or builds it, or uses the OCI runtime of the host and reports
+// this. It installs nothing.
 func TestRunInstallsNothing(t *testing.T) {
 	for _, c := range []struct {
 		name, build, host, want string

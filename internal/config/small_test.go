@@ -46,7 +46,7 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// TestThresholdOfOnesOwn: configured values are used on every machine.
+// TestThresholdOfOnesOwn checks that configured values are used on every machine.
 func TestThresholdOfOnesOwn(t *testing.T) {
 	c, _ := mustLoad(t, "--eviction-hard=memory.available<100Mi")
 	if got := c.Kubelet.EvictionHard["memory.available"]; got != "100Mi" || len(c.Kubelet.EvictionHard) != 1 {
@@ -58,8 +58,7 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestSuit: on every machine the defaults leave memory for pods, and do not conflict with
-// configured values.
+// TestSuit checks that the defaults leave memory for pods on every machine, and do not conflict with configured values.
 func TestSuit(t *testing.T) {
 	bytes := func(text string) int64 {
 		q, err := resource.ParseQuantity(text)

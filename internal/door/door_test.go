@@ -35,7 +35,7 @@ func newHouse(t *testing.T, most int) *testListener {
 	return &testListener{T: t, Listener: Listen(nil, Config{What: "a test", Most: most, Sessions: 2, Log: quiet})}
 }
 
-// connect adds a connection from an address. It returns nil if there is no place.
+// connect adds a connection from an address. It returns nil if the connection is rejected.
 func (h *testListener) connect(addr string) *conn {
 	h.port++
 	c := &conn{Conn: &fake{}, l: h.Listener, from: netip.AddrPortFrom(netip.MustParseAddr(addr), h.port)}
@@ -65,8 +65,8 @@ func (h *testListener) has(n int) {
 	}
 }
 
-// TestGivesWay: the oldest unauthenticated connection of the address with the most connections, in
-// the network with the most, is closed.
+// TestGivesWay checks which connection is closed: the oldest unauthenticated connection of the address with the most connections, in the
+// network with the most connections.
 func TestGivesWay(t *testing.T) {
 	h := newHouse(t, 8)
 	lan := h.connect("192.0.2.7")
@@ -78,7 +78,7 @@ func TestGivesWay(t *testing.T) {
 	if !h.lost(pods[0]) || h.lost(pods[1]) || h.lost(lan) || h.lost(admin) {
 		t.Error("the oldest of the pods does not give way")
 	}
-	next := h.connect("203.0.113.10") // three pods, three of this machine: the older network
+	next := h.connect("203.0.113.10") // both networks have three connections: the older network loses one
 	if !h.lost(pods[1]) || h.lost(admin) || h.lost(next) {
 		t.Error("a network with fewer connections gives way")
 	}
@@ -89,8 +89,8 @@ func TestGivesWay(t *testing.T) {
 	h.has(8)
 }
 
-// TestHalf: unauthenticated connections of a network take at most half of the places. Beyond that
-// the network's own oldest one is closed.
+// TestHalf checks that unauthenticated connections of one network take at most half of the places. A further connection closes the oldest
+// one of its own network.
 func TestHalf(t *testing.T) {
 	h := newHouse(t, 8)
 	first := h.fill(4, "10.42.0.5", "10.42.0.6")
@@ -103,7 +103,7 @@ func TestHalf(t *testing.T) {
 		first = append(first, c)
 		for _, old := range first {
 			if h.lost(old) {
-				old.Close() // as its server does
+				old.Close() // closed by the server
 			}
 		}
 	}
@@ -112,8 +112,7 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// TestServerIsBehind: the number of connections that the Listener has closed, but the server has
-// not, is limited.
+// TestServerIsBehind checks that the number of connections that the Listener has closed and the server has not is limited.
 func TestServerIsBehind(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(100, "10.42.0.5")
@@ -131,8 +130,8 @@ func TestServerIsBehind(t *testing.T) {
 	}
 }
 
-// TestKnownStay: authenticated connections are not closed. The address of an authenticated request
-// has reserved places for its next connections. Authenticated connections do not take all places.
+// TestKnownStay checks that authenticated connections are not closed. The address of an authenticated request has reserved places for its
+// next connections. Authenticated connections cannot take all places.
 func TestKnownStay(t *testing.T) {
 	h := newHouse(t, 32)
 	server := h.connect("192.0.2.1")
@@ -149,7 +148,7 @@ func TestKnownStay(t *testing.T) {
 				c.Close()
 			}
 		}
-		h.closing = 0 // their server gave them up
+		h.closing = 0 // the server has closed these connections
 	}
 	if h.lost(server) || h.lost(next) {
 		t.Error("an address that was let in before lost its places")
@@ -174,8 +173,8 @@ func TestKnownStay(t *testing.T) {
 	}
 }
 
-// TestTooManyFriends: the number of remembered addresses is limited, and their reserved places are
-// at most half of all places.
+// TestTooManyFriends checks that the number of remembered addresses is limited, and that their reserved places are at most half of all
+// places.
 func TestTooManyFriends(t *testing.T) {
 	h := newHouse(t, 256)
 	for i := range 100 {
@@ -195,8 +194,7 @@ func TestTooManyFriends(t *testing.T) {
 	}
 }
 
-// TestExpect: a connection of the agent to itself keeps its place, whether it was accepted before
-// or after the call of Expect.
+// TestExpect checks that a connection of the agent to itself keeps its place, whether it was accepted before or after the call of Expect.
 func TestExpect(t *testing.T) {
 	h := newHouse(t, 8)
 	early := h.connect("127.0.0.1")
@@ -219,7 +217,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestSessionsApart: hijacked connections need no place, up to a limit.
+// TestSessionsApart checks that hijacked connections need no place, up to a limit.
 func TestSessionsApart(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(4, "192.0.2.1")

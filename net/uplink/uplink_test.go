@@ -37,7 +37,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(h.Close)
 	w := &world{T: t, Handle: h, host: host, names: map[string]int{}}
-	w.must(host.Set(netns.Sysctl{Name: "ipv6/conf/default/disable_ipv6", Value: "1", Optional: true})) // the kernel adds its IPv6 addresses at any time
+	w.must(host.Set(netns.Sysctl{Name: "ipv6/conf/default/disable_ipv6", Value: "1", Optional: true})) // the kernel adds its addresses at any time
 	w.u = New(Config{Host: host, Bridge: "pods0", Log: slog.New(slog.DiscardHandler)})
 	w.wire("eth0")
 	w.add(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "pods0"}})
