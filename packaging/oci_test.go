@@ -68,7 +68,7 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	}
 	if out, err := fetch("", "crun"); err == nil || !strings.Contains(out, "/apt/pool/main/c/crun/crun_1.tar") ||
 		!strings.Contains(out, "ISLET_DEBIAN_MIRRORS") {
-		t.Errorf("of a pool that lacks it: %v: %s", err, out)
+		t.Errorf("the mirror does not have the file: %v: %s", err, out)
 	}
 	if out, err := fetch(server.URL+"/none "+server.URL+"/old/", "crun", "libseccomp"); err != nil {
 		t.Errorf("%v: %s", err, out)

@@ -140,7 +140,7 @@ func TestRelease(t *testing.T) {
 	before := names()
 	if out, err := gather("ISLET_RELEASE_KEYS="+one, "ISLET_TEST_ADVISORIES=1"); err == nil ||
 		!strings.Contains(out, "asked: run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd") || !slices.Equal(names(), before) {
-		t.Errorf("with an advisory on what is linked: %v: %s\n%q", err, out, names())
+		t.Errorf("with an advisory for a linked module: %v: %s\n%q", err, out, names())
 	}
 	if out, err := gather("ISLET_RELEASE_KEYS=" + one + ":" + top + "/none"); err == nil || !slices.Equal(names(), before) {
 		t.Errorf("without one of the keys: %v: %s\n%q", err, out, names())

@@ -55,7 +55,7 @@ esac
 	}
 	for _, fails := range [][]string{{"FAILS=--clearsign"}, {"FAILS=repomd.xml"}, {"ISLET_SIGNING_KEY=nobody"}} {
 		if out, err := made(fails...); err == nil || !same(first, tree(t, served)) {
-			t.Errorf("%s: %v, and what was served is now %q: %s", fails, err, tree(t, served), out)
+			t.Errorf("%s: %v, the served repository is now %q: %s", fails, err, tree(t, served), out)
 		}
 	}
 	write(t, filepath.Join(served, "apt/pool/islet_0-1_amd64.deb"), "an old package", 0o644)

@@ -136,15 +136,15 @@ func TestLifeOfPods(t *testing.T) {
 	w.want("another source", w.Set(ctx, HTTP, claims("c/c1"), nil), "a1, b1, c1", "c1")
 	w.restart()
 	if w.Spoken(File) || !w.Spoken(Local) {
-		t.Error("after a restart only the local source has spoken")
+		t.Error("after a restart Spoken must be true only for the local source")
 	}
 	w.want("restart", nil, "a1, b1, c1")
 	w.want("gone and changed", w.Set(ctx, File, claims("a/a2"), nil), "a1 deleting, a2 waiting a1, b1 deleting, c1", "a1", "a2", "b1")
 	if p, _ := w.Get("a1"); p.Grace != 7*time.Second {
-		t.Error("the grace is the manifest's", p.Grace)
+		t.Error("the grace period is not that of the manifest:", p.Grace)
 	}
 	if !w.Spoken(File) || w.Spoken(HTTP) {
-		t.Error("only the file source has spoken")
+		t.Error("Spoken must be true only for the file source")
 	}
 	w.restart()
 	w.want("restart", nil, "a1 deleting, a2 waiting a1, b1 deleting, c1")

@@ -18,7 +18,7 @@ func TestClockFloor(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !c.Now().Equal(time.Now()) {
-			t.Error("with no floor the machine's clock counts")
+			t.Error("without a lower bound Now must be the machine's time")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -26,7 +26,7 @@ func TestClockFloor(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		if meta.writes != 0 {
-			t.Error("the machine's clock is stored, which may be wrong")
+			t.Error("the machine's time was stored, although it may be wrong")
 		}
 		known := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 		c.proven = sinceNow(known)

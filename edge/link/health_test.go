@@ -314,7 +314,7 @@ func TestForeignServer(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	if !l.Now().Before(from.Add(-time.Hour)) {
-		t.Error("a stranger sets the clock")
+		t.Error("a server of another CA has set the clock")
 	}
 }
 

@@ -45,7 +45,7 @@ func TestBootstrap(t *testing.T) {
 		t.Error(err)
 	}
 	if w.seen("system:node:n") == 0 {
-		t.Error("the node does not ask as itself")
+		t.Error("the requests are not sent as the node")
 	}
 	for _, file := range []string{cfg.Kubeconfig, w.path("pki/kubelet-client-current.pem")} {
 		if m := mode(t, file); m != 0o600 {
@@ -228,7 +228,7 @@ func TestOldCA(t *testing.T) {
 	l, _ := w.start(cfg)
 	if s := await(t, l, func(s State) bool { return s.Phase == Down }); s.Reason != ReasonServerCertificate ||
 		!strings.Contains(s.Message, cfg.Kubeconfig) {
-		t.Errorf("it does not say what to do: %+v", s)
+		t.Errorf("the message does not name the kubeconfig: %+v", s)
 	}
 	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 	if s := await(t, l, func(s State) bool { return s.Reason == ReasonUnauthorized }); s.Phase != Down {
@@ -314,7 +314,7 @@ func TestBootstrapGone(t *testing.T) {
 		return s.Reason == ReasonCertificateExpired &&
 			s.Phase == Down
 	}); !strings.Contains(s.Message, cfg.BootstrapKubeconfig) && !strings.Contains(s.Message, "bootstrap") {
-		t.Errorf("it does not say what is missing: %+v", s)
+		t.Errorf("the message does not name the missing file: %+v", s)
 	}
 	w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token})
 	await(t, l, up)

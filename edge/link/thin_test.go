@@ -149,7 +149,7 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	}
 	time.Sleep(5 * time.Minute)
 	if s := l.State(); s.Phase != Up || time.Since(s.Since) < 5*time.Minute {
-		t.Errorf("the link does not hold: %+v", s)
+		t.Errorf("the link did not stay up: %+v", s)
 	}
 	if gap := time.Duration(longest.Load()); renewed.Load() < 5 || gap > 35*time.Second {
 		t.Errorf("%d renewals, %s apart at most: a lease of 40 s has lapsed", renewed.Load(), gap)

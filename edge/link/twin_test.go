@@ -165,17 +165,17 @@ func TestOfflineTakeOver(t *testing.T) {
 		b := a.clone("two").on()
 		time.Sleep(time.Minute)
 		if b.twin.Held() == "" {
-			t.Error("pods with shared volumes start in another machine")
+			t.Error("pods with shared volumes start on another machine")
 		}
 		if _, err := b.twin.TakeOver(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		if why := b.twin.Held(); why != "" {
-			t.Error("they do not start after the takeover:", why)
+			t.Error("the pods do not start after the takeover:", why)
 		}
 		b.reboot()
 		if why := b.twin.Held(); why != "" {
-			t.Error("they do not start after a reboot:", why)
+			t.Error("the pods do not start after a reboot:", why)
 		}
 		s.Up()
 		b.stays(5*time.Minute, false)

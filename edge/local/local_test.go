@@ -145,7 +145,7 @@ func TestSourcesAreApart(t *testing.T) {
 		t.Error("a pod of another namespace sees", got)
 	}
 	if Serves(podOf("a", keys.SourceAPI)) || Serves(&v1.Pod{}) || !Serves(podOf("a", keys.SourceFile)) {
-		t.Error("whose objects these are")
+		t.Error("Serves returned the wrong result for a source")
 	}
 }
 

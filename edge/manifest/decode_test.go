@@ -220,7 +220,7 @@ func TestErrorIsFound(t *testing.T) {
 		t.Errorf("got %#v", e)
 	}
 	if All(nil) != nil || All(errors.New("another")) != nil {
-		t.Error("found errors where none are")
+		t.Error("All returned errors of another origin")
 	}
 }
 

@@ -298,7 +298,7 @@ func TestNodeOfBeforeIsKept(t *testing.T) {
 			t.Error(n.Labels)
 		}
 		if w.condition(v1.NodeNetworkUnavailable).Status != v1.ConditionFalse {
-			t.Error("the condition of another")
+			t.Error("the condition of another program was changed")
 		}
 	})
 }

@@ -86,7 +86,7 @@ func TestChanges(t *testing.T) {
 		for range 2 {
 			w.wants(a, "cm", "2")
 			if !w.cache.Deleted(a, configMapKind, "cm") || w.cache.Deleted(a, configMapKind, "other") {
-				w.Error("the deletion is unknown")
+				w.Error("Deleted returned the wrong result")
 			}
 			if _, err := w.cache.ConfigMap(late, "cm"); !apierrors.IsNotFound(err) {
 				w.Error(err)

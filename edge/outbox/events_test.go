@@ -136,7 +136,7 @@ func TestEventsAreBounded(t *testing.T) {
 			found = found || ev.InvolvedObject.Name == "calm"
 		}
 		if !found {
-			t.Error("the calm one is not heard")
+			t.Error("no event of the pod calm was sent")
 		}
 		for i := range 3 * maxEvents {
 			e.Pod(loud, "", v1.EventTypeWarning, fmt.Sprint("Reason", i), "")

@@ -269,7 +269,7 @@ func TestEventsOfANodeAlone(t *testing.T) {
 		r.Events.Pod(podNamed("a"), "", v1.EventTypeNormal, "Started", "x")
 		time.Sleep(time.Hour)
 		if n := r.writes.Load(); n != 0 {
-			t.Errorf("%d writes of what went well", n)
+			t.Errorf("%d writes for normal events", n)
 		}
 		r.Events.Pod(podNamed("b"), "", v1.EventTypeWarning, "Failed", "x")
 		time.Sleep(2 * storeEvery)
@@ -282,7 +282,7 @@ func TestEventsOfANodeAlone(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		if r.Dropped() != 0 {
-			t.Error("the events are not pending")
+			t.Error("events were dropped")
 		}
 	})
 }

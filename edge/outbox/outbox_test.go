@@ -186,7 +186,7 @@ func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
 		before := w.Total()
 		time.Sleep(time.Hour)
 		if w.Total() != before || w.box.Pending() != 0 {
-			t.Error("no news, but requests")
+			t.Error("requests were sent without a change")
 		}
 	})
 }
@@ -308,7 +308,7 @@ func TestEndIsAcknowledged(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if _, ok := w.wanted.Get(p.UID); !ok {
-			t.Error("forgotten before the server knows")
+			t.Error("the pod was forgotten before the API server had its status")
 		}
 		w.Up()
 		w.retry <- struct{}{}
@@ -333,7 +333,7 @@ func TestEndIsAcknowledged(t *testing.T) {
 		w.Up()
 		time.Sleep(time.Minute) // longer than every back-off
 		if d, ok := w.wanted.Get(p.UID); !ok || !d.Deleting {
-			t.Error("the old one is to end", d)
+			t.Error("the replaced pod is not being deleted:", d)
 		}
 		w.box.Put(p, status(v1.PodFailed, "of the old one"))
 		if err := w.box.Finish(ctx, p); err != nil {
@@ -376,7 +376,7 @@ func TestMirrorPods(t *testing.T) {
 		w.spoken.Store(true)
 		time.Sleep(10 * time.Second)
 		if w.shown("s-n") != "gone" {
-			t.Error("kept although no source has it")
+			t.Error("the mirror pod was kept although no source has the pod")
 		}
 		// A pod of the API server with the name of a mirror pod is not modified.
 		w.bind("s-n")

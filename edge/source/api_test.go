@@ -170,7 +170,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		c.Put(a)
 		c.settled("another image", "a=a:2, b=a:1")
 		if p, _ := c.Get(a.UID); p.Deleting || p.Waiting != "" {
-			t.Error("it must stay the same pod")
+			t.Error("the pod must stay the same")
 		}
 		c.Terminate(a, 7)
 		c.settled("deleted", "a=a:2 ends in 7s, b=a:1")

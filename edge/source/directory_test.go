@@ -429,7 +429,7 @@ func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 		t.Skip("this file system has no leases")
 	}
 	if again, _ := readIfChanged(path, first, decode); again.open != first.open {
-		t.Error("the wait begins again")
+		t.Error("the wait has started again")
 	}
 	first.open = first.open.Add(-patience)
 	if rested, _ := readIfChanged(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {

@@ -253,7 +253,7 @@ func TestURLPaces(t *testing.T) {
 			t.Error(err, n.pods())
 		}
 		if len(asked) < 3 || asked[2] > 4*time.Second {
-			t.Error("the first retries are slow:", asked)
+			t.Error("the first retries were too slow:", asked)
 		}
 		for i := 1; i < len(asked); i++ {
 			gap := asked[i] - asked[i-1]

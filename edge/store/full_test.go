@@ -109,7 +109,7 @@ func TestFullDisk(t *testing.T) {
 			s = open(t, path)
 		}
 		if _, yes := s.Rebuilt(); yes {
-			t.Fatal("a full disk is no corruption")
+			t.Fatal("a full disk counted as a damaged file")
 		}
 		intact("opened while full")
 		if err := write(); err != nil && !errors.Is(err, ErrFull) {
@@ -124,7 +124,7 @@ func TestFullDisk(t *testing.T) {
 		s = reopen(t, s)
 		intact("opened with room")
 		if got, err := s.Statuses(ctx); err != nil || !equality.Semantic.DeepEqual(got[first], status) {
-			t.Error("a status is not written although there is room:", err)
+			t.Error("a status was not written although the disk has free space:", err)
 		}
 	}
 }

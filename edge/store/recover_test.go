@@ -162,7 +162,7 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	s := open(t, path)
 	works(t, s)
 	if _, yes := s.Rebuilt(); yes {
-		t.Error("loose permissions are no corruption")
+		t.Error("loose permissions counted as a damaged file")
 	}
 	for _, suffix := range suffixes[:2] {
 		fi, err := os.Stat(path + suffix)
@@ -237,7 +237,7 @@ func TestOnlyTheLastBrokenFilesAreKept(t *testing.T) {
 		aside, _ := s.Rebuilt()
 		must(t, s.Close())
 		if _, err := os.Stat(aside); err != nil {
-			t.Error("the newest is gone:", err)
+			t.Error("the newest file was removed:", err)
 		}
 	}
 	kept, err := filepath.Glob(path + ".corrupt-*Z*")
@@ -297,7 +297,7 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			}
 			pods, err := s.Pods(t.Context())
 			if version+1 >= 10 && (len(pods) != 2 || pods[0].Pod.UID != "uid-web" || pods[0].Lives != 3 || pods[1].Lives != 0) {
-				t.Error("how often pods came back is lost")
+				t.Error("the number of restarts of a pod was lost")
 			}
 			if err != nil || len(pods) != 2 || pods[1].Pod.Name != "log" || !pods[1].Deleting {
 				t.Error(pods, err)

@@ -146,7 +146,7 @@ func checkpointed(t testing.TB, db, wal []byte) []byte {
 func TestPagesAgreeWithSQLite(t *testing.T) {
 	db, wal := furnished(t)
 	if len(wal) < 20*pageSize {
-		t.Fatal("the -wal holds nothing")
+		t.Fatal("the -wal file is too small")
 	}
 	want := readBySQLite(t, db, wal)
 	for name, got := range map[string]map[string]bool{
@@ -415,7 +415,7 @@ func FuzzPages(f *testing.F) {
 		for range pages.Open(db, wal, pageSize).Rows() {
 			n++
 			if n > len(db)+len(wal) {
-				t.Fatal("more rows than bytes")
+				t.Fatal("the reader returned more rows than the file has bytes")
 			}
 		}
 	})

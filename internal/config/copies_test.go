@@ -112,7 +112,7 @@ func TestCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := os.Stat(filepath.Join(state, copiesFile)); err != nil || !os.SameFile(info, again) {
-		t.Errorf("what is the same as before is written again: %v", err)
+		t.Errorf("an unchanged copy was written again: %v", err)
 	}
 	write("kubelet.yaml", kubelet("maxPods: 11\n"))
 	if c, err := load(); err != nil || c.Kubelet.MaxPods != 11 {

@@ -140,7 +140,7 @@ nodeStatusReportFrequency: 0s
 	}
 	for _, want := range []string{"--container-runtime", "--pod-infra-container-image", "--network-plugin"} {
 		if !slices.Contains(told, want) {
-			t.Errorf("%s has no effect, and nobody says so", want)
+			t.Errorf("%s has no effect and no notice", want)
 		}
 	}
 	for _, n := range told {
@@ -178,7 +178,7 @@ func TestServesTheEndpointInItsRunDirectory(t *testing.T) {
 	} {
 		cfg, notices := mustLoad(t, c.args...)
 		if cfg.Edge.CRISocket != c.want || c.told != (len(notices) > 0) {
-			t.Errorf("%v: CRI at %q, told %v", c.args, cfg.Edge.CRISocket, notices)
+			t.Errorf("%v: CRI endpoint %q, notices %v", c.args, cfg.Edge.CRISocket, notices)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func TestFlags(t *testing.T) {
 	}
 	other, _ := mustLoad(t, "--kubeconfig=/k")
 	if *other.Kubelet.FailSwapOn != true || other.Kubelet.ClusterDNS != nil {
-		t.Error("a load must not show in another")
+		t.Error("a Load has changed the result of another Load")
 	}
 }
 

@@ -169,7 +169,7 @@ func TestSecurityNamesTheRest(t *testing.T) {
 	}
 	before, rest, ok := strings.Cut(string(have), head)
 	if !ok {
-		t.Fatal("SECURITY.md has no table of what a configuration may change")
+		t.Fatal("SECURITY.md has no table of fields that a configuration may change")
 	}
 	_, after, _ := strings.Cut(rest, "\n\n")
 	text := before + want + "\n" + after

@@ -59,16 +59,16 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	if next.Kubelet.PodCIDR != "10.8.0.0/24" ||
 		next.Kubelet.Authentication.X509.ClientCAFile != own.Kubelet.Authentication.X509.ClientCAFile || next.Edge.BridgeName != "mine0" ||
 		next.Edge.Configuration.HealthyFor.Seconds() != 5 {
-		t.Errorf("the node lost what is its own: %+v", next.Edge)
+		t.Errorf("the node lost its own values: %+v", next.Edge)
 	}
 	if next.Kubelet.MaxPods != 110 || next.Edge.ShimPods != 3 || !*next.Kubelet.Authentication.Anonymous.Enabled ||
 		next.Kubelet.PodsPerCore != 3 {
-		t.Error("what it was sent does not count instead of its files, or a flag does not")
+		t.Error("the sent configuration does not replace the node's files, or a flag has no effect")
 	}
 	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n",
 		edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1h}\n")
 	if err == nil || !strings.Contains(err.Error(), "configuration.deadline") {
-		t.Errorf("the deadline is before the end: %v", err)
+		t.Errorf("want an error for configuration.deadline, got %v", err)
 	}
 	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n",
 		edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1s}\n")
@@ -99,7 +99,7 @@ func TestSentEmpty(t *testing.T) {
 			t.Errorf("%s: withheld: %v", empty, errs)
 		}
 		if next.Kubelet.PodCIDR != "10.8.0.0/24" || next.Kubelet.Authentication.X509.ClientCAFile == "" || next.Edge.BridgeName != "mine0" {
-			t.Errorf("%s: the node lost what is its own: %+v", empty, next.Edge)
+			t.Errorf("%s: the node lost its own values: %+v", empty, next.Edge)
 		}
 		next, err = n.load(kubelet, edge, "podCIDR", "edge.bridgeName")
 		if err != nil {

@@ -80,10 +80,10 @@ func TestSuit(t *testing.T) {
 		k.EvictionHard = defaultEvictionHard()
 		told := setMemoryDefaults(&k, 184<<20, func(one string) bool { return one == field })
 		if (len(told) == 1 && strings.Contains(told[0].Text, "{memory: 98304Ki}")) != (field == "evictionHard") {
-			t.Errorf("with %s: %q is told", field, told)
+			t.Errorf("with %s: the notices are %q", field, told)
 		}
 		if told := setMemoryDefaults(&k, 184<<20, func(string) bool { return true }); len(told) > 0 {
-			t.Errorf("with all of them: %q is told", told)
+			t.Errorf("with all fields: the notices are %q", told)
 		}
 		if len(k.KubeReserved) > 0 {
 			t.Errorf("with %s: %v", field, k.KubeReserved)

@@ -92,7 +92,7 @@ func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 		}
 		told := slices.ContainsFunc(listNotices(&Config{}, fs, nil), func(n Notice) bool { return n.Subject == "--"+row.name && n.Text != "" })
 		if dead := row.none != "" || fieldRows()[row.field].none != ""; dead != told {
-			t.Errorf("--%s: has no effect: %v, is told: %v", row.name, dead, told)
+			t.Errorf("--%s: has no effect: %v, has a notice: %v", row.name, dead, told)
 		}
 	}
 }

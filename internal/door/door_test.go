@@ -76,15 +76,15 @@ func TestGivesWay(t *testing.T) {
 	h.has(8)
 	admin := h.connect("203.0.113.9")
 	if !h.lost(pods[0]) || h.lost(pods[1]) || h.lost(lan) || h.lost(admin) {
-		t.Error("the oldest of the pods does not give way")
+		t.Error("the oldest connection of the pods was not closed")
 	}
 	next := h.connect("203.0.113.10") // both networks have three connections: the older network loses one
 	if !h.lost(pods[1]) || h.lost(admin) || h.lost(next) {
-		t.Error("a network with fewer connections gives way")
+		t.Error("a connection of a network with fewer connections was closed")
 	}
 	h.connect("198.51.100.1")
 	if !h.lost(one) || h.lost(two) || h.lost(last) {
-		t.Error("the oldest of the address with the most does not give way")
+		t.Error("the oldest connection of the address with the most connections was not closed")
 	}
 	h.has(8)
 }
@@ -108,7 +108,7 @@ func TestHalf(t *testing.T) {
 		}
 	}
 	if h.closing != 0 {
-		t.Errorf("%d connections never left", h.closing)
+		t.Errorf("%d connections were never removed", h.closing)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestKnownStay(t *testing.T) {
 		h.closing = 0 // the server has closed these connections
 	}
 	if h.lost(server) || h.lost(next) {
-		t.Error("an address that was let in before lost its places")
+		t.Error("an authenticated address lost its places")
 	}
 	greedy := h.fill(16, "192.0.2.1")
 	for _, c := range greedy {
@@ -169,7 +169,7 @@ func TestKnownStay(t *testing.T) {
 	}
 	h.closing = 0
 	if h.connect("203.0.113.9") == nil {
-		t.Error("known ones leave no place to strangers")
+		t.Error("authenticated connections occupy all places")
 	}
 }
 
@@ -190,7 +190,7 @@ func TestTooManyFriends(t *testing.T) {
 	}
 	h.closing = 0
 	if h.connect("203.0.113.9") == nil {
-		t.Error("an address that was never seen finds no place")
+		t.Error("a connection from a new address was rejected")
 	}
 }
 
@@ -207,7 +207,7 @@ func TestExpect(t *testing.T) {
 	}
 	end()
 	if h.lost(early) || h.lost(late) || early.state != authenticated || late.state != authenticated {
-		t.Error("a connection of the agent to itself gave way")
+		t.Error("a connection of the agent to itself was closed")
 	}
 	for i := range 100 {
 		defer h.Expect(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 20000 + i})()

@@ -27,15 +27,15 @@ func TestTalkers(t *testing.T) {
 		}
 	}
 	if v := h.countUnanswered(other, maxUnanswered/4); v != nil {
-		t.Error("one gives way for less than the bound")
+		t.Error("a connection was closed below the limit")
 	}
 	for i, c := range busy {
 		if v := h.countUnanswered(c, maxUnanswered/8+i); v != nil {
-			t.Error("one gives way for less than the bound")
+			t.Error("a connection was closed below the limit")
 		}
 	}
 	if v := h.countUnanswered(busy[0], maxUnanswered/4); v != busy[0] {
-		t.Errorf("%v gives way, not the one that sent most of the network that did", v)
+		t.Errorf("%v was closed, not the connection that has sent the most bytes", v)
 	}
 	if sum := other.unanswered + busy[1].unanswered + busy[2].unanswered + busy[3].unanswered; h.unanswered != sum || h.closing != 1 {
 		t.Errorf("%d bytes of %d are counted, %d leave", h.unanswered, sum, h.closing)
@@ -44,10 +44,10 @@ func TestTalkers(t *testing.T) {
 		c.setIdle()
 	}
 	if h.unanswered != 0 {
-		t.Errorf("%d bytes are left of what was answered", h.unanswered)
+		t.Errorf("%d answered bytes are still counted", h.unanswered)
 	}
 	if v := h.countUnanswered(other, maxUnanswered+1); v != other {
-		t.Errorf("%v gives way for one that sends all", v)
+		t.Errorf("%v was closed, not the connection that has sent the most bytes", v)
 	}
 	for range 3 {
 		busy[1].Close()

@@ -89,7 +89,7 @@ func TestAdd(t *testing.T) {
 		}
 	}
 	if got := r.Lookup("c.example/app"); len(got) != 1 {
-		t.Error("a good entry went with a bad one:", got)
+		t.Error("a valid entry was dropped with an invalid one:", got)
 	}
 	if got := r.Lookup("b.example/app"); len(got) != 0 {
 		t.Error(got)

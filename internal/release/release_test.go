@@ -181,7 +181,7 @@ func TestSave(t *testing.T) {
 		t.Error("a link that was there before was followed")
 	}
 	if _, err := os.Lstat(link); err != nil {
-		t.Error("what was there before is gone")
+		t.Error("an existing file was removed")
 	}
 }
 
@@ -236,7 +236,7 @@ func TestExtract(t *testing.T) {
 		left, _ := os.ReadDir(dir)
 		if err != nil {
 			if len(left) > 0 || got != "" {
-				t.Errorf("%s: %v is left, and %q told", name, left, got)
+				t.Errorf("%s: files %v are left, the result is %q", name, left, got)
 			}
 			continue
 		}
@@ -262,7 +262,7 @@ func TestExtractStops(t *testing.T) {
 		}
 		got, err := (&Release{Arch: runtime.GOARCH}).Extract(ctx, file, dir, room)
 		if left, _ := os.ReadDir(dir); len(left) > 0 || got != "" {
-			t.Errorf("%v is left, and %q told", left, got)
+			t.Errorf("files %v are left, the result is %q", left, got)
 		}
 		return err
 	}
@@ -287,7 +287,7 @@ func TestExtractStops(t *testing.T) {
 		if err := extract(ctx, archive, func(int64) error { stop(late); return nil }); !errors.Is(err, late) {
 			t.Errorf("stopped within the program: %v", err)
 		}
-		if err := extract(ctx, archive, func(int64) error { t.Error("it looks for the program"); return nil }); !errors.Is(err, late) {
+		if err := extract(ctx, archive, func(int64) error { t.Error("the search for the program continued"); return nil }); !errors.Is(err, late) {
 			t.Errorf("stopped before: %v", err)
 		}
 	}

@@ -82,7 +82,7 @@ func TestJSONBombs(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := weight.JSON([]byte(`{"spec":{"containers":[{]}}`), &corev1.Pod{}, mib); err != nil {
-		t.Errorf("text that is not JSON: %v", err)
+		t.Errorf("invalid JSON: %v", err)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestProtobufBombs(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := weight.Protobuf([]byte{0x12, 0x7f, 0}, &corev1.Pod{}, mib); err == nil {
-		t.Error("half a message is taken")
+		t.Error("a part of a message was accepted")
 	}
 }
 

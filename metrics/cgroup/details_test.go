@@ -56,7 +56,7 @@ func TestReadDetails(t *testing.T) {
 				t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 			}
 			if _, err := r.ReadDetails("/gone"); err == nil {
-				t.Error("a cgroup that is gone was read")
+				t.Error("a removed cgroup was read")
 			}
 		})
 	}

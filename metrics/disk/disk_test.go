@@ -79,7 +79,7 @@ func TestWhole(t *testing.T) {
 		t.Errorf("whole: %+v", u)
 	}
 	if u := trees.get(t.Context(), dir, time.Hour, 5); u.Cut || u.Inodes != 11 {
-		t.Errorf("who asks for less gets %+v", u)
+		t.Errorf("a call with a smaller limit got %+v", u)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestFirstAsker(t *testing.T) {
 			}
 			leave()
 			if u := <-got; !u.Cut {
-				t.Errorf("%s: who left got %+v", name, u)
+				t.Errorf("%s: the caller whose context ended got %+v", name, u)
 			}
 			<-x.walking
 		}
@@ -253,7 +253,7 @@ func TestHostileTree(t *testing.T) {
 	}
 	deepen(t, dir, maxDepth+50, "d")
 	if u := measure(t.Context(), dir, maxFiles); !u.Cut || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
-		t.Errorf("of what is deep: %+v", u)
+		t.Errorf("figures of a deep directory: %+v", u)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestContainers(t *testing.T) {
 	for _, d := range Families() {
 		f := got[d.Name]
 		if d.Name == "machine_swap_bytes" && f.GetMetric()[0].GetGauge().GetValue() != 0 {
-			t.Error("swap is not told")
+			t.Error("the swap size is not zero")
 		}
 		if f == nil {
 			t.Errorf("%s is missing", d.Name)
@@ -112,7 +112,7 @@ func TestNothing(t *testing.T) {
 		}
 	}
 	if !bytes.Contains(p.b, []byte("container_scrape_error 1\n")) {
-		t.Error("the error is not told")
+		t.Error("the error is not reported")
 	}
 }
 

@@ -19,7 +19,7 @@ func TestSpare(t *testing.T) {
 		for range 5 {
 			time.Sleep(spareTime - time.Second) // in the bubble
 			if s.get() != first {
-				t.Fatal("what was used lately is gone")
+				t.Fatal("a recently used object was released")
 			}
 			s.put(first)
 		}
@@ -31,7 +31,7 @@ func TestSpare(t *testing.T) {
 		s.mu.Unlock()
 		s.put(first)
 		if s.get() != first {
-			t.Error("nothing is kept any more")
+			t.Error("no object was kept")
 		}
 		time.Sleep(2 * spareTime) // in the bubble
 		s.put(first)
@@ -39,7 +39,7 @@ func TestSpare(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.object != nil {
-			t.Error("what was in use meanwhile is kept")
+			t.Error("an unused object was kept")
 		}
 	})
 }

@@ -195,7 +195,7 @@ func TestPods(t *testing.T) {
 	got := <-told
 	w.must(got.err)
 	if got.about != w.index("wwan0") && got.about != w.index("farwwan0") {
-		t.Errorf("reported interface %d", got.about)
+		t.Errorf("unexpected interface %d", got.about)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	if got := strings.Join(names, ","); got != ",boxed" {
-		t.Errorf("handlers %q, want only those that are installed", got)
+		t.Errorf("handlers %q, want only installed handlers", got)
 	}
 	for name, want := range map[string]string{"kata": `no runtime for "kata" is configured: this node has "boxed", "lost"`, "lost": "install the program"} {
 		_, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(9), RuntimeHandler: name})

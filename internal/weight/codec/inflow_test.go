@@ -115,7 +115,7 @@ func TestShares(t *testing.T) {
 		t.Errorf("a large message that waits: %v", err)
 	}
 	if took := time.Since(began); took < shortestTime { // TestSlowPeers checks the maximum
-		t.Errorf("it came in %v, while others had all", took)
+		t.Errorf("the message was received in %v while other peers had the whole pool", took)
 	}
 }
 
@@ -231,5 +231,5 @@ func TestFollow(t *testing.T) {
 			rest = rest[n:]
 		}
 	}
-	t.Error("any number of messages may be begun")
+	t.Error("the number of incomplete messages is not limited")
 }

@@ -29,7 +29,7 @@ func TestSlowPeers(t *testing.T) {
 		}
 		<-alone.ctx.Done()
 		if time.Since(began) != receiveTime {
-			t.Errorf("one that nobody waits for has %v", time.Since(began))
+			t.Errorf("a message without waiters had %v", time.Since(began))
 		}
 		least := (&share{size: most}).minTime()
 		for round := range 5 {
@@ -61,7 +61,7 @@ func TestSlowPeers(t *testing.T) {
 	})
 }
 
-// TestAbandoned checks that a waiter whose context ends gets no bytes, and that the next waiter gets them.
+// TestAbandoned checks that a waiter whose connection is closed gets no bytes, and that the next waiter gets them.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := func() *conn { return (&Inflow{limit: most}).conn(&net.UnixConn{}).(*conn) }
@@ -75,14 +75,14 @@ func TestAbandoned(t *testing.T) {
 		go func() { got <- third.waitForShare(&message{}, most) }()
 		synctest.Wait()
 		if len(got) != 0 {
-			t.Fatal("one goes past the first")
+			t.Fatal("a waiter was served before the first waiter")
 		}
 		_ = second.Close() // fails, because no socket exists
 		if err := <-got; err != net.ErrClosed {
-			t.Errorf("who gave up: %v", err)
+			t.Errorf("the waiter whose connection was closed got: %v", err)
 		}
 		if err := <-got; err != nil {
-			t.Errorf("who waited behind: %v", err)
+			t.Errorf("the next waiter got: %v", err)
 		}
 		_, _ = first.Close(), third.Close()
 		synctest.Wait()
