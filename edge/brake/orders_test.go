@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A mortal is a Meta that drops all writes after the agent of its site was killed.
+// The type mortal is a Meta that drops all writes after the agent of its site was killed.
 type mortal struct {
 	*store.Store
 	s *site

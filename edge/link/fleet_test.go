@@ -181,7 +181,7 @@ func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, d
 	return box
 }
 
-// A nowhere is a sink that accepts and discards everything.
+// The type nowhere is a sink that accepts and discards everything.
 type nowhere struct{}
 
 func (nowhere) Set(context.Context, string, []desired.Claim, []desired.Problem) error { return nil }

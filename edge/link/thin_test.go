@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/source"
 )
 
-// A whole is a sink that signals the first complete set of pods.
+// The type whole is a sink that signals the first complete set of pods.
 type whole struct {
 	pods chan int
 }

@@ -101,7 +101,7 @@ func TestKeptAnnotations(t *testing.T) {
 	})
 }
 
-// TestCloudAddresses checks that a node with an external cloud provider reports addresses only if the Node has none.
+// TestCloudAddresses checks that a node with an external cloud provider reports addresses only if the Node has no addresses.
 func TestCloudAddresses(t *testing.T) {
 	in(t, func(c *Config) { c.CloudAddresses = true }, func(w *world) {
 		time.Sleep(time.Minute)

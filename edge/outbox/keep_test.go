@@ -32,7 +32,7 @@ type recorder struct {
 	stop   func()
 }
 
-// A counting counts write transactions.
+// The type counting counts write transactions.
 type counting struct {
 	*store.Store
 	r *recorder

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// TestMirrorNamesNothing checks that a mirror pod has none of the references that an API server rejects, and that the static pod is not
+// TestMirrorNamesNothing checks that a mirror pod has no reference that an API server rejects, and that the static pod is not
 // modified.
 func TestMirrorNamesNothing(t *testing.T) {
 	var spec v1.PodSpec

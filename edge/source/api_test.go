@@ -89,7 +89,7 @@ func (c *cluster) poke(uid types.UID) {
 	c.poked[uid]++
 }
 
-// A seen is an Observer that records the newest version of each pod.
+// The type seen is an Observer that records the newest version of each pod.
 type seen struct{ pods map[types.UID]string }
 
 func (s *seen) Listed(pods []v1.Pod) {

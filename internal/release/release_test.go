@@ -287,7 +287,7 @@ func TestExtractStops(t *testing.T) {
 		if err := extract(ctx, archive, func(int64) error { stop(late); return nil }); !errors.Is(err, late) {
 			t.Errorf("stopped within the program: %v", err)
 		}
-		if err := extract(ctx, archive, func(int64) error { t.Error("the search for the program continued"); return nil }); !errors.Is(err, late) {
+		if err := extract(ctx, archive, func(int64) error { t.Error("unpacking continued"); return nil }); !errors.Is(err, late) {
 			t.Errorf("stopped before: %v", err)
 		}
 	}

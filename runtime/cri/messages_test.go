@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A broken is a runtime that cannot create containers.
+// The type broken is a runtime that cannot create containers.
 type broken struct {
 	api.UnimplementedRuntimeServiceServer
 	err error

@@ -404,7 +404,7 @@ func TestEventClients(t *testing.T) {
 	}
 }
 
-// A byTool is a runtime that sends on marked whether a call is marked by ByTool.
+// The type byTool is a runtime that sends on marked whether a call is marked by ByTool.
 type byTool struct {
 	cri.Runtime
 	marked chan bool

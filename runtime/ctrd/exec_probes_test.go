@@ -137,7 +137,7 @@ func (p probe) run(t *testing.T, n *node, id string) {
 	}
 }
 
-// A holdings contains the numbers of resources of a node and of this process.
+// The type holdings contains the numbers of resources of a node and of this process.
 type holdings struct {
 	goroutines, descriptors, children int // of this process
 	processes, shimDescriptors, shims int

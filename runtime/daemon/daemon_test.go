@@ -115,7 +115,7 @@ func TestInterruptedChecks(t *testing.T) {
 	}
 }
 
-// A failing is a log output that fails the test on any write.
+// The type failing is a log output that fails the test on any write.
 type failing struct{ *testing.T }
 
 func (f failing) Write(line []byte) (int, error) {

@@ -44,7 +44,7 @@ func seq(n int) string {
 	return b.String()
 }
 
-// A gated is a reader whose Write blocks until the channel open is closed.
+// The type gated is a reader whose Write blocks until the channel open is closed.
 type gated struct {
 	bytes.Buffer
 	once sync.Once
@@ -116,7 +116,7 @@ func TestEndlessChild(t *testing.T) {
 	}
 }
 
-// A failing is a reader whose Write returns an error after a number of bytes.
+// The type failing is a reader whose Write returns an error after a number of bytes.
 type failing struct{ after int }
 
 func (f *failing) Write(b []byte) (int, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// A heavy is a runtime whose lists need much more memory than their encoded size.
+// The type heavy is a runtime whose lists need much more memory than their encoded size.
 type heavy struct {
 	api.UnimplementedRuntimeServiceServer
 	api.UnimplementedImageServiceServer

@@ -31,7 +31,7 @@ func sandboxOf(uid string, attempt uint32) *api.RunPodSandboxRequest {
 		Metadata: &api.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid, Attempt: attempt}, Labels: map[string]string{keys.PodUID: uid}}}
 }
 
-// A strict is a runtime that rejects an existing name, like containerd. After it has created a sandbox it returns an error.
+// The type strict is a runtime that rejects an existing name, like containerd. After it has created a sandbox it returns an error.
 type strict struct {
 	*fake.Runtime
 	made map[string]bool
@@ -83,7 +83,7 @@ func TestMakingTwice(t *testing.T) {
 	}
 }
 
-// An old is a runtime without events.
+// The type old is a runtime without events.
 type old struct{ cri.Runtime }
 
 // TestChangesWithoutEvents checks that changes are reported for a runtime without events.
@@ -191,7 +191,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// A hangs is a runtime that does not respond to ListContainers.
+// The type hangs is a runtime that does not respond to ListContainers.
 type hangs struct{ *fake.Runtime }
 
 func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (*api.ListContainersResponse, error) {

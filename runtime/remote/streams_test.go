@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// A terminals is a runtime with streams. Its commands end immediately. Attach sends the size of the terminal to the channel got.
+// The type terminals is a runtime with streams. Its commands end immediately. Attach sends the size of the terminal to the channel got.
 type terminals struct {
 	*fake.Runtime
 	cri.Streamer
