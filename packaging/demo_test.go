@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestDemoStops: make stop ends although the agent hangs, and reports the objects that it could not remove. The agent in this test is a
-// stopped program that sleeps.
+// TestDemoStops checks that make stop ends although the agent hangs, and that it reports the objects that it could not remove. The agent
+// in this test is a sleeping program that was stopped.
 func TestDemoStops(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -55,7 +55,7 @@ func TestDemoStops(t *testing.T) {
 	if took := time.Since(began); took > 2*time.Minute {
 		t.Errorf("it took %s", took)
 	}
-	// The sleeping program cleans nothing up, so the directories are left.
+	// The sleeping program removes nothing, so the directories are left.
 	if err == nil || !strings.Contains(string(out), "it is killed") || !strings.Contains(string(out), "not everything could be removed") {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -67,7 +67,7 @@ func TestDemoStops(t *testing.T) {
 	}
 }
 
-// TestMakeWithoutGo: if sudo runs make and the PATH of sudo has no Go, make prints what to do.
+// TestMakeWithoutGo checks that make prints advice if sudo runs it and the PATH of sudo does not contain Go.
 func TestMakeWithoutGo(t *testing.T) {
 	make, err := exec.LookPath("make")
 	if err != nil {

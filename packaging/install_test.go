@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// unpacked creates a directory with the archive's files and a program that prints its version.
+// The function unpacked creates a directory with the files of an archive and a program that prints its version.
 func unpacked(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,7 +31,7 @@ func unpacked(t *testing.T, version string) string {
 	return dir
 }
 
-// try runs a command with additional environment variables, and returns its output.
+// try runs a command with additional environment variables. It returns the output.
 func try(cmd *exec.Cmd, env ...string) (string, error) {
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
@@ -47,7 +47,7 @@ func run(t *testing.T, archive, root string, args ...string) string {
 	return out
 }
 
-// tree lists the files below a directory with mode, target and content.
+// The function tree returns the mode, the target and the content of all files below a directory.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -107,7 +107,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	if now := tree(t, root); !strings.Contains(now["/usr/local/bin/islet"], "two") || !strings.HasSuffix(now["/etc/default/islet"], "mine") {
 		t.Error("an upgrade must replace the program and keep the settings")
 	}
-	// The agent's file for logind is removed. Another program's file is kept.
+	// The file that the agent has written for logind is removed. A file of another program is kept.
 	logind := filepath.Join(root, "etc/systemd/logind.conf.d/99-islet.conf")
 	write(t, logind, "[Login]\nInhibitDelayMaxSec=60\n", 0o644)
 	run(t, archive, root, "uninstall")
@@ -141,7 +141,8 @@ func TestInstallAsKubelet(t *testing.T) {
 	}
 }
 
-// TestInstallAsKubeletStays: the upgrade of an installation for kubeadm is again an installation for kubeadm, also without the option.
+// TestInstallAsKubeletStays checks that an upgrade of an installation for kubeadm is again an installation for kubeadm, also without the
+// option.
 func TestInstallAsKubeletStays(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root, "--kubeadm")
@@ -158,8 +159,8 @@ func TestInstallAsKubeletStays(t *testing.T) {
 	}
 }
 
-// TestInstallFails: a file that cannot be written ends the installation with a message. The previous files are kept, and no incomplete
-// file is left.
+// TestInstallFails checks that the installation ends with a message if a file cannot be written. The previous files are kept, and no
+// incomplete file is left.
 func TestInstallFails(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root)
@@ -182,8 +183,8 @@ func TestInstallFails(t *testing.T) {
 	}
 }
 
-// TestInstallModes: with any umask, installed files have the modes of the CIS benchmark: only root can write them, and only root can read
-// files that may contain a secret.
+// TestInstallModes checks that the installed files have the modes of the CIS benchmark with any umask. Only root can write them, and only
+// root can read files that may contain a secret.
 func TestInstallModes(t *testing.T) {
 	for _, mask := range []string{"000", "022", "077"} {
 		for _, args := range []string{"", "--kubeadm"} {
@@ -232,7 +233,8 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
-// alone runs install.sh on this machine with empty installation directories and no init. Programs in bin precede others.
+// The function alone runs install.sh on this machine with empty installation directories and without an init system. Programs in bin take
+// precedence over others.
 func alone(t *testing.T, bin string, args ...string) (string, error) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -241,12 +243,12 @@ func alone(t *testing.T, bin string, args ...string) (string, error) {
 	if _, err := os.Stat("/usr/bin/islet"); err == nil {
 		t.Skip("islet is installed as a package here, beside which install.sh installs nothing")
 	}
-	awk, err := exec.LookPath("awk") // through /etc on some systems
+	awk, err := exec.LookPath("awk") // a symlink through /etc on some systems
 	if err == nil {
 		awk, err = filepath.EvalSymlinks(awk)
 	}
 	if err == nil {
-		os.Remove(filepath.Join(bin, "awk")) // from an earlier run
+		os.Remove(filepath.Join(bin, "awk")) // created by an earlier call
 		err = os.Symlink(awk, filepath.Join(bin, "awk"))
 	}
 	if err != nil {
@@ -256,7 +258,7 @@ func alone(t *testing.T, bin string, args ...string) (string, error) {
 	return try(exec.Command("unshare", append([]string{"-m", "sh", "-euc", `for d in /usr/local /etc /opt /var /run; do mount -t tmpfs none $d; done; exec sh "$@"`, "sh"}, args...)...), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+tmp, "DESTDIR=")
 }
 
-// TestInstallElsewhere: a program for other architectures is not installed.
+// TestInstallElsewhere checks that a program for another architecture is not installed.
 func TestInstallElsewhere(t *testing.T) {
 	from := unpacked(t, "one")
 	arm := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
@@ -273,8 +275,8 @@ func TestInstallElsewhere(t *testing.T) {
 	}
 }
 
-// TestInstallClock: a time before the build of islet cannot be correct. The program contains the time of its build, which islet doctor
-// uses as well.
+// TestInstallClock checks that a time before the build time of islet counts as incorrect. The program contains its build time, which
+// islet doctor uses as well.
 func TestInstallClock(t *testing.T) {
 	from, bin := unpacked(t, "one"), t.TempDir()
 	write(t, filepath.Join(from, "built"), "1800000000\n", 0o600)
@@ -294,9 +296,9 @@ func TestInstallClock(t *testing.T) {
 	}
 }
 
-// TestEmpty: if a file system is mounted below a directory, nothing is removed from that directory, for any name, also if it is a link to
-// another disk. If a file system is mounted on the directory itself, the files in it are removed. The installer and the packages each
-// have this function.
+// TestEmpty checks that nothing is removed from a directory if a file system is mounted below it. This applies to any name, also if the
+// directory is a symlink to another disk. If a file system is mounted on the directory itself, the files in it are removed. The installer
+// and the packages each have this function.
 func TestEmpty(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -336,7 +338,7 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// The units must work as the README describes.
+// TestUnits checks that the units work as the README describes.
 func TestUnits(t *testing.T) {
 	for _, file := range []string{"systemd/islet.service", "kubeadm/kubelet.service", "kubeadm/islet-cri.service"} {
 		data, err := os.ReadFile(file)

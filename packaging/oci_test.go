@@ -33,8 +33,8 @@ func copied(t *testing.T, from, to string) {
 	write(t, to, string(text), 0o755)
 }
 
-// TestSourcesOfTheOCIRuntime: the sources are identified by checksums, not by a Debian revision. So every mirror that has the right file
-// can be used, and a mirror with another file cannot.
+// TestSourcesOfTheOCIRuntime checks that the sources are identified by their checksums, not by a Debian revision. A mirror with the right
+// file can be used, and a mirror with another file cannot.
 func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	var mu sync.Mutex // guards the list of requested files
 	var asked []string
@@ -68,7 +68,7 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	}
 	if out, err := fetch("", "crun"); err == nil || !strings.Contains(out, "/apt/pool/main/c/crun/crun_1.tar") ||
 		!strings.Contains(out, "ISLET_DEBIAN_MIRRORS") {
-		t.Errorf("of a pool that lacks it: %v: %s", err, out)
+		t.Errorf("the mirror does not have the file: %v: %s", err, out)
 	}
 	if out, err := fetch(server.URL+"/none "+server.URL+"/old/", "crun", "libseccomp"); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -99,8 +99,8 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	}
 }
 
-// TestRunInstallsNothing: make run uses the built OCI runtime, or builds it, or uses the runtime of the host and reports that. It
-// installs nothing.
+// TestRunInstallsNothing checks that make run uses the built OCI runtime, or builds it, or uses the OCI runtime of the host and reports
+// this. It installs nothing.
 func TestRunInstallsNothing(t *testing.T) {
 	for _, c := range []struct {
 		name, build, host, want string

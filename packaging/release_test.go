@@ -14,10 +14,10 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// signer writes a key of packaging/sign to a file.
+// The function signer writes a key of packaging/sign to a file.
 func signer(t *testing.T, file string) release.Key {
 	t.Helper()
-	t.Setenv("CGO_ENABLED", "0") // as all programs are built, so that Go's cache has them; these tests need cgo
+	t.Setenv("CGO_ENABLED", "0") // like all built programs, so Go's cache contains them; these tests need cgo
 	out, err := exec.Command("go", "run", "./sign", "key", file).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -29,8 +29,8 @@ func signer(t *testing.T, file string) release.Key {
 	return key
 }
 
-// TestRelease: a release contains exactly the files of its version, with signatures that nodes accept, and is either complete or does not
-// exist. The sources in this test are small. The signing program is the real one.
+// TestRelease checks that a release contains exactly the files of its version, with signatures that nodes accept. A release is either
+// complete or does not exist. The sources in this test are small. The signing program is the real one.
 func TestRelease(t *testing.T) {
 	top := t.TempDir()
 	root, err := filepath.Abs("..")
@@ -41,7 +41,7 @@ func TestRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The check of advisories has its own test. Only its output matters here.
+	// The check of advisories has its own test. This test needs only its output.
 	write(t, filepath.Join(top, "bin/go"),
 		"#!/bin/sh\n[ \"$2\" != ./packaging/advisories ] || { echo \"asked: $*\"; exit ${ISLET_TEST_ADVISORIES:-0}; }\ncd "+root+" && exec "+
 			tool+" \"$@\"\n", 0o755)
@@ -140,7 +140,7 @@ func TestRelease(t *testing.T) {
 	before := names()
 	if out, err := gather("ISLET_RELEASE_KEYS="+one, "ISLET_TEST_ADVISORIES=1"); err == nil ||
 		!strings.Contains(out, "asked: run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd") || !slices.Equal(names(), before) {
-		t.Errorf("with an advisory on what is linked: %v: %s\n%q", err, out, names())
+		t.Errorf("with an advisory for a linked module: %v: %s\n%q", err, out, names())
 	}
 	if out, err := gather("ISLET_RELEASE_KEYS=" + one + ":" + top + "/none"); err == nil || !slices.Equal(names(), before) {
 		t.Errorf("without one of the keys: %v: %s\n%q", err, out, names())

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestRepositoryIsWhole: a published repository is replaced by a signed one or kept. Its private key is not in it. It contains the
-// address where it is served, not the directory where it was created. The tools in this test are small. apt reads a real repository in
-// test/system.
+// TestRepositoryIsWhole checks that a published repository is either replaced by a signed one or kept. Its private key is not in it. It
+// contains the address where it is served, not the directory where it was created. The tools in this test are small. The tests in
+// test/system let apt read a real repository.
 func TestRepositoryIsWhole(t *testing.T) {
 	top := t.TempDir()
 	bin, served := filepath.Join(top, "bin"), filepath.Join(top, "dist/repo")
@@ -55,7 +55,7 @@ esac
 	}
 	for _, fails := range [][]string{{"FAILS=--clearsign"}, {"FAILS=repomd.xml"}, {"ISLET_SIGNING_KEY=nobody"}} {
 		if out, err := made(fails...); err == nil || !same(first, tree(t, served)) {
-			t.Errorf("%s: %v, and what was served is now %q: %s", fails, err, tree(t, served), out)
+			t.Errorf("%s: %v, the served repository is now %q: %s", fails, err, tree(t, served), out)
 		}
 	}
 	write(t, filepath.Join(served, "apt/pool/islet_0-1_amd64.deb"), "an old package", 0o644)

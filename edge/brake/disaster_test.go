@@ -47,8 +47,8 @@ func TestRestoredFromABackup(t *testing.T) {
 	}
 }
 
-// TestRestoredSoonAfterTheBackup: the node has not renewed its Lease since the backup, so only the versions of the pods reveal the
-// restore.
+// TestRestoredSoonAfterTheBackup checks that a restored server is detected although the node has not renewed its Lease since the backup.
+// In this case only the resource versions of the pods differ.
 func TestRestoredSoonAfterTheBackup(t *testing.T) {
 	at(t, func(s *site) {
 		backup := s.Snapshot()
@@ -64,7 +64,7 @@ func TestRestoredSoonAfterTheBackup(t *testing.T) {
 	})
 }
 
-// TestRestoredWhileTheAgentIsDown: the stored marker reveals the restore.
+// TestRestoredWhileTheAgentIsDown checks that a node detects a restored server from its stored marker.
 func TestRestoredWhileTheAgentIsDown(t *testing.T) {
 	at(t, func(s *site) {
 		backup := s.Snapshot()
@@ -78,18 +78,18 @@ func TestRestoredWhileTheAgentIsDown(t *testing.T) {
 		s.start()
 		time.Sleep(30 * time.Second)
 		s.want("a b c d e f g h", "e f g h")
-		for _, name := range []string{"e", "f", "g", "h"} { // the right backup was restored
+		for _, name := range []string{"e", "f", "g", "h"} { // as after the restore of the right backup
 			p, _ := s.get(name)
 			s.Put(p)
 		}
-		s.want("a b c d e f g h", "e f g h") // until the list contains them
+		s.want("a b c d e f g h", "e f g h") // until the pod list contains them
 		s.restart()
 		s.want("a b c d e f g h", "")
 		s.stays("a b c d e f g h", "")
 	})
 }
 
-// get returns a wanted pod.
+// get returns a copy of a wanted pod without annotations.
 func (s *site) get(name string) (*v1.Pod, bool) {
 	for _, p := range s.List() {
 		if p.Pod.Name == name {
@@ -145,7 +145,8 @@ func TestNodeDeletedWhileAway(t *testing.T) {
 	}
 }
 
-// ways are the ways to remove a pod that has not ended: without a deletion, by kubectl delete --force, and by pod garbage collection.
+// The map ways contains three ways to remove a pod that is still running: without a deletion, by kubectl delete --force, and by the pod
+// garbage collector.
 var ways = map[string]func(s *site, name string){
 	"gone":   func(s *site, name string) { s.Remove(pod(name)) },
 	"forced": func(s *site, name string) { s.Terminate(pod(name), 0) },
@@ -164,7 +165,7 @@ var ways = map[string]func(s *site, name string){
 	},
 }
 
-// TestNodeDeletedWhileConnected: pods are removed one after the other.
+// TestNodeDeletedWhileConnected checks that pods are held if their Node object was deleted and they are then removed one after the other.
 func TestNodeDeletedWhileConnected(t *testing.T) {
 	for name, remove := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +179,7 @@ func TestNodeDeletedWhileConnected(t *testing.T) {
 				s.want("a b c d", "a b c d")
 				s.stays("a b c d", "a b c d")
 			})
-			at(t, func(s *site) { // if only one pod is removed afterwards, it ends
+			at(t, func(s *site) { // a single removed pod ends
 				s.Remove(s.Server.Node("n"))
 				time.Sleep(10 * time.Second)
 				remove(s, "c")
@@ -222,8 +223,8 @@ func TestNormalDeletionsEndAtOnce(t *testing.T) {
 	}
 }
 
-// TestLyingList: a list that lacks existing pods, or an answer that is not a list. A list is an answer of its own, or
-// the begin of a watch.
+// TestLyingList checks that no pod ends because of a list that lacks existing pods, or because of a response that is not a pod list. The
+// server sends it as the response to a list request and as the beginning of a watch.
 func TestLyingList(t *testing.T) {
 	list := func(metadata, items string) string {
 		return `{"kind":"PodList","apiVersion":"v1","metadata":{` + metadata + `},"items":[` + items + `]}`
@@ -275,7 +276,7 @@ func TestLyingList(t *testing.T) {
 	}
 }
 
-// TestUnsure: no pod ends while the server cannot be identified.
+// TestUnsure checks that no pod ends while requests for the Node fail, because the node cannot identify the server then.
 func TestUnsure(t *testing.T) {
 	at(t, func(s *site) {
 		deny := func(w http.ResponseWriter, r *http.Request) bool {
@@ -309,7 +310,7 @@ func TestHoldEndsByTime(t *testing.T) {
 	})
 }
 
-// TestIdleWire: brake and history send no requests while nothing happens.
+// TestIdleWire checks that brake and history send no requests in half an hour without changes.
 func TestIdleWire(t *testing.T) {
 	at(t, func(s *site) {
 		asked := []string{"GET leases", "GET nodes", "GET services", "LIST pods"}

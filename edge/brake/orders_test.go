@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// mortal is a Meta that ignores writes once the agent of its site is killed.
+// The type mortal is a Meta that drops all writes after the agent of its site was killed.
 type mortal struct {
 	*store.Store
 	s *site
@@ -25,14 +25,14 @@ func (m mortal) SetMeta(ctx context.Context, key, value string) error {
 	return m.Store.SetMeta(ctx, key, value)
 }
 
-// kill ends the agent without its last writes.
+// kill ends the agent and drops its last writes.
 func (s *site) kill() {
 	s.dead.Store(true)
 	s.stop()
 	s.dead.Store(false)
 }
 
-// orders returns all permutations of names.
+// The function orders returns all permutations of names.
 func orders(names []string) [][]string {
 	if len(names) == 0 {
 		return [][]string{nil}
@@ -46,15 +46,15 @@ func orders(names []string) [][]string {
 	return out
 }
 
-// TestEveryOrderOfDisasters: pods are created after a backup. Then, in every order, the backup is restored, the link is cut, the agent is
-// killed, and the machine is rebooted. Machine and link return after the last of these. The pods that the backup lacks must be held and
-// must not end. In the cases with soon, the agent has not renewed its lease since the creation of the pods, so it has not stored the
-// marker with a renewal. The other cases test every fourth order, or every order with ISLET_TEST_LONG.
+// TestEveryOrderOfDisasters checks that pods that were created after a backup are held and do not end. In every order, the backup is
+// restored, the connection is cut, the agent is killed and the machine is rebooted. The machine and the connection return after the last
+// of these. In the cases named soon, the agent has not renewed its lease since the creation of the pods, so no renewal has stored the
+// marker. The other cases run every fourth order. With ISLET_TEST_LONG they run every order.
 func TestEveryOrderOfDisasters(t *testing.T) {
 	for i, order := range orders([]string{"restored", "cut", "killed", "reboot"}) {
 		for name, c := range map[string]struct {
 			settled time.Duration // time from the creation of the pods to the first disaster
-			others  int64         // number of changes of other objects since the restore
+			others  int64         // number of changes to other objects after the restore
 		}{"soon": {time.Second, 0}, "later": {time.Minute, 0}, "overtaken": {time.Minute, 10_000}} {
 			if name != "soon" && i%4 > 0 && os.Getenv("ISLET_TEST_LONG") == "" {
 				continue

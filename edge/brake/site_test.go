@@ -26,8 +26,8 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A site is a control plane and a node, from the API source to the wanted pods, in a synctest bubble. There are no containers, so a pod
-// ends immediately.
+// A site is a control plane and a node in a synctest bubble. The node has all parts from the API source to the set of wanted pods. It has
+// no containers, so a pod ends immediately.
 type site struct {
 	testing.TB
 	*apitest.Server
@@ -51,7 +51,7 @@ func (s *site) event(warning bool, reason, message string) {
 	s.events = append(s.events, reason)
 }
 
-// at runs a test at a site with pods a, b, c, d.
+// The function at runs a test on a site with the pods a, b, c and d.
 func at(t *testing.T, test func(s *site)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "islet.db")
@@ -158,7 +158,7 @@ func (s *site) running() string {
 	return strings.Join(names, " ")
 }
 
-// want waits up to 5 s for the given pods to be wanted, and for some of them to be on hold.
+// want waits up to 5 s until the node wants the pods in running and holds the pods in held.
 func (s *site) want(running, held string) {
 	s.Helper()
 	began := time.Now()
@@ -183,7 +183,7 @@ func (s *site) want(running, held string) {
 	s.Fatalf("runs %q and holds %q, want %q and %q", got, kept, running, held)
 }
 
-// stays asserts that nothing changes during some minutes and several restarts.
+// The method stays checks that the wanted and held pods stay the same during six minutes and two restarts.
 func (s *site) stays(running, held string) {
 	s.Helper()
 	for range 2 {
@@ -194,14 +194,14 @@ func (s *site) stays(running, held string) {
 	}
 }
 
-// away disconnects the node, calls happens, and connects the node again.
+// The method away disconnects the node, calls happens, and connects the node again.
 func (s *site) away(happens func()) {
 	s.Down()
 	s.Cut()
 	time.Sleep(2 * time.Minute)
 	happens()
 	s.Up()
-	time.Sleep(30 * time.Second) // until the node has retried
+	time.Sleep(30 * time.Second) // until the node has reconnected
 }
 
 func (s *site) accept(want int) {

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A scene is a cluster and a running source.
+// A scene is an API server and a source that is running.
 type scene struct {
 	*testing.T
 	*apitest.Server
@@ -27,9 +27,9 @@ type scene struct {
 
 	mu      sync.Mutex
 	name    string
-	taken   []string // values, in order
+	taken   []string // values that the source has delivered, in order
 	problem string
-	asked   map[string]int // requests by verb and path
+	asked   map[string]int // number of requests by verb and path
 }
 
 func in(t *testing.T, name string, mayWatch bool, test func(*scene)) {
@@ -76,7 +76,7 @@ func (s *scene) put(name, value string) {
 	time.Sleep(time.Second)
 }
 
-// has asserts the last received ConfigMap and the problem.
+// The method has checks the last received ConfigMap and the reported problem.
 func (s *scene) has(taken, problem string) {
 	s.Helper()
 	s.mu.Lock()
@@ -118,7 +118,7 @@ func TestWatched(t *testing.T) {
 	})
 }
 
-// TestMayOnlyGet: the permissions of kubeadm's role for kubelet-config are sufficient.
+// TestMayOnlyGet checks that the permissions of kubeadm's role for kubelet-config are sufficient.
 func TestMayOnlyGet(t *testing.T) {
 	in(t, "mine", false, func(s *scene) {
 		s.put("mine", "a")

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A scene is a cluster and a running node.
+// A scene is an API server and a node that is running.
 type scene struct {
 	*testing.T
 	*apitest.Server
@@ -59,7 +59,7 @@ func (s *scene) start() {
 	}
 }
 
-// wants asserts the drivers of the CSINode.
+// The method wants checks the drivers in the CSINode.
 func (s *scene) wants(want string) {
 	s.Helper()
 	time.Sleep(time.Second)
@@ -80,7 +80,7 @@ func (s *scene) wants(want string) {
 	}
 }
 
-// TestDrivers: drivers are installed, changed and uninstalled.
+// TestDrivers checks the CSINode after drivers were installed, changed and uninstalled.
 func TestDrivers(t *testing.T) {
 	in(t, func(s *scene) {
 		if n := s.Total(); n != 0 {
@@ -128,8 +128,8 @@ func TestDrivers(t *testing.T) {
 	})
 }
 
-// TestOffline: drivers register without a link, and a restart of the agent removes no driver. A Node that was created again gets a new
-// CSINode.
+// TestOffline checks that drivers can register without a connection, that a restart of the agent removes no driver, and that a recreated
+// Node gets a new CSINode.
 func TestOffline(t *testing.T) {
 	in(t, func(s *scene) {
 		s.Down()
@@ -162,7 +162,7 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// TestAnnotationBomb: an annotation of the Node that is too large after decoding is replaced.
+// TestAnnotationBomb checks that an annotation of the Node that is too large when decoded is replaced.
 func TestAnnotationBomb(t *testing.T) {
 	in(t, func(s *scene) {
 		var text strings.Builder

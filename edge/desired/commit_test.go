@@ -49,7 +49,7 @@ func onDisk(t *testing.T) (*disk, *Desired) {
 	return k, d
 }
 
-// meanwhile applies changes while the disk is busy with another change, and returns their errors.
+// The method meanwhile applies changes while the disk is busy with another change. It returns their errors.
 func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []error {
 	t.Helper()
 	release := make(chan struct{})
@@ -75,7 +75,7 @@ func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []er
 	return errs
 }
 
-// Changes that arrive while the disk is busy are stored together.
+// TestChangesShareAWait checks that changes that arrive while the disk is busy are stored in one update.
 func TestChangesShareAWait(t *testing.T) {
 	const pods = 50
 	k, d := onDisk(t)
@@ -100,7 +100,7 @@ func TestChangesShareAWait(t *testing.T) {
 	}
 }
 
-// A failing change does not fail the other changes of its commit.
+// TestAChangeFailsAlone checks that a rejected change does not fail the other changes of its update.
 func TestAChangeFailsAlone(t *testing.T) {
 	k, d := onDisk(t)
 	k.refuses = "bad"

@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A world is a Desired on a store that can be restarted.
+// A world is a Desired and its store, which can be restarted.
 type world struct {
 	testing.TB
 	*Desired
@@ -55,7 +55,7 @@ func (w *world) restart() {
 	}
 }
 
-// pod returns the pod "name/uid", or "name/uid/version" for another content.
+// pod returns a pod for "name/uid", or for "name/uid/version" a pod with different content.
 func pod(spec string) *v1.Pod {
 	part := strings.Split(spec+"//", "/")
 	grace := int64(7)
@@ -66,7 +66,7 @@ func pod(spec string) *v1.Pod {
 	}
 }
 
-// claims returns one claim per "name/uid", each from a separate file.
+// claims returns one Claim for each "name/uid". Each claim has a different origin.
 func claims(specs ...string) (all []Claim) {
 	for _, spec := range specs {
 		all = append(all, Claim{Pod: pod(spec), Origin: "/manifests/" + strings.Split(spec, "/")[1]})
@@ -74,7 +74,7 @@ func claims(specs ...string) (all []Claim) {
 	return all
 }
 
-// show returns the pods, as "uid", "uid deleting" or "uid waiting other".
+// show returns each pod as "uid", "uid deleting" or "uid waiting other".
 func (w *world) show() string {
 	var out []string
 	for _, p := range w.List() {
@@ -136,15 +136,15 @@ func TestLifeOfPods(t *testing.T) {
 	w.want("another source", w.Set(ctx, HTTP, claims("c/c1"), nil), "a1, b1, c1", "c1")
 	w.restart()
 	if w.Spoken(File) || !w.Spoken(Local) {
-		t.Error("after a restart only the local source has spoken")
+		t.Error("after a restart Spoken must be true only for the local source")
 	}
 	w.want("restart", nil, "a1, b1, c1")
 	w.want("gone and changed", w.Set(ctx, File, claims("a/a2"), nil), "a1 deleting, a2 waiting a1, b1 deleting, c1", "a1", "a2", "b1")
 	if p, _ := w.Get("a1"); p.Grace != 7*time.Second {
-		t.Error("the grace is the manifest's", p.Grace)
+		t.Error("the grace period is not that of the manifest:", p.Grace)
 	}
 	if !w.Spoken(File) || w.Spoken(HTTP) {
-		t.Error("only the file source has spoken")
+		t.Error("Spoken must be true only for the file source")
 	}
 	w.restart()
 	w.want("restart", nil, "a1 deleting, a2 waiting a1, b1 deleting, c1")
@@ -217,7 +217,7 @@ func TestLocal(t *testing.T) {
 	w.want("forget", w.Forget(ctx, "a1"), "f1", "a1")
 }
 
-// TestFixedUIDs moves, copies and renames manifests with a fixed UID.
+// TestFixedUIDs checks the pods after manifests with a fixed UID were moved, copied and renamed.
 func TestFixedUIDs(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	at := func(spec, origin string) Claim { return Claim{Pod: pod(spec), Origin: origin} }
@@ -245,7 +245,7 @@ http http://h metadata.name: the UID of pod default/c is already used by pod def
 	}
 }
 
-// The time at which a manifest was read is not a change of the pod.
+// TestSeenAgain checks that the time at which a manifest was read does not count as a change of the pod.
 func TestSeenAgain(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	seen := func(when string) []Claim {
@@ -257,7 +257,7 @@ func TestSeenAgain(t *testing.T) {
 	w.want("seen again", w.Set(ctx, File, seen("2026"), nil), "a1")
 }
 
-// The pods of an unreadable origin are kept.
+// TestUnsureOriginsKeepTheirPods checks that the pods of a manifest that cannot be read are kept.
 func TestUnsureOriginsKeepTheirPods(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	bad := []Problem{{Origin: "/manifests/a1", Field: "spec", Message: "bad"}}
@@ -291,7 +291,7 @@ func TestRebuild(t *testing.T) {
 	w.want("sure", w.Set(ctx, File, claims("a/a1"), nil), "a1 waiting a2, a2 deleting, b1 deleting, e1 deleting, l1", "b1")
 }
 
-// On a full disk nothing changes, and the problem contains the reason. A later call succeeds.
+// TestFullDisk checks that nothing changes on a full disk and that the reported problem contains the reason. A later call succeeds.
 func TestFullDisk(t *testing.T) {
 	disk := &memory{pods: map[types.UID]store.Pod{}, full: true}
 	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
@@ -312,7 +312,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Poke may call methods of Desired, including methods that change it.
+// TestPokeMayCallBack checks that Poke may call methods of Desired, including methods that change it.
 func TestPokeMayCallBack(t *testing.T) {
 	var d *Desired
 	disk := &memory{pods: map[types.UID]store.Pod{}}
@@ -336,8 +336,8 @@ func TestPokeMayCallBack(t *testing.T) {
 	}
 }
 
-// TestOldPriority: a static pod that an older version stored without the priority of its class has the priority from the start, before
-// any source has delivered its set. A pod of the API server is unchanged.
+// TestOldPriority checks that a static pod that an older version stored without a priority has the priority of its class after the start,
+// before any source has delivered its pods. A pod of the API server is not changed.
 func TestOldPriority(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	critical := func(spec, source string) *v1.Pod {
@@ -368,7 +368,7 @@ func TestOldPriority(t *testing.T) {
 	}
 }
 
-// TestRewrite: a store that has lost rows contains them again.
+// TestRewrite checks that Rewrite stores lost rows again.
 func TestRewrite(t *testing.T) {
 	disk := &memory{pods: map[types.UID]store.Pod{}}
 	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
@@ -384,7 +384,8 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// TestHold: a pod that is missing from the set of its source is kept while Hold is set, and ends when an agent starts without Hold.
+// TestHold checks that a pod that its source no longer delivers is kept while Hold is set. The pod ends when an agent starts without
+// Hold.
 func TestHold(t *testing.T) {
 	w := newWorld(t)
 	ctx := context.Background()
@@ -403,14 +404,14 @@ func TestHold(t *testing.T) {
 	if held := w.Held(); w.show() != "1, 2, 3, 4" || len(held) != 3 || slices.Contains(held, "1") {
 		t.Errorf("%s, held are %v", w.show(), held)
 	}
-	ending := Claim{Pod: pod("c/3"), Ending: &Ending{Grace: time.Second}} // a user deletes the pod
+	ending := Claim{Pod: pod("c/3"), Ending: &Ending{Grace: time.Second}} // a user deleted the pod
 	if err := w.Update(ctx, API, []Claim{ending}, []Gone{{UID: "4"}}); err != nil {
 		t.Fatal(err)
 	}
 	if held := w.Held(); w.show() != "1, 2, 3 deleting, 4 deleting" || !slices.Equal(held, []types.UID{"2"}) {
 		t.Errorf("%s, held are %v", w.show(), held)
 	}
-	set(File, "a/1", "b/2") // the source has the pod again
+	set(File, "a/1", "b/2") // the source delivers the pod again
 	if held := w.Held(); len(held) > 0 {
 		t.Errorf("held are %v", held)
 	}
@@ -423,8 +424,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldReplaced: a held pod that waits for the end of another pod with its name, or of its own former instance, starts while Hold is
-// set. It ends when an agent starts without Hold.
+// TestHoldReplaced checks that a held pod starts after the pod that it replaces has ended. That pod has the same name, or is an earlier
+// instance of the held pod. The held pod ends when an agent starts without Hold.
 func TestHoldReplaced(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()

@@ -19,7 +19,7 @@ import (
 
 var errFull = errors.New("the disk is full")
 
-// memory is a Store that fails on request.
+// A memory is a Store in memory whose updates fail on request.
 type memory struct {
 	pods map[types.UID]store.Pod
 	full bool
@@ -47,15 +47,15 @@ func (m *memory) UpdatePods(_ context.Context, put []store.Pod, remove []types.U
 	return nil
 }
 
-// A simulation is a node's history, chosen by bytes: sources deliver any sets, users apply and delete, pods end, the agent restarts, and
-// the disk fills up.
+// A simulation is a random history of a node that is derived from bytes. Sources deliver sets of claims, users apply and delete pods,
+// pods end, the agent restarts, and the disk becomes full.
 type simulation struct {
 	testing.TB
 	*Desired
 	disk  *memory
-	said  map[string][]Claim   // by source: the last accepted set
-	local map[string]types.UID // by name: applied and not deleted pods
-	seen  map[types.UID]Pod    // pods at the last poke
+	said  map[string][]Claim   // the last accepted set of each source
+	local map[string]types.UID // UIDs of applied pods that were not deleted, by name
+	seen  map[types.UID]Pod    // pods at the last call of Poke
 	bytes interface{ ReadByte() (byte, error) }
 }
 
@@ -89,7 +89,7 @@ func (s *simulation) pick(n int) int {
 	return int(b) % n
 }
 
-// spec picks one of nine pods. There are three names with three contents each.
+// spec returns one of nine pods: three names with three contents each.
 func (s *simulation) spec() string {
 	name := string(rune('a' + s.pick(3)))
 	return fmt.Sprintf("%s/%s%d", name, name, s.pick(3))
@@ -211,7 +211,7 @@ func (s *simulation) check() {
 	}
 }
 
-// checkClaims asserts that each claim is followed or reported as a problem.
+// checkClaims asserts that each claim has its pod or is reported as a problem.
 func (s *simulation) checkClaims(source string, all []Claim) {
 	for _, c := range all {
 		row, ok := s.rows[c.Pod.UID]
@@ -222,7 +222,7 @@ func (s *simulation) checkClaims(source string, all []Claim) {
 	}
 }
 
-// settle ends all deleting pods. It asserts that they end, and that every wanted name has its pod afterwards.
+// settle ends all deleting pods. It asserts that no pod is deleting afterwards, and that every wanted name has its pod.
 func (s *simulation) settle() {
 	s.disk.full = false
 	for range 100 {

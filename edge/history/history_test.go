@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// disk is a store that counts its writes.
+// A disk is a store that counts its writes.
 type disk struct {
 	values map[string]string
 	writes int
@@ -119,7 +119,7 @@ func TestRewritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(s *scene) {
 				backup := s.Snapshot()
-				for range 70 { // enough renewals for a marker that is newer than the backup
+				for range 70 { // enough renewals for a marker newer than the backup
 					s.renew()
 				}
 				heard := s.Rewritten()
@@ -138,7 +138,7 @@ func TestRewritten(t *testing.T) {
 	}
 }
 
-// TestFewWrites: renewals of the lease cause few writes.
+// TestFewWrites checks that most renewals of the lease do not write to the disk.
 func TestFewWrites(t *testing.T) {
 	in(t, func(s *scene) {
 		for range 6 * 60 {
@@ -156,7 +156,7 @@ func TestFewWrites(t *testing.T) {
 	})
 }
 
-// TestUnsettled: the history stays in doubt while the server does not answer.
+// TestUnsettled checks that Settle returns an error while the server does not respond. A restored server is detected after the outage.
 func TestUnsettled(t *testing.T) {
 	in(t, func(s *scene) {
 		backup := s.Snapshot()

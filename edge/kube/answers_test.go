@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-// TestServerAsksToWait: a request is retried a few times after the server's Retry-After. Then the caller gets the answer.
+// TestServerAsksToWait checks that a request is retried a few times after the server's Retry-After. Then the caller gets the response.
 func TestServerAsksToWait(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	var asked, refuse atomic.Int32
@@ -48,7 +48,7 @@ func TestServerAsksToWait(t *testing.T) {
 	}
 }
 
-// TestUnbound: Unbound requests do not wait for the client's limit and do not count for it.
+// TestUnbound checks that requests of Unbound do not wait for the client's limit and do not count towards it.
 func TestUnbound(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.Write(w, r, 200, pod("a")) })
@@ -74,7 +74,7 @@ func TestUnbound(t *testing.T) {
 	}
 }
 
-// TestInternalErrorIsTheCallers: an internal error is not retried.
+// TestInternalErrorIsTheCallers checks that an internal error is not retried.
 func TestInternalErrorIsTheCallers(t *testing.T) {
 	s := kubetest.New(t)
 	var asked atomic.Int32
@@ -87,7 +87,7 @@ func TestInternalErrorIsTheCallers(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a request ends with its context, and so does a watch that the server has not accepted.
+// TestSilentServer checks that a request ends when its context ends. The same applies to a watch that the server has not accepted yet.
 func TestSilentServer(t *testing.T) {
 	s := kubetest.New(t)
 	s.Mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -104,8 +104,8 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// TestGateAndCredentials: a request that Before rejects is not sent, After is called for the other requests, and a new configuration
-// opens a new connection.
+// TestGateAndCredentials checks that a request that Before rejects is not sent, that After is called for all other requests, and that a
+// new configuration opens a new connection.
 func TestGateAndCredentials(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("GET /api/v1/nodes/{name}", func(w http.ResponseWriter, r *http.Request) {

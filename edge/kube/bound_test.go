@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-// TestEndlessAnswer: an endless answer, or a huge compressed one, is an error and uses little memory.
+// TestEndlessAnswer checks that an endless response and a huge compressed response are errors and use little memory.
 func TestEndlessAnswer(t *testing.T) {
 	s := kubetest.New(t)
 	c := client(t, s)

@@ -28,7 +28,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// TestLargeAnswersWait: large simultaneous answers arrive one after the other, and a stuck large answer does not block a small one.
+// TestLargeAnswersWait checks that concurrent large responses are decoded one after the other, and that a stalled large response does not
+// block a small one.
 func TestLargeAnswersWait(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme, coordinationv1.AddToScheme)
 	large := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Data: map[string]string{"a": strings.Repeat("x", 3<<20)}}
@@ -81,7 +82,7 @@ func TestLargeAnswersWait(t *testing.T) {
 	wg.Wait()
 }
 
-// bombers returns handlers whose answers are small on the wire and large when decoded.
+// bombers returns handlers whose responses are small on the network and large when decoded.
 func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
 	gzipped := func(mediaType, begin, repeated string, times int, end ...string) func(http.ResponseWriter) {
 		packed := sync.OnceValue(func() []byte {
@@ -132,7 +133,7 @@ func bombers(s *kubetest.Server) map[string]func(w http.ResponseWriter) {
 	}
 }
 
-// TestBombs: neither answers nor watch events use much more memory than the budget, for any number of simultaneous requests.
+// TestBombs checks that no number of concurrent responses and watch events uses much more memory than the budget.
 func TestBombs(t *testing.T) {
 	for name := range bombers(nil) {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +168,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestWatchBombs is TestBombs for events.
+// TestWatchBombs repeats TestBombs with watch events.
 func TestWatchBombs(t *testing.T) {
 	for name, event := range map[string]struct{ begin, repeated string }{
 		"no end":          {`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`, "x"},
@@ -215,8 +216,8 @@ func TestWatchBombs(t *testing.T) {
 	}
 }
 
-// TestStuckEvent: an incomplete event ends its watch after a timeout, because other large answers wait for the budget. A watch without an
-// incomplete event continues.
+// TestStuckEvent checks that an incomplete event ends its watch after a timeout, because other large responses wait for its share of the
+// budget. A watch without an incomplete event continues.
 func TestStuckEvent(t *testing.T) {
 	json := `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`
 	for name, begin := range map[string]string{
@@ -271,7 +272,8 @@ func TestStuckEvent(t *testing.T) {
 	}
 }
 
-// TestEvents: events in JSON are split correctly for any white space, and an event that is too large ends the watch with an error.
+// TestEvents checks that JSON events with any white space are separated correctly, and that an event that is too large ends the watch
+// with an error.
 func TestEvents(t *testing.T) {
 	s := kubetest.New(t, corev1.AddToScheme)
 	s.Mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, _ *http.Request) {
@@ -299,7 +301,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// measure returns the maximum growth of the heap in bytes while f runs.
+// measure returns by how many bytes the heap grows at most while f runs.
 func measure(f func()) uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -326,8 +328,8 @@ func measure(f func()) uint64 {
 	return peak - min(peak, before)
 }
 
-// TestNotServer: a web page or a redirect is rejected for every request, and the node's token is not
-// sent to a redirect's target.
+// TestNotServer checks that a web page or a redirect is an error for every request, and that the node's token is not sent to the target
+// of a redirect.
 func TestNotServer(t *testing.T) {
 	page := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

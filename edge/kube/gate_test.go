@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// TestGivenUp: After is not called for a request that its caller cancels, for any cause.
+// TestGivenUp checks that After is not called for a request that its caller has cancelled, for any cause.
 func TestGivenUp(t *testing.T) {
 	for _, cause := range []error{nil, errors.New("the pod was deleted"), context.DeadlineExceeded} {
 		synctest.Test(t, func(t *testing.T) {

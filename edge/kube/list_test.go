@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 )
 
-// paged lists a server's pods with two per page.
+// The function paged lists a server's pods with two pods per page.
 func paged(t *testing.T, s *apitest.Server) (*corev1.PodList, error) {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial})
@@ -40,15 +40,15 @@ func names(l *corev1.PodList) (all string) {
 	return all
 }
 
-// TestPages: a list in pages is complete and has one version, also if objects change between the pages. If the server has compacted that
-// version, the list has a later version.
+// TestPages checks that a paged list is complete and has one resource version, also if objects change between two pages. If the server
+// has compacted this version, the list has a later version.
 func TestPages(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		between func(s *apitest.Server) // runs between the first and the second page
 		want    string
 		lists   int
-		newer   bool // the list has the version after the change
+		newer   bool // whether the list has the version after the change
 	}{
 		{"nothing changes", func(*apitest.Server) {}, "a b c d e ", 3, false},
 		{"pods come and go", func(s *apitest.Server) { s.Put(bound("aa")); s.Put(bound("f")); s.Remove(bound("d")) },
@@ -89,7 +89,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestExpiredTokens: the caller gets 410 for the first page. A token that always expires causes one more request and no loop.
+// TestExpiredTokens checks that the caller gets status 410 for the first page. A continue token that always expires causes one more
+// request and no loop.
 func TestExpiredTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := apitest.New(t)
@@ -114,13 +115,13 @@ func TestExpiredTokens(t *testing.T) {
 	})
 }
 
-// TestEndlessPages: an endless list is an error and uses limited memory.
+// TestEndlessPages checks that an endless list is an error and uses a limited amount of memory.
 func TestEndlessPages(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		bytes int // size of each page
 		token func(n int64) string
-		most  int64 // maximum number of pages that are read
+		most  int64 // maximum number of pages that the client reads
 		says  string
 	}{
 		{"always the same token", 10, func(int64) string { return "t" }, 2, "has a loop"},

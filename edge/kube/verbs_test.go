@@ -38,14 +38,14 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
-// TestVerbsSpeakAsTheAPIServerExpects tests every verb in both content types.
+// TestVerbsSpeakAsTheAPIServerExpects checks the requests of every verb in both content types.
 func TestVerbsSpeakAsTheAPIServerExpects(t *testing.T) {
 	const proto, plain, some = "application/vnd.kubernetes.protobuf", "application/json", ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1,"
 	t.Run("protobuf", func(t *testing.T) { verbs(t, false, proto, proto+","+plain, proto+some+proto+","+plain) })
 	t.Run("JSON", func(t *testing.T) { verbs(t, true, plain, plain, plain+some+plain) })
 }
 
-// verbs expects request bodies of the given type, and the given Accept headers for whole objects and for metadata.
+// verbs checks that request bodies have the type body, and that the Accept headers are whole for objects and bare for metadata.
 func verbs(t *testing.T, json bool, body, whole, bare string) {
 	s := kubetest.New(t, corev1.AddToScheme, authenticationv1.AddToScheme)
 	expect := func(pattern, contentType string, answer func(w http.ResponseWriter, r *http.Request)) {
@@ -169,7 +169,7 @@ func TestWatch(t *testing.T) {
 	<-gone
 }
 
-// TestMetadataOnly: a server may answer with the whole object to a request for metadata.
+// TestMetadataOnly checks that the client accepts a whole object as the response to a request for metadata.
 func TestMetadataOnly(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
 		s := kubetest.New(t, corev1.AddToScheme)
@@ -204,7 +204,7 @@ func TestMetadataOnly(t *testing.T) {
 	}
 }
 
-// TestWatchOfNoServerIsAnError: a watch that ends immediately without an error would be repeated in a busy loop.
+// TestWatchOfNoServerIsAnError checks that a watch without a server is an error. Otherwise the caller would repeat it in a busy loop.
 func TestWatchOfNoServerIsAnError(t *testing.T) {
 	s := kubetest.New(t)
 	s.Close()

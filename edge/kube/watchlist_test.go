@@ -24,7 +24,7 @@ import (
 
 var ofNode = metav1.ListOptions{FieldSelector: "spec.nodeName=n"}
 
-// usual returns a running pod as a cluster has it, with a service account's token.
+// The function usual returns a typical running pod with the token volume of a service account.
 func usual(name string) *corev1.Pod {
 	p := bound(name)
 	p.UID = uuid.NewUUID()
@@ -59,7 +59,7 @@ func usual(name string) *corev1.Pod {
 	return p
 }
 
-// TestWatchList: one compressed answer has all pods, and then their changes.
+// TestWatchList checks that one compressed response delivers all pods and then their changes.
 func TestWatchList(t *testing.T) {
 	for _, pods := range []int{30, 100} {
 		t.Run(fmt.Sprint(pods), func(t *testing.T) { watchList(t, pods) })
@@ -107,7 +107,7 @@ func watchList(t *testing.T, pods int) {
 	})
 }
 
-// TestNoWatchList: an answer that cannot be used as a list is an error, never a part of the objects.
+// TestNoWatchList checks that a response that is not a complete list is an error. No part of it is returned.
 func TestNoWatchList(t *testing.T) {
 	event := func(kind, object string) string { return fmt.Sprintf(`{"type":%q,"object":%s}`, kind, object) }
 	pod := func(name, more string) string {
@@ -165,7 +165,7 @@ func TestNoWatchList(t *testing.T) {
 	}
 }
 
-// TestCompressedWatchBombs: a small compressed answer does not become a large one in memory.
+// TestCompressedWatchBombs checks that a small compressed response does not use much memory.
 func TestCompressedWatchBombs(t *testing.T) {
 	for name, begin := range map[string]string{
 		"no end":         `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"`,

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestClockFloor: the time of the bubble is the year 2000.
+// TestClockFloor checks the lower bound that a known time sets for the clock. The machine's clock starts in the year 2000, because the
+// test runs in a bubble.
 func TestClockFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := &memory{values: map[string]string{}}
@@ -17,7 +18,7 @@ func TestClockFloor(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !c.Now().Equal(time.Now()) {
-			t.Error("with no floor the machine's clock counts")
+			t.Error("without a lower bound Now must be the machine's time")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -25,7 +26,7 @@ func TestClockFloor(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		if meta.writes != 0 {
-			t.Error("the machine's clock is stored, which may be wrong")
+			t.Error("the machine's time was stored, although it may be wrong")
 		}
 		known := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 		c.proven = sinceNow(known)

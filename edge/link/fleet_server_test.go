@@ -25,8 +25,8 @@ import (
 )
 
 // TestFleetOfAServer is TestReturnOfAFleet with a real API server. ISLET_FLEET_KUBECONFIG is the kubeconfig of its administrator. All
-// nodes are away until the cluster has marked them NotReady. Afterwards all must be Ready again within two minutes, and hardly any
-// request may be rejected with 429. The nodes authenticate by impersonation. test/cluster/bench runs the test.
+// nodes are disconnected until the control plane has marked them NotReady. When they are connected again, all must be Ready within two
+// minutes, and few requests may be rejected with status 429. The nodes authenticate by impersonation. test/cluster/bench runs this test.
 func TestFleetOfAServer(t *testing.T) {
 	admin := os.Getenv("ISLET_FLEET_KUBECONFIG")
 	if admin == "" {
@@ -62,7 +62,7 @@ func TestFleetOfAServer(t *testing.T) {
 	w.Up()
 	awaitReady(t, c, nodes, 2*time.Minute)
 	took := time.Since(began)
-	sleep(t.Context(), 30*time.Second) // the end of the work after the return
+	sleep(t.Context(), 30*time.Second) // until the requests after the reconnection are done
 	all, tooMany := f.requests()
 	all, tooMany = all-before, tooMany-refused
 	t.Logf("all %d nodes are Ready %s after the link was back; %d requests, %d of them refused with 429", nodes,
@@ -87,7 +87,7 @@ func impersonated(t *testing.T, admin, dir, name string) string {
 	return path
 }
 
-// awaitReady waits until the given number of the fleet's nodes are Ready.
+// awaitReady waits until the given number of nodes is Ready.
 func awaitReady(t *testing.T, c *kube.Client, want int, within time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -119,7 +119,7 @@ func nodeReady(n *corev1.Node) bool {
 	})
 }
 
-// requests returns the number of answered requests of all nodes, and the number of requests that were rejected with 429.
+// requests returns how many requests of all nodes were answered, and how many of them were rejected with status 429.
 func (f *fleet) requests() (all, tooMany uint64) {
 	for _, l := range f.links {
 		for outcome, n := range l.Client().Requests() {
@@ -134,7 +134,7 @@ func (f *fleet) requests() (all, tooMany uint64) {
 	return all, tooMany
 }
 
-// A wan is the network between a fleet and its server.
+// A wan is the network between a fleet and its API server.
 type wan struct {
 	mu   sync.Mutex
 	down bool
@@ -143,7 +143,7 @@ type wan struct {
 
 var errCut = errors.New("no route to host")
 
-// Dial connects through the network, unless the wan is down.
+// Dial opens a connection through the network. It fails while the wan is down.
 func (w *wan) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	w.mu.Lock()
 	down := w.down
@@ -157,7 +157,7 @@ func (w *wan) Dial(ctx context.Context, network, address string) (net.Conn, erro
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.down { // the wan went down during the dial
+	if w.down { // the wan went down while dialing
 		_ = c.Close()
 		return nil, fmt.Errorf("dial %s: %w", address, errCut)
 	}
@@ -174,7 +174,7 @@ func (w *wan) set(down bool) {
 // Down blocks new connections.
 func (w *wan) Down() { w.set(true) }
 
-// Up reverts Down.
+// Up allows new connections again.
 func (w *wan) Up() { w.set(false) }
 
 // Cut closes all connections.

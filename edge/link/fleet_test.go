@@ -31,8 +31,9 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestReturnOfAFleet: after an outage of an hour, the nodes of an API server return spread over a few minutes. After an outage of a few
-// seconds, they return within seconds. Each node consists of the parts of edge that send requests. ISLET_FLEET is the number of nodes.
+// TestReturnOfAFleet checks how nodes reconnect to an API server. After an outage of an hour, they reconnect spread over a few minutes.
+// After an outage of a few seconds, they reconnect within seconds. Each node runs only the parts of edge that send requests. ISLET_FLEET
+// is the number of nodes.
 func TestReturnOfAFleet(t *testing.T) {
 	nodes := 60
 	if n, err := strconv.Atoi(os.Getenv("ISLET_FLEET")); err == nil {
@@ -54,7 +55,7 @@ func TestReturnOfAFleet(t *testing.T) {
 		if took > 3*time.Minute {
 			t.Errorf("the last is back after %s", took)
 		}
-		time.Sleep(time.Minute) // a link that was up only for a moment is still in its outage
+		time.Sleep(time.Minute) // a link that was up for only a moment still counts as down
 		took, peak, mean, total = f.outage(15 * time.Second)
 		t.Logf("after 15 s: all %d are back after %s, %d requests, peak %d a second, mean %.0f", nodes, took, total, peak, mean)
 		if took > 6*time.Second {
@@ -69,7 +70,7 @@ func heap() uint64 {
 	return m.HeapInuse >> 20
 }
 
-// A fleet is a set of nodes with one server.
+// A fleet is a number of nodes with one API server.
 type fleet struct {
 	t      *testing.T
 	server interface {
@@ -83,7 +84,7 @@ type fleet struct {
 
 	mu   sync.Mutex
 	from time.Time
-	per  []int // requests in each interval since the start
+	per  []int // requests per interval since the start
 }
 
 func newFleet(t *testing.T, nodes int) *fleet {
@@ -115,7 +116,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 		box := f.join(ctx, g, name, path, dir)
 		shown := pod.DeepCopy()
 		shown.Annotations = map[string]string{keys.ConfigSource: desired.API}
-		g.Go(func() error { // its pod changes every ten minutes, also during the outage
+		g.Go(func() error { // the pod's status changes every ten minutes, also during the outage
 			for i := 0; sleep(ctx, 10*time.Minute); i++ {
 				box.Put(shown, &corev1.PodStatus{Phase: corev1.PodRunning, Message: fmt.Sprint(i)})
 			}
@@ -143,7 +144,7 @@ func (f *fleet) start(nodes int, join func(ctx context.Context, g *errgroup.Grou
 	}
 }
 
-// join starts one node with all parts that send requests, without the parts that run pods.
+// join starts one node with all parts that send requests. It runs no pods.
 func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, dir string) *outbox.Outbox {
 	log, meta := slog.New(slog.DiscardHandler), &memory{values: map[string]string{}}
 	l, err := New(ctx, Config{Kubeconfig: kubeconfig, CertDir: dir, NodeName: name, Meta: meta, Dial: f.server.Dial, QPS: 50,
@@ -180,7 +181,7 @@ func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, d
 	return box
 }
 
-// nowhere is a sink that accepts everything.
+// The type nowhere is a sink that accepts and discards everything.
 type nowhere struct{}
 
 func (nowhere) Set(context.Context, string, []desired.Claim, []desired.Problem) error { return nil }
@@ -200,7 +201,7 @@ func (f *fleet) note() {
 	f.per[at]++
 }
 
-// bin is the interval for counting peaks: a second, or five with few nodes.
+// The method bin returns the length of the intervals in which requests are counted: one second, or five for a small fleet.
 func (f *fleet) bin() time.Duration {
 	if len(f.links) < 1000 {
 		return 5 * time.Second
@@ -217,7 +218,7 @@ func (f *fleet) up() (n int) {
 	return n
 }
 
-// outage disconnects the server, and counts the requests after its return until all nodes are back.
+// outage disconnects the server for a time. Then it counts the requests until all nodes have reconnected.
 func (f *fleet) outage(long time.Duration) (took time.Duration, peak int, mean float64, total int) {
 	f.server.Down()
 	f.server.Cut()

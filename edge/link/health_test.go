@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// A cable is a TCP proxy in front of the server that can be cut.
+// A cable is a TCP proxy in front of the server. A test can interrupt it.
 type cable struct {
 	t      *testing.T
 	ln     net.Listener
@@ -30,7 +30,7 @@ type cable struct {
 	conns []net.Conn
 	deaf  atomic.Int64 // connections up to this number drop all data
 	count atomic.Int64
-	cut   atomic.Bool // new connections are closed immediately
+	cut   atomic.Bool // whether new connections are closed immediately
 }
 
 func newCable(w *world) *cable {
@@ -65,7 +65,7 @@ func (c *cable) forward(conn net.Conn) {
 		conn.Close()
 		return
 	}
-	c.mu.Lock() // a connection that is opened during the cut must end
+	c.mu.Lock() // a connection that was accepted during the cut must be closed
 	whole := !c.cut.Load()
 	if whole {
 		c.conns = append(c.conns, conn, far)
@@ -121,8 +121,8 @@ func get(ctx context.Context, l *Link) error {
 	return err
 }
 
-// TestCutAndBack: while the link is cut, the node sends only probes and requests fail immediately. The link is up again within seconds
-// after the cut.
+// TestCutAndBack checks that the node sends only probes while the connection is cut, and that its requests fail immediately. The link is
+// up again within seconds after the cut has ended.
 func TestCutAndBack(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -144,7 +144,7 @@ func TestCutAndBack(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	// A few probes in the first seconds, with two connections each.
+	// The node sends a few probes in the first seconds. Each opens two connections.
 	if n := c.count.Load() - before; n > 20+int64(time.Since(began)/time.Second) {
 		t.Errorf("a thousand requests made %d connections", n)
 	}
@@ -155,8 +155,8 @@ func TestCutAndBack(t *testing.T) {
 	}
 }
 
-// TestHalfOpen: old connections drop all data and new ones work. One request without an answer is enough to detect that, and to end
-// watches that would wait forever.
+// TestHalfOpen checks a network in which existing connections drop all data and new connections work. One request that times out is
+// enough to detect this. Watches, which would wait forever, are ended.
 func TestHalfOpen(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -185,8 +185,8 @@ func TestHalfOpen(t *testing.T) {
 	t.Logf("found and healed after %s", time.Since(began).Round(time.Millisecond))
 }
 
-// TestFlapping: a flapping link causes a limited number of probes, for any number of failed requests. A probe opens at most two
-// connections. The probability of ten or more connections in five seconds is less than one in ten thousand.
+// TestFlapping checks that a flapping link causes a limited number of probes for any number of failed requests. A probe opens at most two
+// connections. Ten or more connections in five seconds have a probability below one in ten thousand.
 func TestFlapping(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -198,7 +198,7 @@ func TestFlapping(t *testing.T) {
 	for cut := true; sleep(ctx, 100*time.Millisecond); cut = !cut {
 		c.cut.Store(cut)
 		c.drop()
-		l.health.evaluate(0, io.ErrUnexpectedEOF) // a request was lost
+		l.health.evaluate(0, io.ErrUnexpectedEOF) // a request failed
 	}
 	if n := c.count.Load() - before; n == 0 || n > 20 {
 		t.Errorf("%d connections in five seconds", n)
@@ -207,7 +207,7 @@ func TestFlapping(t *testing.T) {
 	await(t, l, up)
 }
 
-// ready answers /readyz like a ready server, and all other requests with a Node.
+// The method ready is a handler that answers /readyz like a server that is ready, and all other requests with a Node.
 func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/readyz") {
 		_, _ = io.WriteString(rw, "ok")
@@ -216,7 +216,7 @@ func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
 	w.server.Write(rw, r, 200, &corev1.Node{})
 }
 
-// TestServerInTrouble: a server that answers with errors is retried after its Retry-After.
+// TestServerInTrouble checks that a server that responds with errors is retried after its Retry-After.
 func TestServerInTrouble(t *testing.T) {
 	w := newWorld(t)
 	var sick atomic.Bool
@@ -258,8 +258,8 @@ func TestServerInTrouble(t *testing.T) {
 	await(t, l, up)
 }
 
-// TestCaptivePortal: a server with a valid certificate that answers with a web page, from the start or later, is not an API server. The
-// link reports that until the portal is gone.
+// TestCaptivePortal checks that a server that has a valid certificate and responds with a web page does not count as an API server. The
+// link reports it until the API server responds again.
 func TestCaptivePortal(t *testing.T) {
 	w := newWorld(t)
 	var portal atomic.Bool
@@ -292,7 +292,7 @@ func TestCaptivePortal(t *testing.T) {
 	}
 }
 
-// TestUnauthorized: the state contains the reason, and the probes continue slowly.
+// TestUnauthorized checks that the state contains the reason for a rejected credential, and that the probes continue at a low rate.
 func TestUnauthorized(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -303,8 +303,7 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// TestForeignServer: a server with a certificate of another CA gets no request and does not set the
-// clock.
+// TestForeignServer checks that a server with a certificate of another CA gets no request and does not correct the clock.
 func TestForeignServer(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	from := time.Now().Add(48 * time.Hour)
@@ -315,12 +314,12 @@ func TestForeignServer(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	if !l.Now().Before(from.Add(-time.Hour)) {
-		t.Error("a stranger sets the clock")
+		t.Error("a server of another CA has set the clock")
 	}
 }
 
-// TestClockBehind: the server's certificate was renewed after the machine had lost its time. The certificate, which the cluster's CA has
-// signed, corrects the clock.
+// TestClockBehind checks a machine that has lost its time while the server's certificate was renewed. The certificate, which the
+// cluster's CA has signed, corrects the clock.
 func TestClockBehind(t *testing.T) {
 	w := newWorld(t)
 	from := time.Now().Add(48 * time.Hour)
@@ -343,8 +342,8 @@ func TestClockBehind(t *testing.T) {
 	}
 }
 
-// TestNetworkChanges: a network change that does not affect the connection to the server, such as a change of pod networks, causes only a
-// probe. Any other change ends the link.
+// TestNetworkChanges checks that a network change that does not affect the connection to the server, such as a change of a pod network,
+// causes only a probe. A network change that breaks the connection sets the link to Down.
 func TestNetworkChanges(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)

@@ -24,8 +24,8 @@ func mode(t *testing.T, path string) os.FileMode {
 	return fi.Mode().Perm()
 }
 
-// TestBootstrap: a bootstrap token leads to a certificate, a kubeconfig and requests as the node, without a restart. The next start sends
-// no request.
+// TestBootstrap checks that a node with a bootstrap token gets a certificate and a kubeconfig, and sends requests under its own name
+// without a restart. The next start sends no signing request.
 func TestBootstrap(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
@@ -45,7 +45,7 @@ func TestBootstrap(t *testing.T) {
 		t.Error(err)
 	}
 	if w.seen("system:node:n") == 0 {
-		t.Error("the node does not ask as itself")
+		t.Error("the requests are not sent as the node")
 	}
 	for _, file := range []string{cfg.Kubeconfig, w.path("pki/kubelet-client-current.pem")} {
 		if m := mode(t, file); m != 0o600 {
@@ -69,7 +69,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// TestBootstrapContinuesAfterRestart: the existing signing request is used, and no second one is created.
+// TestBootstrapContinuesAfterRestart checks that a restarted agent uses its existing signing request and creates no second one.
 func TestBootstrapContinuesAfterRestart(t *testing.T) {
 	w := newWorld(t)
 	w.hold = true
@@ -87,7 +87,7 @@ func TestBootstrapContinuesAfterRestart(t *testing.T) {
 	}
 }
 
-// TestBootstrapCutOff: the agent ended after saving the pair and before writing the kubeconfig.
+// TestBootstrapCutOff checks an agent that ended after it had saved the key pair and before it wrote the kubeconfig.
 func TestBootstrapCutOff(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.bootstrap()
@@ -115,7 +115,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestRotation: a certificate near its expiry is replaced while requests run, and no request fails.
+// TestRotation checks that a certificate near its expiry is replaced during requests, and that no request fails.
 func TestRotation(t *testing.T) {
 	w := newWorld(t)
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-1000*time.Hour),
@@ -161,7 +161,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestExpiredWhileOff: the node bootstraps again if it has a bootstrap kubeconfig.
+// TestExpiredWhileOff checks that a node with an expired certificate bootstraps again if it has a bootstrap kubeconfig.
 func TestExpiredWhileOff(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.bootstrap()
@@ -175,8 +175,8 @@ func TestExpiredWhileOff(t *testing.T) {
 	}
 }
 
-// TestExpiredForGood: without a bootstrap kubeconfig, the state tells the user what to do. A new kubeconfig takes effect without a
-// restart.
+// TestExpiredForGood checks that the state of a node with an expired certificate and without a bootstrap kubeconfig contains advice. A
+// new kubeconfig is used without a restart.
 func TestExpiredForGood(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -217,8 +217,7 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-// TestOldCA: the cluster's CA was replaced while the node was away. A kubeconfig with the new CA is
-// sufficient.
+// TestOldCA checks a node that was off while the cluster's CA was replaced. A kubeconfig with the new CA is sufficient.
 func TestOldCA(t *testing.T) {
 	w := newWorld(t)
 	cfg, now := w.config(), w.server.CA
@@ -229,7 +228,7 @@ func TestOldCA(t *testing.T) {
 	l, _ := w.start(cfg)
 	if s := await(t, l, func(s State) bool { return s.Phase == Down }); s.Reason != ReasonServerCertificate ||
 		!strings.Contains(s.Message, cfg.Kubeconfig) {
-		t.Errorf("it does not say what to do: %+v", s)
+		t.Errorf("the message does not name the kubeconfig: %+v", s)
 	}
 	w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 	if s := await(t, l, func(s State) bool { return s.Reason == ReasonUnauthorized }); s.Phase != Down {
@@ -240,8 +239,8 @@ func TestOldCA(t *testing.T) {
 	await(t, l, up)
 }
 
-// TestGivenCertificate: a certificate that a user put into the kubeconfig is used, although the pair of the former CA expires later.
-// After its expiry it is not used.
+// TestGivenCertificate checks that a certificate that a user has put into the kubeconfig is used, although the node's key pair expires
+// later. After its expiry it is not used.
 func TestGivenCertificate(t *testing.T) {
 	for name, c := range map[string]struct {
 		pairs *kubetest.CA // CA of the pair; nil means the server's CA
@@ -277,8 +276,8 @@ func TestGivenCertificate(t *testing.T) {
 	}
 }
 
-// TestJoinsAnew: a node with credentials of another CA, whose kubeconfig and pairs are removed while it
-// runs, bootstraps like a new node.
+// TestJoinsAnew checks that a node bootstraps like a new node if its kubeconfig and its key pairs, which are of another CA, are removed
+// while it runs.
 func TestJoinsAnew(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -302,8 +301,8 @@ func TestJoinsAnew(t *testing.T) {
 	<-w.asked
 }
 
-// TestBootstrapGone: the certificate has expired and the bootstrap kubeconfig was deleted, as kubeadm does. A new bootstrap kubeconfig is
-// used as soon as it exists.
+// TestBootstrapGone checks a node whose certificate has expired and whose bootstrap kubeconfig was deleted, as kubeadm does. A new
+// bootstrap kubeconfig is used as soon as it exists.
 func TestBootstrapGone(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -315,7 +314,7 @@ func TestBootstrapGone(t *testing.T) {
 		return s.Reason == ReasonCertificateExpired &&
 			s.Phase == Down
 	}); !strings.Contains(s.Message, cfg.BootstrapKubeconfig) && !strings.Contains(s.Message, "bootstrap") {
-		t.Errorf("it does not say what is missing: %+v", s)
+		t.Errorf("the message does not name the missing file: %+v", s)
 	}
 	w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token})
 	await(t, l, up)

@@ -18,13 +18,13 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-const childDir = "ISLET_TEST_PAIRS" // the directory in which a child process saves pairs
+const childDir = "ISLET_TEST_PAIRS" // directory in which a child process saves pairs
 
 func testPair(t testing.TB, ca *kubetest.CA) (cert, key []byte) {
 	return ca.Client(t, "system:node:n", nil, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 }
 
-// TestSavePairsForEver is the child of TestKilledWhileSaving.
+// TestSavePairsForEver is not a test. It runs in the child process of TestKilledWhileSaving.
 func TestSavePairsForEver(t *testing.T) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
@@ -43,7 +43,7 @@ func TestSavePairsForEver(t *testing.T) {
 	}
 }
 
-// TestKilledWhileSaving: after a kill at any time, there is a complete pair, and only few other files.
+// TestKilledWhileSaving checks that a complete pair and few other files exist after the agent was killed at any moment.
 func TestKilledWhileSaving(t *testing.T) {
 	dir := t.TempDir()
 	p := pairs{dir: dir, prefix: "kubelet-client"}
@@ -84,7 +84,7 @@ func TestKilledWhileSaving(t *testing.T) {
 	}
 }
 
-// TestLostLinkOrFile: the disk has lost the link, or its target.
+// TestLostLinkOrFile checks that the newest complete pair is used after the disk has lost the symlink or its target.
 func TestLostLinkOrFile(t *testing.T) {
 	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}
 	if _, err := p.load(); !errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +124,7 @@ func TestLostLinkOrFile(t *testing.T) {
 	}
 }
 
-// TestRequestsEndNoWait: the files that a denied request writes and removes must not count as changes by other programs, because such a
+// TestRequestsEndNoWait checks that the files that a denied request writes and removes do not count as changes of another program. Such a
 // change would repeat the request immediately.
 func TestRequestsEndNoWait(t *testing.T) {
 	w, err := fsnotify.NewWatcher()
@@ -160,7 +160,7 @@ func TestRequestsEndNoWait(t *testing.T) {
 	}
 }
 
-// FuzzKubeconfig: parsing never panics.
+// FuzzKubeconfig checks that the parser of kubeconfigs does not panic.
 func FuzzKubeconfig(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts:\n- name: x\n  context: {cluster: c, user: u}\nclusters:\n- name: c\n  cluster: {server: 'https://127.0.0.1:1'}\nusers:\n- name: u\n  user: {token: t}\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Config\nclusters:\n- name: c\n"))
@@ -178,7 +178,7 @@ func FuzzKubeconfig(f *testing.F) {
 	})
 }
 
-// FuzzPair: parsing never panics.
+// FuzzPair checks that the parser of key pairs does not panic.
 func FuzzPair(f *testing.F) {
 	cert, key := testPair(f, kubetest.NewCA(f))
 	f.Add(append(cert, key...))
@@ -192,7 +192,7 @@ func FuzzPair(f *testing.F) {
 	})
 }
 
-// TestCertificateBombs: an issued certificate that is too large when decoded is rejected and not saved.
+// TestCertificateBombs checks that an issued certificate that is too large when decoded is rejected and not saved.
 func TestCertificateBombs(t *testing.T) {
 	cert, key := testPair(t, kubetest.NewCA(t))
 	p := pairs{dir: t.TempDir(), prefix: "kubelet-client"}

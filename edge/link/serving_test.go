@@ -19,8 +19,8 @@ func shown(t *testing.T, l *Link) *x509.Certificate {
 	return c.Leaf
 }
 
-// TestSelfSigned: the certificate is created once, kept over restarts, and replaced when its two files do not match. It is valid for the
-// names of the node and not readable for others.
+// TestSelfSigned checks that the serving certificate is created once, is kept over restarts, and is replaced if its two files do not
+// match. It is valid for the names of the node, and other users cannot read it.
 func TestSelfSigned(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -47,7 +47,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestServerTLSBootstrap: the control plane signs the certificate, and another one when the node has a new address.
+// TestServerTLSBootstrap checks that the control plane signs the serving certificate, and a new one after the node's address has changed.
 func TestServerTLSBootstrap(t *testing.T) {
 	w := newWorld(t)
 	cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now(), time.Now().Add(24*time.Hour))
@@ -61,7 +61,7 @@ func TestServerTLSBootstrap(t *testing.T) {
 		t.Error("want an error while there is no certificate")
 	}
 	l.SetAddresses([]string{"n"}, []netip.Addr{netip.MustParseAddr("192.0.2.2")})
-	next := <-w.asked // although the first request was never answered
+	next := <-w.asked // the first request is still unanswered
 	if next == name {
 		t.Error("the same request for other names")
 	}
@@ -93,7 +93,7 @@ func TestServerTLSBootstrap(t *testing.T) {
 	}
 }
 
-// TestServingFiles: replaced files are used without a restart, and incomplete files do not replace valid ones.
+// TestServingFiles checks that replaced files are used without a restart, and that incomplete files do not replace valid ones.
 func TestServingFiles(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
@@ -125,7 +125,7 @@ func TestServingFiles(t *testing.T) {
 	})
 }
 
-// waitFor polls a condition that has no event.
+// waitFor polls a condition for which no event exists.
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !done(); {

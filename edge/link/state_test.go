@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If the link answers the probe after a suspicion, such as a timeout on a busy machine, it keeps the start of its phase. A link that was
-// down does not.
+// TestLasts checks that Lasts, the start of the time for which the link has been up, does not change if a probe succeeds after a
+// suspicion, such as a timeout on a busy machine. After an outage, Lasts has a new value.
 func TestLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, s := time.Now(), newStates()

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/source"
 )
 
-// whole is a sink that signals the full set.
+// The type whole is a sink that signals the first complete set of pods.
 type whole struct {
 	pods chan int
 }
@@ -38,8 +38,8 @@ func (whole) Update(context.Context, string, []desired.Claim, []desired.Gone) er
 	return nil
 }
 
-// TestThinLink: pods arrive over links on which a request takes minutes, with at least half the speed of the idle link. Meanwhile the
-// lease is renewed on the same connection.
+// TestThinLink checks that pods arrive over a link on which a request takes minutes. The speed is at least half of that of the idle link.
+// The lease is renewed meanwhile on the same connection.
 func TestThinLink(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -76,7 +76,7 @@ func podsOf(bytes int) *corev1.PodList {
 	return list
 }
 
-// initialEvents returns a watch that begins with pods.
+// initialEvents returns a watch whose initial events are the pods.
 func initialEvents(pods *corev1.PodList) <-chan watch.Event {
 	events := make(chan watch.Event, len(pods.Items)+1)
 	for i := range pods.Items {
@@ -149,7 +149,7 @@ func thin(t *testing.T, line *kubetest.Line, bytes int) {
 	}
 	time.Sleep(5 * time.Minute)
 	if s := l.State(); s.Phase != Up || time.Since(s.Since) < 5*time.Minute {
-		t.Errorf("the link does not hold: %+v", s)
+		t.Errorf("the link did not stay up: %+v", s)
 	}
 	if gap := time.Duration(longest.Load()); renewed.Load() < 5 || gap > 35*time.Second {
 		t.Errorf("%d renewals, %s apart at most: a lease of 40 s has lapsed", renewed.Load(), gap)

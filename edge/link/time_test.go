@@ -20,7 +20,7 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// A timed world is a node and a server with different clocks, on an in-memory line. The time of the bubble is correct.
+// A timed world is a node and a server whose clocks may be wrong. They are connected in memory. The bubble's time is the correct time.
 type timed struct {
 	*world
 	line   *kubetest.Line
@@ -50,7 +50,7 @@ func newTimed(t *testing.T) *timed {
 
 func (w *timed) machine() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
 
-// boot starts the node until the returned function is called.
+// boot starts the node. The returned function ends it.
 func (w *timed) boot(cfg Config) (*Link, func()) {
 	l, err := New(w.t.Context(), cfg)
 	if err != nil {
@@ -69,8 +69,8 @@ func (w *timed) boot(cfg Config) (*Link, func()) {
 	}
 }
 
-// member returns a node whose certificate is valid for a year and half expired, and a server with a certificate of the same age. There is
-// a bootstrap kubeconfig, but requests are not approved.
+// member returns the configuration of a node whose certificate is valid for a year. Half of this time is over. The server has a
+// certificate of the same age. A bootstrap kubeconfig exists, but signing requests are not approved.
 func (w *timed) member(serverLife time.Duration) Config {
 	begin := time.Now().Add(-year / 2)
 	cert := w.server.CA.ServerUntil(w.t, begin, begin.Add(serverLife), "127.0.0.1")
@@ -86,7 +86,7 @@ func (w *timed) member(serverLife time.Duration) Config {
 	return cfg
 }
 
-// asks sends requests from time to time, as a node does.
+// The method asks sends requests at intervals, as a node does.
 func (w *timed) asks(l *Link, stop <-chan struct{}) {
 	for {
 		select {
@@ -116,9 +116,9 @@ func up60(t *testing.T, l *Link, since time.Time, what string) {
 	}
 }
 
-// TestWrongTimes is the matrix of wrong clocks, at boot or later, with a server certificate of one or ten years. While a clock is wrong,
-// the node keeps its credentials. Within a minute after the clock is correct, the link is up without a restart or manual action. The same
-// holds after a restart.
+// TestWrongTimes checks all combinations of wrong clocks, at boot or later, with a server certificate that is valid for one or ten years.
+// While a clock is wrong, the node keeps its credentials. Within a minute after the clock is correct, the link is up without a restart or
+// manual action. The same applies after a restart.
 func TestWrongTimes(t *testing.T) {
 	bubble := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct{ machine, date time.Duration }{

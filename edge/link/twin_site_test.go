@@ -53,18 +53,18 @@ func inSite(t *testing.T, test func(s *site)) {
 	})
 }
 
-// A board is a machine with its card.
+// A board is a machine with its memory card.
 type board struct {
 	*site
 	card          *memory
 	hardware      sync.Mutex
 	serials, macs []string
-	clock         time.Duration // offset from the correct time, from the next start on
-	twinless      bool          // like a version of islet without twin detection
+	clock         time.Duration // offset of the clock from the next start on
+	twinless      bool          // whether this version of islet lacks the twin detection
 	boot          string
 	link          *Link
 	twin          *twin.Twin
-	asked         uint64 // requests of earlier runs of the agent
+	asked         uint64 // requests of earlier processes of the agent
 	end           func()
 }
 
@@ -76,7 +76,7 @@ func (s *site) board(serial string) *board {
 	return b
 }
 
-// clone puts a copy of the card into another machine.
+// clone returns another machine with a copy of the memory card.
 func (b *board) clone(serial string) *board {
 	c := b.site.board(serial)
 	b.card.mu.Lock()
@@ -91,14 +91,14 @@ func (b *board) marks() (serials, macs []string) {
 	return b.serials, b.macs
 }
 
-// cards exchanges the network cards.
+// The method cards replaces the machine's network cards.
 func (b *board) cards(macs ...string) {
 	b.hardware.Lock()
 	defer b.hardware.Unlock()
 	b.macs = macs
 }
 
-// on boots the machine.
+// The method on boots the machine.
 func (b *board) on() *board {
 	b.Helper()
 	b.boots++
@@ -174,7 +174,7 @@ func (b *board) start() {
 	b.Cleanup(func() { b.off() })
 }
 
-// off ends the agent. The next agent may belong to this boot or the next one.
+// The method off ends the agent. The next agent may start in this boot or in the next one.
 func (b *board) off() {
 	if b.end != nil {
 		b.end()
@@ -185,7 +185,7 @@ func (b *board) off() {
 func (b *board) reboot()  { b.off(); b.on() }
 func (b *board) restart() { b.off(); b.start() }
 
-// requests returns the number of the machine's requests, without probes.
+// requests returns how many requests the machine has sent, without probes.
 func (b *board) requests() (n uint64) {
 	n = b.asked
 	for _, k := range b.link.Client().Requests() {
@@ -194,7 +194,8 @@ func (b *board) requests() (n uint64) {
 	return n
 }
 
-// stays waits for a time. Then it asserts whether the machine has the name, and whether it reports another machine.
+// The method stays waits for the time long. Then it checks that this machine uses the node name, and that it reports another machine with
+// this name only if another is true.
 func (b *board) stays(long time.Duration, another bool) {
 	b.Helper()
 	time.Sleep(long)
@@ -222,7 +223,7 @@ func (b *board) stays(long time.Duration, another bool) {
 	}
 }
 
-// back asserts that the machine has backed off.
+// The method back checks that the machine has stopped using the node name.
 func (b *board) back(held bool) {
 	b.Helper()
 	if s := b.link.State(); s.Phase != Down || s.Reason != ReasonDuplicate || s.Message == "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestClonedCard: of two machines with the same card, the original keeps the name, after restarts in any order and with any clocks. The
-// clone sends few requests at growing intervals. ISLET_TEST_LONG runs all cases, otherwise three run.
+// TestClonedCard checks that the original keeps the node name if two machines have the same memory card. The machines restart in any
+// order and with any clocks. The clone sends few requests at growing intervals. Without ISLET_TEST_LONG only three cases run.
 func TestClonedCard(t *testing.T) {
 	short := []string{"serial numbers", "nothing to tell them by", "the clone's clock is behind"}
 	for name, c := range map[string]struct {
@@ -76,7 +76,7 @@ func TestClonedCard(t *testing.T) {
 				b.off()
 				b.on()
 				time.Sleep(10 * time.Minute)
-				b.back(true) // it waits for a user, even while the Lease is not renewed
+				b.back(true) // the machine waits for a user, also if the Lease is no longer renewed
 				a.on()
 				a.stays(40*time.Minute, true)
 				b.back(true)
@@ -87,7 +87,7 @@ func TestClonedCard(t *testing.T) {
 	}
 }
 
-// TestWarOverTheNode: two machines without twin detection revert each other's reports, but only a few times per StatusEvery.
+// TestWarOverTheNode checks that two machines without twin detection revert each other's reports only a few times per StatusEvery.
 func TestWarOverTheNode(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one")
@@ -113,7 +113,7 @@ func TestWarOverTheNode(t *testing.T) {
 	})
 }
 
-// TestTakeOver: a user gives the name to the clone. The original backs off, even if it returns much later.
+// TestTakeOver checks that a user can give the node name to the clone. The original then stops using it, even if it returns much later.
 func TestTakeOver(t *testing.T) {
 	for name, serials := range map[string][2]string{"other serial numbers": {"one", "two"}, "nothing to tell them by": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestOfflineTakeOver: a replaced board without a link holds its pods until a user calls takeover, before or after a reboot. It continues
-// when there is a link.
+// TestOfflineTakeOver checks that a replaced board without a connection holds its pods until a user calls takeover, before or after a
+// reboot. It also continues when the API server is reachable.
 func TestOfflineTakeOver(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one")
@@ -165,17 +165,17 @@ func TestOfflineTakeOver(t *testing.T) {
 		b := a.clone("two").on()
 		time.Sleep(time.Minute)
 		if b.twin.Held() == "" {
-			t.Error("pods with shared volumes start in another machine")
+			t.Error("pods with shared volumes start on another machine")
 		}
 		if _, err := b.twin.TakeOver(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		if why := b.twin.Held(); why != "" {
-			t.Error("they do not start after the takeover:", why)
+			t.Error("the pods do not start after the takeover:", why)
 		}
 		b.reboot()
 		if why := b.twin.Held(); why != "" {
-			t.Error("they do not start after a reboot:", why)
+			t.Error("the pods do not start after a reboot:", why)
 		}
 		s.Up()
 		b.stays(5*time.Minute, false)
@@ -185,7 +185,7 @@ func TestOfflineTakeOver(t *testing.T) {
 	})
 }
 
-// TestNeverATwin: events of a single machine are not mistaken for a twin, and cause at most one request per boot.
+// TestNeverATwin checks that a single machine is never mistaken for two, and sends at most one additional request per boot.
 func TestNeverATwin(t *testing.T) {
 	for name, do := range map[string]func(b *board){
 		"agent restarted": func(b *board) { b.restart() },
@@ -247,7 +247,8 @@ func TestNeverATwin(t *testing.T) {
 	}
 }
 
-// TestExchangedCard: a machine without a serial number whose network card was exchanged waits for a user, and then continues.
+// TestExchangedCard checks that a machine without a serial number waits for a user after its network card was exchanged, and then
+// continues.
 func TestExchangedCard(t *testing.T) {
 	inSite(t, func(s *site) {
 		b := s.board("")
@@ -265,24 +266,24 @@ func TestExchangedCard(t *testing.T) {
 		b.reboot()
 		b.stays(time.Minute, false)
 		b.off()
-		b.cards("00:00:5e:00:53:01") // the old card again
+		b.cards("00:00:5e:00:53:01") // the old network card
 		b.on()
 		time.Sleep(time.Minute)
 		b.back(true)
-		b.cards("00:00:5e:00:53:02", "00:00:5e:00:53:01") // the new card, which is found late
+		b.cards("00:00:5e:00:53:02", "00:00:5e:00:53:01") // the new network card, which the kernel finds late
 		b.stays(time.Hour, false)
 	})
 }
 
-// TestOneName: of two machines that are configured with the same name, the first one keeps the name. The second one gets the name when
-// the Lease is no longer renewed.
+// TestOneName checks that the first of two machines with the same configured name keeps the name. The second one gets it when the Lease
+// is no longer renewed.
 func TestOneName(t *testing.T) {
 	inSite(t, func(s *site) {
 		a := s.board("one").on()
 		a.stays(5*time.Minute, false)
 		b := s.board("two").on()
 		a.stays(3*time.Minute, true)
-		b.back(false) // it has no earlier pods
+		b.back(false) // the machine has no earlier pods
 		a.reboot()
 		a.stays(3*time.Minute, true)
 		b.back(false)
@@ -291,7 +292,7 @@ func TestOneName(t *testing.T) {
 		b.back(false)
 		a.off()
 		b.stays(70*time.Minute, false)
-		a.on() // it finds a running machine that started later
+		a.on() // the machine finds a running machine that started later
 		time.Sleep(5 * time.Minute)
 		up := 0
 		for _, x := range []*board{a, b} {
@@ -305,7 +306,8 @@ func TestOneName(t *testing.T) {
 	})
 }
 
-// TestAtOnce: of several machines with copies of one card that boot in the same second, one keeps the name.
+// TestAtOnce checks that exactly one of several machines with copies of one memory card keeps the node name if they boot in the same
+// second.
 func TestAtOnce(t *testing.T) {
 	for _, serial := range []string{"", "same"} {
 		inSite(t, func(s *site) {
@@ -326,7 +328,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestHostileClaims: invalid claims from a server can only cost the link.
+// TestHostileClaims checks that invalid claims of a server can only disconnect the node.
 func TestHostileClaims(t *testing.T) {
 	long := make([]byte, 200<<10)
 	for i := range long {

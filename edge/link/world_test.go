@@ -31,13 +31,13 @@ type world struct {
 	server *kubetest.Server
 	dir    string
 	meta   *memory
-	asked  chan string // the name of every new signing request
+	asked  chan string // name of each new signing request
 
 	mu     sync.Mutex
 	now    func() time.Time // the server's clock
 	life   time.Duration    // validity of the signed certificates
 	deny   bool
-	hold   bool // do not approve requests
+	hold   bool // whether requests stay unapproved
 	who    map[string]int
 	csrs   map[string]*certificatesv1.CertificateSigningRequest
 	events map[string]chan watch.Event
@@ -144,7 +144,7 @@ func (w *world) list(rw http.ResponseWriter, r *http.Request) {
 	w.server.Watch(rw, r, events)
 }
 
-// set changes the behaviour of the server.
+// The method set changes the behaviour of the server.
 func (w *world) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +167,7 @@ func (w *world) config() Config {
 	}
 }
 
-// bootstrap writes a bootstrap kubeconfig and returns a configuration with it.
+// bootstrap writes a bootstrap kubeconfig. It returns a configuration that uses this file.
 func (w *world) bootstrap() Config {
 	cfg := w.config()
 	cfg.BootstrapKubeconfig = w.path("bootstrap.conf")
@@ -191,7 +191,7 @@ func (w *world) kubeconfig(path string, user *api.AuthInfo) {
 	}
 }
 
-// start runs a link until the test or stop ends it.
+// start runs a link. The link ends when stop is called or the test ends.
 func (w *world) start(cfg Config) (*Link, func()) {
 	w.t.Helper()
 	l, err := New(w.t.Context(), cfg)
@@ -232,7 +232,7 @@ func await(t *testing.T, l *Link, want func(State) bool) State {
 
 func up(s State) bool { return s.Phase == Up }
 
-// memory is a Meta.
+// A memory is a Meta in memory.
 type memory struct {
 	mu     sync.Mutex
 	values map[string]string

@@ -43,7 +43,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// open starts the agent; pods are the stored pods.
+// open starts the agent. The parameter pods contains the stored pods.
 func (w *world) open(pods ...*v1.Pod) {
 	w.Helper()
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
@@ -74,7 +74,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// tells returns the pods for which Changed was called since the last call.
+// The method tells returns the pods for which Changed was called since its last call.
 func (w *world) tells() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,13 +84,13 @@ func (w *world) tells() string {
 	return out
 }
 
-// set sets the objects of a source. unsure is an origin with a problem.
+// The method set sets the objects of a source. The parameter unsure is an origin with a problem.
 func (w *world) set(source string, unsure string, all ...Claimed) {
 	w.Helper()
 	w.must(w.Set(w.Context(), source, all, map[string]bool{unsure: true}))
 }
 
-// value returns a ConfigMap's value as the pod reads it.
+// The method value returns the value of a ConfigMap for a pod, or "none".
 func (w *world) value(pod *v1.Pod, name string) string {
 	w.Helper()
 	m, err := w.ConfigMap(pod, name)
@@ -124,7 +124,7 @@ func podOf(name, source string, maps ...string) *v1.Pod {
 	return podtest.New(name, podtest.Source(source), podtest.ConfigMaps(maps...))
 }
 
-// TestSourcesAreApart: a pod sees the objects of its own source only.
+// TestSourcesAreApart checks that a pod can use only the objects of its own source.
 func TestSourcesAreApart(t *testing.T) {
 	w := newWorld(t)
 	w.set(keys.SourceFile, "", configMap("a", "file", "/a"))
@@ -145,11 +145,11 @@ func TestSourcesAreApart(t *testing.T) {
 		t.Error("a pod of another namespace sees", got)
 	}
 	if Serves(podOf("a", keys.SourceAPI)) || Serves(&v1.Pod{}) || !Serves(podOf("a", keys.SourceFile)) {
-		t.Error("whose objects these are")
+		t.Error("Serves returned the wrong result for a source")
 	}
 }
 
-// TestChanges: Changed is called for the pods that reference a changed object. Unchanged objects are not written.
+// TestChanges checks that Changed is called for the pods that reference a changed object, and that unchanged objects are not written.
 func TestChanges(t *testing.T) {
 	w := newWorld(t)
 	a, b := podOf("a", keys.SourceFile, "m", "late"), podOf("b", keys.SourceFile, "other")
@@ -182,7 +182,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestRemoved: a removed object is kept for the pods that have it, also over a restart, until the last of them is released.
+// TestRemoved checks that a removed object is kept for the pods that use it, also after a restart, until the last of them is released.
 func TestRemoved(t *testing.T) {
 	w := newWorld(t)
 	had, waits := podOf("had", keys.SourceFile, "m"), podOf("waits", keys.SourceFile, "m")
@@ -216,7 +216,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestUnsure: an unreadable manifest removes no objects, and no other manifest replaces its objects in the meantime.
+// TestUnsure checks that a manifest that cannot be read removes no objects, and that no other manifest replaces its objects meanwhile.
 func TestUnsure(t *testing.T) {
 	w := newWorld(t)
 	p := podOf("p", keys.SourceFile, "a", "b")
@@ -233,7 +233,7 @@ func TestUnsure(t *testing.T) {
 	}
 }
 
-// TestTwice: if two manifests define the same object, the manifest of the existing object takes precedence.
+// TestTwice checks that the manifest of the existing object takes precedence if two manifests define the same object.
 func TestTwice(t *testing.T) {
 	w := newWorld(t)
 	p := podOf("p", keys.SourceFile, "a")
@@ -252,7 +252,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestRefused: changes that an API server would reject are not applied, and are reported as problems.
+// TestRefused checks that changes that an API server would reject are not applied and are reported as problems.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	frozen := func(value string) Claimed {
@@ -281,7 +281,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOneClaim: a claim belongs to one source until that source drops it.
+// TestOneClaim checks that a PersistentVolumeClaim belongs to one source until this source removes it.
 func TestOneClaim(t *testing.T) {
 	w := newWorld(t)
 	w.set(keys.SourceFile, "", claim("c", "1Gi", "/c"))
@@ -329,7 +329,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestSecrets: Secrets are sealed on the disk, and contain credentials for images.
+// TestSecrets checks that Secrets are encrypted on the disk, and that they are used as image pull secrets.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	const password = "correct horse battery staple"

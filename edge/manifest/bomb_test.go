@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestBombs: a manifest that would use much memory is rejected before it uses the memory.
+// TestBombs checks that a manifest that would use much memory is rejected before the memory is used.
 func TestBombs(t *testing.T) {
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":`
 	for name, text := range map[string]string{

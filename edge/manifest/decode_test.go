@@ -20,7 +20,7 @@ spec:
     image: example.com/web:1
 `
 
-// checkName returns a small pod in one line, which is both YAML and JSON.
+// The function named returns a small pod in one line that is valid YAML and valid JSON.
 func named(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"a","image":"a"}]}}`, name)
 }
@@ -77,7 +77,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestRefused has invalid manifests with their error messages.
+// TestRefused checks the error message of each invalid manifest.
 func TestRefused(t *testing.T) {
 	edit := func(old, new string) string { return strings.Replace(web, old, new, 1) }
 	for name, test := range map[string]struct{ data, want string }{
@@ -173,7 +173,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// bomb returns nested aliases whose size doubles nine times.
+// bomb returns nested YAML aliases whose size doubles nine times.
 func bomb() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")
@@ -183,7 +183,7 @@ func bomb() string {
 	return b.String()
 }
 
-// TestFileOfPods: a file may have several pods, each in a document. The error names the document.
+// TestFileOfPods checks that a file can have several pods, each in a YAML document. An error contains the number of the document.
 func TestFileOfPods(t *testing.T) {
 	for _, data := range []string{"---\n{apiVersion: v1, kind: List}", `{"apiVersion":"v1","kind":"PodList"}`} {
 		if set, err := Decode([]byte(data), fileOptions()); err == nil ||
@@ -220,11 +220,11 @@ func TestErrorIsFound(t *testing.T) {
 		t.Errorf("got %#v", e)
 	}
 	if All(nil) != nil || All(errors.New("another")) != nil {
-		t.Error("found errors where none are")
+		t.Error("All returned errors of another origin")
 	}
 }
 
-// TestLongText: an error that quotes a manifest is short.
+// TestLongText checks that the error for a long manifest is short.
 func TestLongText(t *testing.T) {
 	_, err := Decode([]byte(named(strings.Repeat("ä", 1<<16))), localOptions())
 	for _, e := range All(err) {
@@ -240,7 +240,7 @@ func TestLongText(t *testing.T) {
 	}
 }
 
-// TestHugeIsQuick limits the time for the worst manifests, because a source reads its manifests one after the other.
+// TestHugeIsQuick checks the time for the worst manifests. A source reads its manifests one after the other.
 func TestHugeIsQuick(t *testing.T) {
 	for name, data := range map[string]string{
 		"empty documents": strings.Repeat("---\n", MaxSize/4),

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// FuzzDecode checks that decoding does not panic, that every error has its origin, and that a decoded pod is complete: encoding and
-// decoding it again does not change it.
+// FuzzDecode checks that decoding does not panic, that every error has its origin, and that a decoded pod does not change if it is
+// encoded and decoded again.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		web, "---\n" + web + "---\n" + strings.Replace(web, "name: web\nspec", "name: two\nspec", 1), "{}", "[]", "null",
@@ -88,7 +88,7 @@ func reencode(t *testing.T, pod *v1.Pod, o Options) *v1.Pod {
 	return set.Pods[0]
 }
 
-// verdict is a pod with the result of an API server (validation and defaults of the core API of Kubernetes 1.36.3), and the result of
+// A verdict is a pod with two results: that of an API server (validation and defaults of the core API of Kubernetes 1.36.3) and that of
 // this package.
 type verdict struct {
 	Pod        json.RawMessage `json:"pod"`
@@ -116,7 +116,7 @@ func verdicts(t testing.TB) []verdict {
 	return set
 }
 
-// TestVerdicts compares validation and defaults with those of Kubernetes.
+// TestVerdicts compares the validation and the defaults of this package with those of Kubernetes.
 func TestVerdicts(t *testing.T) {
 	for _, want := range verdicts(t) {
 		set, err := Decode(want.Pod, Options{Source: keys.SourceAPI})

@@ -49,7 +49,7 @@ status: {phase: Bound}
 	}
 }
 
-// TestListsOfObjects: a List may contain several kinds, and the items of a typed list may omit their kind.
+// TestListsOfObjects checks that a List can contain several kinds, and that the items of a typed list may omit their kind.
 func TestListsOfObjects(t *testing.T) {
 	set, err := Decode([]byte(`{"apiVersion":"v1","kind":"List","items":[`+named("a")+
 		`,{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}]}
@@ -65,7 +65,7 @@ func TestListsOfObjects(t *testing.T) {
 	}
 }
 
-// TestObjectsRefused: an object that an API server would reject is rejected with the field.
+// TestObjectsRefused checks that the error for an object that an API server would reject contains the field.
 func TestObjectsRefused(t *testing.T) {
 	configMap := func(rest string) string {
 		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},` + rest + `}`
@@ -133,7 +133,7 @@ func TestObjectsRefused(t *testing.T) {
 	}
 }
 
-// TestControllers: the error for a controller's manifest describes how to write its pod.
+// TestControllers checks that the error for the manifest of a controller describes how to write a manifest of its pod.
 func TestControllers(t *testing.T) {
 	const begin = "; write it as 'apiVersion: v1, kind: Pod, metadata: "
 	for data, want := range map[string]string{

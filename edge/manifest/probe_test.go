@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestProtocolsOfProbes: the protocol of an HTTP probe and the mode of a gRPC probe are validated as by Kubernetes.
+// TestProtocolsOfProbes checks that the protocol of an HTTP probe and the mode of a gRPC probe are validated like in Kubernetes.
 func TestProtocolsOfProbes(t *testing.T) {
 	for probe, want := range map[string]string{
 		`httpGet: {port: 80, protocol: HTTP2}`:                  "",

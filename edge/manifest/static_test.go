@@ -50,7 +50,8 @@ func TestStaticPod(t *testing.T) {
 	}
 }
 
-// TestPriority: without a priority in its manifest, a static pod has the priority of one of the two classes that every cluster has.
+// TestPriority checks that a static pod without a priority in its manifest has the priority of one of the two classes that every cluster
+// has.
 func TestPriority(t *testing.T) {
 	for class, want := range map[string]int32{
 		"priorityClassName: system-node-critical":                2_000_001_000,
@@ -70,7 +71,7 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// TestUID: a manifest at one place on one node is one pod, for any white space and any time of reading.
+// TestUID checks that a manifest at one path on one node always has the same pod UID, for any white space and any time of reading.
 func TestUID(t *testing.T) {
 	seen, elsewhere, otherNode, url, local := fileOptions(), fileOptions(), fileOptions(), fileOptions(), fileOptions()
 	seen.Seen = time.Unix(1, 0)
@@ -131,7 +132,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestCopyOfPod: kubectl's output for a running pod is a valid manifest.
+// TestCopyOfPod checks that the output of kubectl for a running pod is a valid manifest.
 func TestCopyOfPod(t *testing.T) {
 	pod := decodeOne(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"x","uid":"../../etc","resourceVersion":"5","generation":3,
 		"creationTimestamp":"2020-01-01T00:00:00Z","deletionTimestamp":"2020-01-01T00:00:00Z","deletionGracePeriodSeconds":0,"selfLink":"/x","generateName":"a-",
@@ -151,8 +152,8 @@ func TestCopyOfPod(t *testing.T) {
 	}
 }
 
-// TestReferences: a static pod cannot reference objects that only an API server has. Its ConfigMaps, Secrets and claims come from
-// manifests.
+// TestReferences checks that a static pod cannot reference objects that exist only in an API server. Its ConfigMaps, Secrets and
+// PersistentVolumeClaims must come from manifests.
 func TestReferences(t *testing.T) {
 	volume := func(source string) string {
 		return `{"volumes":[{"name":"v",` + source + `}],"containers":[{"name":"a","image":"a"}]}`

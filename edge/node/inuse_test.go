@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestInUse: a caller that waits for a volume to be in use returns when the API server lists the volume. volumesAttached of the
+// TestInUse checks that InUse returns after the API server has stored the volume in volumesInUse. The volumesAttached list of the
 // attach-detach controller is kept.
 func TestInUse(t *testing.T) {
 	in(t, nil, func(w *world) {

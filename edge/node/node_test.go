@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A world is a cluster with one node, which can be restarted.
+// A world is an API server with one node, which can be restarted.
 type world struct {
 	*testing.T
 	*apitest.Server
@@ -37,7 +37,7 @@ type world struct {
 	facts Facts
 }
 
-// lines is a log.
+// The type lines is the log of a node.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -55,7 +55,7 @@ func (l *lines) count(s string) int {
 	return strings.Count(l.text.String(), s)
 }
 
-// are changes the facts.
+// The method are changes the node's facts.
 func (w *world) are(change func(*Facts)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +76,7 @@ func newWorld(t *testing.T, cfg func(*Config)) *world {
 	return w
 }
 
-// prepare returns a world whose node does not run yet.
+// prepare returns a world whose node is not running yet.
 func prepare(t *testing.T) *world {
 	w := &world{T: t, Server: apitest.New(t), path: filepath.Join(t.TempDir(), "islet.db"), retry: make(chan struct{}, 1)}
 	w.facts = Facts{
@@ -215,7 +215,7 @@ func TestIdleNodeSaysLittle(t *testing.T) {
 		if !w.condition(v1.NodeReady).LastHeartbeatTime.After(beat.Time) {
 			t.Error("no heartbeat")
 		}
-		// The baseline is HTTP/1.1 without TLS, where headers are 4/5 of the bytes.
+		// These limits are for HTTP/1.1 without TLS. Headers are 4/5 of the bytes.
 		if out2, back2 := w.Bytes(); out2-out > 600*46 || back2-back > 600*28 {
 			t.Errorf("%d B/s sent, %d B/s received", (out2-out)/600, (back2-back)/600)
 		}
@@ -225,7 +225,8 @@ func TestIdleNodeSaysLittle(t *testing.T) {
 	})
 }
 
-// A change by another program is noticed even if a report follows immediately. The answer to the report does not show the change.
+// TestOthersWriteDuringReports checks that a change by another program is noticed even if a report of the node follows immediately. The
+// response to the report does not contain the change.
 func TestOthersWriteDuringReports(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
@@ -254,7 +255,7 @@ func TestOthersWriteDuringReports(t *testing.T) {
 	})
 }
 
-// The managedFields are cleared, unless server-side apply is used.
+// TestManagedFields checks that the managedFields are cleared unless server-side apply is used.
 func TestManagedFields(t *testing.T) {
 	for op, kept := range map[metav1.ManagedFieldsOperationType]int{metav1.ManagedFieldsOperationUpdate: 0,
 		metav1.ManagedFieldsOperationApply: 1} {
@@ -297,7 +298,7 @@ func TestNodeOfBeforeIsKept(t *testing.T) {
 			t.Error(n.Labels)
 		}
 		if w.condition(v1.NodeNetworkUnavailable).Status != v1.ConditionFalse {
-			t.Error("the condition of another")
+			t.Error("the condition of another program was changed")
 		}
 	})
 }
@@ -345,7 +346,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// The controller has set the conditions to Unknown. The node corrects them immediately.
+// TestUnknownIsCorrected checks that the node immediately corrects conditions that the node controller has set to Unknown.
 func TestUnknownIsCorrected(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestWhatOthersWrite: extended resources, addresses and conditions of other programs are kept on the Node through reports, a restart and
-// a reboot.
+// TestWhatOthersWrite checks that extended resources, addresses and conditions of other programs are kept on the Node through reports, a
+// restart and a reboot.
 func TestWhatOthersWrite(t *testing.T) {
 	in(t, nil, func(w *world) {
 		time.Sleep(time.Minute)
 		n := w.node()
 		n.Status.Capacity["example.com/dongle"] = resource.MustParse("4")
-		n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("4Mi") // a native resource, which belongs to the node
+		n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("4Mi") // a native resource, which only the node reports
 		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "NetworkUnavailable",
 			Status: v1.ConditionFalse, Reason: "FlannelIsUp"})
 		w.Put(n)
@@ -60,8 +60,8 @@ func TestWhatOthersWrite(t *testing.T) {
 	})
 }
 
-// TestKeptAnnotations: a kept annotation exists after the registration, and is restored after other programs have changed or removed it.
-// It is removed when it is no longer kept.
+// TestKeptAnnotations checks that a kept annotation exists after the registration, and is restored after another program has changed or
+// removed it. The annotation is removed when it is no longer kept.
 func TestKeptAnnotations(t *testing.T) {
 	const key = "example.com/provided"
 	var changes []func(*Config)
@@ -101,7 +101,7 @@ func TestKeptAnnotations(t *testing.T) {
 	})
 }
 
-// TestCloudAddresses: with an external cloud provider this node sets addresses only if the Node has none.
+// TestCloudAddresses checks that a node with an external cloud provider reports addresses only if the Node has no addresses.
 func TestCloudAddresses(t *testing.T) {
 	in(t, func(c *Config) { c.CloudAddresses = true }, func(w *world) {
 		time.Sleep(time.Minute)

@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A server that accepts renewals and never answers gets a limited number of them, and the log gets two lines.
+// TestSilentServerIsNoBusyLoop checks that a server that accepts renewals and never answers gets a limited number of them. The log gets
+// two lines.
 func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	var lines lines
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
@@ -39,8 +40,8 @@ func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	})
 }
 
-// TestRenewalsPassBy: on a slow link, answers are queued behind other data. The next renewal does not wait for the last answer. Otherwise
-// the lease would expire although the link works.
+// TestRenewalsPassBy checks that a renewal does not wait for the response to the last one. On a slow link, responses are queued behind
+// other data, and the lease would expire although the link works.
 func TestRenewalsPassBy(t *testing.T) {
 	var lines lines
 	in(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&lines, nil)) }, func(w *world) {
@@ -51,7 +52,7 @@ func TestRenewalsPassBy(t *testing.T) {
 		w.Fault.Store(&late)
 		before := w.Requests("PATCH leases")
 		for range 120 {
-			w.Bookmark() // data that arrives in the meantime
+			w.Bookmark() // data that arrives meanwhile
 			time.Sleep(time.Second)
 		}
 		if n := w.Requests("PATCH leases") - before; n < 10 || n > 14 {

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// bundleOf returns a bundle with one certificate per word. The name of a certificate is its word.
+// bundleOf returns a bundle with one certificate per word. The word is the name of the certificate.
 func bundleOf(name, signer, label string, words ...string) *certificatesv1.ClusterTrustBundle {
 	b := &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"env": label}}}
 	b.Spec.SignerName = signer
@@ -30,7 +30,7 @@ func bundleOf(name, signer, label string, words ...string) *certificatesv1.Clust
 	return b
 }
 
-// trusting returns a pod with projections of bundles.
+// The function trusting returns a pod with projections of trust bundles.
 func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	p := podOf(name)
 	var sources []v1.VolumeProjection
@@ -41,7 +41,7 @@ func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	return p
 }
 
-// trusts returns the words of a pod's projections, sorted, or the error.
+// The method trusts returns the sorted certificate names in a pod's projections, or the error.
 func (w *world) trusts(p *v1.Pod) (all []string) {
 	for _, s := range p.Spec.Volumes[0].Projected.Sources {
 		got, err := w.cache.TrustAnchors(p, s.ClusterTrustBundle)
@@ -129,8 +129,8 @@ func TestTrustBundles(t *testing.T) {
 		}
 		want[1], want[2] = "c d e", "c d"
 
-		// A running pod keeps a deleted bundle, unless it is optional. All bundles are known after a
-		// restart without a link.
+		// A running pod keeps a deleted bundle, unless the bundle is optional. All bundles are available after a restart without a
+		// connection.
 		optional := trusting("q", v1.ClusterTrustBundleProjection{Name: ptr("one"), Optional: ptr(true)})
 		w.prepare(optional)
 		w.wantsTrust(optional, "a b")
@@ -156,8 +156,8 @@ func TestTrustBundles(t *testing.T) {
 	})
 }
 
-// TestTrustBundlesOfFormerServers checks that bundles of an API server that serves v1beta1 are read and watched. After an upgrade to an
-// API server that serves only v1, pods keep the bundles and get changes.
+// TestTrustBundlesOfFormerServers checks that bundles of an API server that serves only v1beta1 are read and watched. After an upgrade to
+// an API server that serves only v1, pods keep their bundles and get changes.
 func TestTrustBundlesOfFormerServers(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Former.Store(true)
@@ -218,7 +218,7 @@ func TestManyTrustBundles(t *testing.T) {
 	})
 }
 
-// If the API server does not support bundles, an optional projection is empty.
+// TestTrustBundlesNotServed checks that an optional projection is empty if the API server does not support bundles.
 func TestTrustBundlesNotServed(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.refuses(func(r *http.Request) int {
@@ -236,7 +236,7 @@ func TestTrustBundlesNotServed(t *testing.T) {
 	})
 }
 
-// The order of the certificates differs between pods.
+// TestAnchorsHaveNoOrder checks that the order of the certificates differs between pods.
 func TestAnchorsHaveNoOrder(t *testing.T) {
 	bundle := bundleOf("one", "", "", strings.Split("abcdefghij", "")...).Spec.TrustBundle
 	if bytes.Equal(anchors("p", []string{bundle}), anchors("q", []string{bundle})) {
@@ -247,7 +247,7 @@ func TestAnchorsHaveNoOrder(t *testing.T) {
 	}
 }
 
-// TestAnchorBombs: bundles that are too large after decoding are rejected, by name or by signer.
+// TestAnchorBombs checks that bundles that are too large when decoded are rejected, by name and by signer.
 func TestAnchorBombs(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		bomb := bundleOf("one", "s.x/y", "a")

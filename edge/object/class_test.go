@@ -36,7 +36,8 @@ func (w *world) handler(p *v1.Pod, want string) {
 	}
 }
 
-// TestRuntimeClass: the handler comes from the API server's object. It is known after a restart without the server, and is never guessed.
+// TestRuntimeClass checks that the handler of a pod comes from the RuntimeClass object. It is available after a restart while the API
+// server is unreachable. A class name is never used as a handler.
 func TestRuntimeClass(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(class("boxed", "gvisor"))
@@ -73,7 +74,7 @@ func TestRuntimeClass(t *testing.T) {
 
 		w.server.Remove(class("boxed", ""))
 		time.Sleep(time.Minute)
-		w.handler(boxed, "gvisor") // the handler of its last run
+		w.handler(boxed, "gvisor") // the handler of the pod's last run
 		second := ofClass("second", "boxed")
 		w.prepare(second)
 		w.handler(second, `error: runtimeclass.node.k8s.io "boxed" not found`)

@@ -20,8 +20,8 @@ func csiVolume() *v1.PersistentVolume {
 	return pv
 }
 
-// The objects of a CSI volume are known when its pod is prepared, and after a restart without a link. The VolumeAttachment is read only
-// on request.
+// TestCSIVolume checks that the objects of a CSI volume are available when its pod is prepared, and after a restart without a connection.
+// The VolumeAttachment is read only on request.
 func TestCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", "pv"))
@@ -84,7 +84,7 @@ func TestCSIVolume(t *testing.T) {
 	})
 }
 
-// The driver of a volume in the pod's spec, and the tokens for the driver, are known after a restart.
+// TestInlineCSIVolume checks that the driver of a volume in the pod's spec, and the tokens for the driver, are available after a restart.
 func TestInlineCSIVolume(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("p")

@@ -40,7 +40,7 @@ func volumeOf(name, secret string) *v1.PersistentVolume {
 	return pv
 }
 
-// gets returns the number of GET requests for a get-only resource.
+// gets returns the number of GET requests for a resource that the node may only get.
 func (w *world) gets(resource string) int {
 	w.Helper()
 	for _, verb := range []string{"LIST ", "WATCH "} {
@@ -51,8 +51,8 @@ func (w *world) gets(resource string) int {
 	return w.server.Requests("GET " + resource)
 }
 
-// A claim, its volume and the volume's Secret are known when the pod is prepared, and after a restart
-// without a link.
+// TestChainIsReadByName checks that a PersistentVolumeClaim, its PersistentVolume and the volume's Secret are available when the pod is
+// prepared, and after a restart without a connection.
 func TestChainIsReadByName(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", "pv"))
@@ -96,7 +96,8 @@ func TestChainIsReadByName(t *testing.T) {
 	})
 }
 
-// An unbound claim is read again for each attempt to start. Bound claims are read rarely. Without a pod that has one, no claim is read.
+// TestWhatWaitsIsReadAgain checks that an unbound claim is read again for each attempt to start its pod. Bound claims are read rarely. If
+// no pod uses a claim, no claim is read.
 func TestWhatWaitsIsReadAgain(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(claimOf("c", ""))
@@ -144,8 +145,8 @@ func TestWhatWaitsIsReadAgain(t *testing.T) {
 	})
 }
 
-// Growing claims, and claims that a pod waits for, are read within seconds without an attempt to start the pod. The claim of a CSI volume
-// is read about as often as by a kubelet.
+// TestClaimsAreFollowed checks that claims that are being resized, and claims that a pod waits for, are read within seconds without an
+// attempt to start the pod. The claim of a CSI volume is read about as often as by a kubelet.
 func TestClaimsAreFollowed(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
@@ -191,7 +192,8 @@ func TestClaimsAreFollowed(t *testing.T) {
 	})
 }
 
-// An ephemeral volume's claim is named after the pod. A missing claim is an error, and so is an unreadable claim.
+// TestClaimThatIsNotThere checks that the claim of an ephemeral volume is named after the pod. A missing claim and an unreadable claim
+// are errors.
 func TestClaimThatIsNotThere(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := claimed("p", "c")
@@ -215,7 +217,7 @@ func TestClaimThatIsNotThere(t *testing.T) {
 	})
 }
 
-// A claim that was bound before the start of its pod is read as often as a claim that was bound later.
+// TestBoundBefore checks that a claim that was bound before its pod was started is read as often as a claim that was bound later.
 func TestBoundBefore(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		pv := volumeOf("pv", "")
@@ -232,7 +234,8 @@ func TestBoundBefore(t *testing.T) {
 	})
 }
 
-// Parked objects are read together, even if their pods started at different times, so that memory is needed once.
+// TestAtRestTogether checks that parked objects are read at the same time, even if their pods started at different times. Reading needs
+// additional memory, so one common read needs it only once.
 func TestAtRestTogether(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const many, beats = 5, 10
@@ -274,7 +277,7 @@ func TestAtRestTogether(t *testing.T) {
 	})
 }
 
-// The progress of a resize changes only the claim's status, and is not reported twice.
+// TestResizing checks that the progress of a resize changes only the claim's status, and is reported once.
 func TestResizing(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		c := claimOf("c", "pv")
@@ -323,7 +326,7 @@ func TestResizing(t *testing.T) {
 	})
 }
 
-// A completed resize changes only the claim's status.
+// TestResized checks that a completed resize changes only the claim's status.
 func TestResized(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		c := claimOf("c", "pv")

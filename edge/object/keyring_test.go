@@ -20,7 +20,7 @@ func auth(user string) string {
 	return fmt.Sprintf(`{"auth":%q}`, base64.StdEncoding.EncodeToString([]byte(user+":pw")))
 }
 
-// A Secret without data, or of another type, is logged.
+// TestSecretsOfNoUse checks that a Secret without data or with another type is an error.
 func TestSecretsOfNoUse(t *testing.T) {
 	for name, s := range map[string]*v1.Secret{
 		"other type": {Type: v1.SecretTypeOpaque, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{}`)}},
@@ -40,7 +40,7 @@ func TestSecretsOfNoUse(t *testing.T) {
 	}
 }
 
-// An image is pulled with the Secrets that were known before the link was lost.
+// TestPullSecrets checks that an image is pulled with the Secrets that were read before the link was lost.
 func TestPullSecrets(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(dockerConfig("pull", `{"auths":{"registry.example":`+auth("ann")+`}}`))

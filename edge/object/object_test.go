@@ -13,7 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Many pods that need the same new object cause one request. A pod does not wait for objects that it does not reference.
+// TestManyPodsOneRequest checks that many pods that need the same new object cause one request. A pod does not wait for objects that it
+// does not reference.
 func TestManyPodsOneRequest(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.lag = 100 * time.Millisecond
@@ -72,7 +73,7 @@ func TestChanges(t *testing.T) {
 			w.Error("Changed was called without a change:", got)
 		}
 
-		// A deleted object is kept for the pods that had it, also over a restart.
+		// A deleted object is kept for the pods that use it, also after a restart.
 		if w.cache.Deleted(a, configMapKind, "cm") || w.cache.Deleted(a, configMapKind, "never heard of") {
 			w.Error("deleted too early")
 		}
@@ -85,7 +86,7 @@ func TestChanges(t *testing.T) {
 		for range 2 {
 			w.wants(a, "cm", "2")
 			if !w.cache.Deleted(a, configMapKind, "cm") || w.cache.Deleted(a, configMapKind, "other") {
-				w.Error("the deletion is unknown")
+				w.Error("Deleted returned the wrong result")
 			}
 			if _, err := w.cache.ConfigMap(late, "cm"); !apierrors.IsNotFound(err) {
 				w.Error(err)
@@ -107,7 +108,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// A missing object is an answer. Waiting pods get it when it is created.
+// TestNotFound checks that a missing object is a result, and that waiting pods get the object when it is created.
 func TestNotFound(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := podOf("a", "cm")
@@ -124,7 +125,8 @@ func TestNotFound(t *testing.T) {
 	})
 }
 
-// Without the API server, a pod that ran here before has its objects. Other pods get errors.
+// TestOffline checks that a pod that ran on this node before has its objects while the API server is unreachable. A new pod gets an error
+// for each object that is not stored.
 func TestOffline(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("cm", "1"))
@@ -181,7 +183,8 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// The server may not know yet that a pod runs on this node.
+// TestForbiddenAtFirst checks that a request is repeated if the API server rejects it because it does not know yet that the pod runs on
+// this node.
 func TestForbiddenAtFirst(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("cm", "1"))
@@ -224,7 +227,7 @@ func TestImmutableIsNotWatched(t *testing.T) {
 		if lists, watches := w.server.Requests("LIST configmaps"), w.server.Requests("WATCH configmaps"); lists != 1 || watches != 0 {
 			w.Error(lists, watches)
 		}
-		// An object that becomes immutable is not watched any more.
+		// An object that has become immutable is no longer watched.
 		w.server.Put(configMap("later", "1"))
 		q := podOf("b", "later")
 		w.prepare(q)
@@ -277,7 +280,7 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// Objects of a single pod are removed with it.
+// TestRelease checks that the objects that only one pod uses are removed with the pod.
 func TestRelease(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("mine", "1"))
@@ -300,7 +303,7 @@ func TestRelease(t *testing.T) {
 		if got := w.pokes(); got["a"] != 0 || got["b"] != 1 {
 			w.Error(got)
 		}
-		// They do not return after a restart.
+		// The removed objects do not return after a restart.
 		w.pods = []*v1.Pod{}
 		w.restart()
 		if stored, err := w.store.Objects(w.Context()); err != nil || len(stored) != 0 {
@@ -312,7 +315,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A flapping link causes a limited number of requests. An idle link carries no bytes.
+// TestWire checks that a flapping link causes a limited number of requests, and that an idle link carries no bytes.
 func TestWire(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const pods = 30

@@ -35,7 +35,7 @@ func TestServices(t *testing.T) {
 		own.Annotations = map[string]string{keys.ConfigSource: "file"}
 		w.server.Down()
 		if took := w.prepare(own); took != 0 {
-			w.Error("a static pod waited for", took)
+			w.Error("a static pod has waited for", took)
 		}
 		if got := names(own); len(got) != 0 {
 			w.Error(got)

@@ -8,7 +8,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// TestStaticPodsReadNothing: a static pod references objects in manifests, so the API server gets no requests for them.
+// TestStaticPodsReadNothing checks that a static pod references no ConfigMap, Secret or PersistentVolumeClaim of the API server, because
+// these objects come from manifests.
 func TestStaticPodsReadNothing(t *testing.T) {
 	pod := podOf("p", "settings")
 	pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}}

@@ -16,7 +16,7 @@ import (
 
 const hour = int64(3607)
 
-// The key of a token is the pod's request, not the server's version of that request.
+// TestTokenIsFoundAgain checks that a token is stored under the pod's request, not under the API server's version of the request.
 func TestTokenIsFoundAgain(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))
@@ -40,7 +40,7 @@ func TestTokenIsFoundAgain(t *testing.T) {
 		if took := w.again(p); took != 0 || w.token(p) != "ey1" {
 			w.Error(took, w.token(p))
 		}
-		// An expired token is returned if there is no other one, and is reported as a problem.
+		// An expired token is returned if no other token exists, and is reported as a problem.
 		time.Sleep(3 * time.Hour)
 		if got := w.token(p); got != "ey1" {
 			w.Error(got)
@@ -102,8 +102,8 @@ func TestTokenRefresh(t *testing.T) {
 	})
 }
 
-// Rejected token requests are repeated at growing intervals. Without a link, there are few requests. When the link is back, the tokens
-// that expire first are requested first.
+// TestTokenFailures checks that rejected token requests are repeated at growing intervals. Without a connection there are few requests.
+// When the link is up, the tokens that expire first are requested first.
 func TestTokenFailures(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const pods = 20
@@ -145,7 +145,7 @@ func TestTokenFailures(t *testing.T) {
 	})
 }
 
-// A clock that shows 1970 removes no token, and a correction of the clock is noticed.
+// TestTokenAndTheClock checks that a clock in 1970 removes no token, and that a correction of the clock is noticed.
 func TestTokenAndTheClock(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))
@@ -175,21 +175,21 @@ func TestTokenAndTheClock(t *testing.T) {
 			w.Error("requests with a wrong clock:", got)
 		}
 		mu.Lock()
-		clock = time.Now().Add(time.Hour) // the machine was off, and its clock is set
+		clock = time.Now().Add(time.Hour) // the machine was off, and its clock was corrected
 		mu.Unlock()
 		time.Sleep(checkEvery + time.Minute)
 		if got := len(w.requests()); got < 3 {
 			w.Error("no token was refreshed after the clock was set")
 		}
 		before := len(w.requests())
-		time.Sleep(10 * time.Hour) // the clock is now wrong by more than the lifetime of a token
+		time.Sleep(10 * time.Hour) // the clock is now wrong by more than a token's lifetime
 		if got := len(w.requests()) - before; got > 120 {
 			w.Error("requests with a wrong clock:", got)
 		}
 	})
 }
 
-// A pod without a token gets one as soon as the server issues one.
+// TestTokenArrives checks that a pod without a token gets one as soon as the API server issues it.
 func TestTokenArrives(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.refuses(func(*http.Request) int { return http.StatusNotFound })
@@ -207,7 +207,7 @@ func TestTokenArrives(t *testing.T) {
 	})
 }
 
-// A running pod gets a new token after the key of the database was lost.
+// TestTokenOfLostKey checks that a running pod gets a new token after the encryption key of the database was lost.
 func TestTokenOfLostKey(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))

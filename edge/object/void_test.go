@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestRestoredServer: a watch from a version that the server does not have yet receives no events. Void
-// makes the cache list again, also after a restart.
+// TestRestoredServer checks that Void makes the cache list all objects again, also after a restart. A watch from a version that a
+// restored server does not have yet receives no events.
 func TestRestoredServer(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("wifi", "old"))
@@ -24,7 +24,7 @@ func TestRestoredServer(t *testing.T) {
 		w.server.Restore(backup, 0)
 		w.start(Watch)
 		time.Sleep(time.Minute)
-		w.wants(p, "wifi", "newer") // the watch receives no event
+		w.wants(p, "wifi", "newer") // the watch has received no event
 		if err := w.cache.Void(w.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestRestoredServer(t *testing.T) {
 	})
 }
 
-// TestVoidWithoutNews: an unchanged object is stored again with its version.
+// TestVoidWithoutNews checks that an unchanged object is stored again with its new version.
 func TestVoidWithoutNews(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		w.server.Put(configMap("wifi", "same"))

@@ -27,22 +27,22 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// A world is a cluster and a node whose agent can be restarted, in a synctest bubble.
+// A world is an API server and a node in a synctest bubble. The node's agent can be restarted.
 type world struct {
 	testing.TB
 	server  *apitest.Server
-	path    string // the node's database
+	path    string // path of the node's database
 	store   *store.Store
 	cache   *Cache
 	stop    func()
 	pods    []*v1.Pod // the node's pods
 	lag     time.Duration
 	touched atomic.Int32     // number of reads of parked objects
-	now     func() time.Time // the node's clock; nil means the clock of the bubble
+	now     func() time.Time // the node's clock; if nil, the bubble's clock is used
 
 	mu     sync.Mutex
 	poked  map[types.UID]int
-	tokens []authenticationv1.TokenRequest // the received requests
+	tokens []authenticationv1.TokenRequest // the received token requests
 	refuse func(r *http.Request) (status int)
 }
 
@@ -102,7 +102,7 @@ func (w *world) changed(uid types.UID) {
 	w.poked[uid]++
 }
 
-// pokes returns the calls of Changed by pod since its last call.
+// The method pokes returns the number of calls of Changed by pod since its own last call.
 func (w *world) pokes() map[types.UID]int {
 	synctest.Wait()
 	w.mu.Lock()
@@ -112,7 +112,7 @@ func (w *world) pokes() map[types.UID]int {
 	return all
 }
 
-// fault answers token requests, and rejects requests as the test has configured.
+// The method fault answers token requests, and rejects the requests that the test has selected.
 func (w *world) fault(rw http.ResponseWriter, r *http.Request) bool {
 	w.mu.Lock()
 	refuse, lag := w.refuse, w.lag
@@ -156,7 +156,7 @@ func (w *world) fault(rw http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// linger blocks for d while the client waits.
+// linger blocks for the time d, or until the client disconnects.
 func linger(r *http.Request, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -178,7 +178,7 @@ func (w *world) requests() []authenticationv1.TokenRequest {
 	return w.tokens
 }
 
-// prepare stores and registers a pod as its worker does. It returns the duration of Prepare.
+// prepare stores and registers a pod as its worker does. It returns the time that Prepare has taken.
 func (w *world) prepare(p *v1.Pod) time.Duration {
 	w.Helper()
 	w.pods = append(w.pods, p)
@@ -254,7 +254,7 @@ func withToken(name, audience string, seconds *int64) *v1.Pod {
 	return p
 }
 
-// unwrapped removes the envelope of Kubernetes' protobuf.
+// The function unwrapped removes the envelope of Kubernetes' protobuf encoding.
 func unwrapped(body []byte) []byte {
 	raw := struct{ data []byte }{}
 	for b := body[4:]; len(b) > 1; { // fields of runtime.Unknown: 1 typeMeta, 2 raw ...

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// BenchmarkEventsOfMany records the events of a starting pod on a node with the maximum number of events.
+// BenchmarkEventsOfMany records the events of a starting pod on a node with the maximum number of stored events.
 func BenchmarkEventsOfMany(b *testing.B) {
 	e, err := NewEvents(EventsConfig{Node: "n", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

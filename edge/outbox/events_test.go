@@ -67,7 +67,7 @@ func TestEventsAreAKubelets(t *testing.T) {
 	})
 }
 
-// TestNodeUID checks that an event of the node has the UID of the Node, or the node's name until the UID is known.
+// TestNodeUID checks that an event of the node has the UID of the Node object, or the node's name until the UID is known.
 func TestNodeUID(t *testing.T) {
 	known := types.UID("")
 	e, err := NewEvents(EventsConfig{Node: "n", NodeUID: func() types.UID { return known }, Log: slog.New(slog.DiscardHandler)})
@@ -116,7 +116,8 @@ func TestRepeatedEventsAreCounted(t *testing.T) {
 	})
 }
 
-// The events of a pod with many events are limited, and those of other pods are still sent.
+// TestEventsAreBounded checks that the number of events is limited for a pod with many events, and that the events of other pods are
+// still sent.
 func TestEventsAreBounded(t *testing.T) {
 	recording(t, 5, 10, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		loud, calm := bound("loud"), bound("calm")
@@ -135,7 +136,7 @@ func TestEventsAreBounded(t *testing.T) {
 			found = found || ev.InvolvedObject.Name == "calm"
 		}
 		if !found {
-			t.Error("the calm one is not heard")
+			t.Error("no event of the pod calm was sent")
 		}
 		for i := range 3 * maxEvents {
 			e.Pod(loud, "", v1.EventTypeWarning, fmt.Sprint("Reason", i), "")
@@ -180,7 +181,8 @@ func TestEventsOutliveAnOutage(t *testing.T) {
 	})
 }
 
-// A namespace that is being deleted, or is deleted, rejects events. Each event is sent once.
+// TestEventsOfADeletedNamespaceAreDropped checks that each event is sent only once if its namespace is being deleted or was deleted. The
+// API server rejects such events.
 func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewForbidden(v1.Resource("events"), "x", errors.New("unable to create new content in namespace default because it is being terminated")),

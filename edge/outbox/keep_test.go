@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A recorder is an Events that can be restarted, with a store that counts its writes.
+// A recorder is an Events that can be restarted. Its store counts the writes.
 type recorder struct {
 	*testing.T
 	*apitest.Server
@@ -32,7 +32,7 @@ type recorder struct {
 	stop   func()
 }
 
-// counting counts write transactions.
+// The type counting counts write transactions.
 type counting struct {
 	*store.Store
 	r *recorder
@@ -137,7 +137,7 @@ func TestEventsOutliveTheAgent(t *testing.T) {
 	})
 }
 
-// TestToldBeforeItWasNoted: an event that was sent before the agent was killed is not sent twice.
+// TestToldBeforeItWasNoted checks that an event that was sent before the agent was killed is not sent twice.
 func TestToldBeforeItWasNoted(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		r.Down()
@@ -160,7 +160,8 @@ func TestToldBeforeItWasNoted(t *testing.T) {
 	})
 }
 
-// TestEventsWearNoFlash: events that are soon sent are not written, a burst is one write, and an idle node writes nothing.
+// TestEventsWearNoFlash checks that events that are sent soon are not written to the disk, that a burst of events is one write, and that
+// an idle node writes nothing.
 func TestEventsWearNoFlash(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		for i := range 50 {
@@ -189,8 +190,8 @@ func TestEventsWearNoFlash(t *testing.T) {
 	})
 }
 
-// TestEventsSpareTheDisk: while Spare returns true, events are written every half hour. Before and after, they are written at the usual
-// interval. They are also written when the agent ends.
+// TestEventsSpareTheDisk checks that events are written every half hour while Spare returns true. Before and after that they are written
+// at the usual interval. They are also written when the agent ends.
 func TestEventsSpareTheDisk(t *testing.T) {
 	recorded(t, true, func(r *recorder) {
 		happens := func(minutes int) (writes int64) {
@@ -239,7 +240,7 @@ func TestStoredEventsAreBounded(t *testing.T) {
 		r.Down()
 		for i := range maxEvents + 40 {
 			if i == maxEvents {
-				time.Sleep(time.Minute) // the events so far are stored
+				time.Sleep(time.Minute) // the previous events are stored
 			}
 			p := podNamed(fmt.Sprint("p", i))
 			p.UID = types.UID(p.Name)
@@ -261,13 +262,14 @@ func TestStoredEventsAreBounded(t *testing.T) {
 	})
 }
 
-// TestEventsOfANodeAlone: without a cluster, normal events are written when the agent ends, and warnings after a short delay.
+// TestEventsOfANodeAlone checks a node without a cluster. Its normal events are written when the agent ends, and its warnings after a
+// short delay.
 func TestEventsOfANodeAlone(t *testing.T) {
 	recorded(t, true, func(r *recorder) {
 		r.Events.Pod(podNamed("a"), "", v1.EventTypeNormal, "Started", "x")
 		time.Sleep(time.Hour)
 		if n := r.writes.Load(); n != 0 {
-			t.Errorf("%d writes of what went well", n)
+			t.Errorf("%d writes for normal events", n)
 		}
 		r.Events.Pod(podNamed("b"), "", v1.EventTypeWarning, "Failed", "x")
 		time.Sleep(2 * storeEvery)
@@ -280,12 +282,12 @@ func TestEventsOfANodeAlone(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		if r.Dropped() != 0 {
-			t.Error("the events are not pending")
+			t.Error("events were dropped")
 		}
 	})
 }
 
-// TestEventIsKeptWhole: the API server and the store get all fields of an event from its record.
+// TestEventIsKeptWhole checks that the API server and the store get all fields of an event.
 func TestEventIsKeptWhole(t *testing.T) {
 	e := &Events{EventsConfig: EventsConfig{Node: "pi"}}
 	at := metav1.Unix(1700000000, 0)

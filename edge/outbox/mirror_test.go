@@ -11,7 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// TestMirrorNamesNothing: a mirror pod has no references that an API server rejects, and the static pod is not modified.
+// TestMirrorNamesNothing checks that a mirror pod has no reference that an API server rejects, and that the static pod is not
+// modified.
 func TestMirrorNamesNothing(t *testing.T) {
 	var spec v1.PodSpec
 	if err := json.Unmarshal([]byte(`{"nodeName":"n","imagePullSecrets":[{"name":"a"}],"volumes":[

@@ -27,7 +27,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A world is a cluster, and a node without containers. The test reports the states of the containers.
+// A world is an API server and a node without containers. The test sets the states of the containers.
 type world struct {
 	*testing.T
 	*apitest.Server
@@ -97,7 +97,7 @@ func (w *world) start() {
 	}
 }
 
-// gated returns a client whose Before can reject requests.
+// The method gated returns a client whose Before can reject requests.
 func (w *world) gated() *kube.Client {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Dial, Before: w.before})
@@ -112,7 +112,7 @@ func bound(name string) *v1.Pod {
 	return podtest.New(name, podtest.UID(""), podtest.Node("n"), podtest.Image("a:1"))
 }
 
-// bind creates a pod on the API server and returns the node's version.
+// bind creates a pod on the API server and returns the pod as the node receives it.
 func (w *world) bind(name string) *v1.Pod {
 	w.Helper()
 	w.Put(bound(name))
@@ -186,13 +186,13 @@ func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
 		before := w.Total()
 		time.Sleep(time.Hour)
 		if w.Total() != before || w.box.Pending() != 0 {
-			t.Error("no news, but requests")
+			t.Error("requests were sent without a change")
 		}
 	})
 }
 
-// Few requests are sent. For pods that start together, the server gets the running status, without an earlier status for each pod. A pod
-// that stays in the starting state is also reported, although there are always other requests.
+// TestFirstWordsComeLast checks that few requests are sent. For pods that start together, the API server gets the running status without
+// an earlier status of each pod. A pod that stays in the starting state is also reported, although other requests are always pending.
 func TestFirstWordsComeLast(t *testing.T) {
 	in(t, func(w *world) {
 		slow := func(_ http.ResponseWriter, r *http.Request) bool {
@@ -221,7 +221,7 @@ func TestFirstWordsComeLast(t *testing.T) {
 		stays := w.bind("stays")
 		w.box.Put(stays, status(v1.PodPending, ""))
 		for i := 0; w.shown("stays") != "Pending"; i++ {
-			for _, p := range pods { // more than four concurrent requests can carry
+			for _, p := range pods { // more pods than four concurrent requests can report
 				w.box.Put(p, status([]v1.PodPhase{v1.PodFailed, v1.PodRunning}[i%2], ""))
 			}
 			time.Sleep(90 * time.Millisecond)
@@ -234,7 +234,7 @@ func TestFirstWordsComeLast(t *testing.T) {
 	})
 }
 
-// A pod whose probe soon passes is reported once. A pod that stays or becomes unready is reported too.
+// TestReadySoon checks that a pod whose probe succeeds soon is reported once. A pod that stays or becomes unready is reported too.
 func TestReadySoon(t *testing.T) {
 	in(t, func(w *world) {
 		runs := func(phase v1.PodPhase, ready bool) *v1.PodStatus {
@@ -308,12 +308,12 @@ func TestEndIsAcknowledged(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if _, ok := w.wanted.Get(p.UID); !ok {
-			t.Error("forgotten before the server knows")
+			t.Error("the pod was forgotten before the API server had its status")
 		}
 		w.Up()
 		w.retry <- struct{}{}
 		time.Sleep(time.Minute) // longer than every back-off
-		// A list that was in flight may have added the pod again as a deleting pod. The pod's worker then calls Finish again.
+		// A list request in flight may have added the pod again as a deleting pod. The pod's worker then calls Finish again.
 		if d, ok := w.wanted.Get(p.UID); ok && d.Deleting {
 			if err := w.box.Finish(ctx, p); err != nil {
 				t.Error(err)
@@ -324,7 +324,7 @@ func TestEndIsAcknowledged(t *testing.T) {
 			t.Error("not acknowledged", ok, w.shown("a"))
 		}
 
-		// A pod that is replaced in the meantime is not mistaken for the new one.
+		// A pod that was replaced meanwhile is not mistaken for the new pod.
 		p = w.bind("b")
 		w.Down()
 		w.Cut()
@@ -333,7 +333,7 @@ func TestEndIsAcknowledged(t *testing.T) {
 		w.Up()
 		time.Sleep(time.Minute) // longer than every back-off
 		if d, ok := w.wanted.Get(p.UID); !ok || !d.Deleting {
-			t.Error("the old one is to end", d)
+			t.Error("the replaced pod is not being deleted:", d)
 		}
 		w.box.Put(p, status(v1.PodFailed, "of the old one"))
 		if err := w.box.Finish(ctx, p); err != nil {
@@ -376,9 +376,9 @@ func TestMirrorPods(t *testing.T) {
 		w.spoken.Store(true)
 		time.Sleep(10 * time.Second)
 		if w.shown("s-n") != "gone" {
-			t.Error("kept although no source has it")
+			t.Error("the mirror pod was kept although no source has the pod")
 		}
-		// A pod of the API server with the same name is not modified.
+		// A pod of the API server with the name of a mirror pod is not modified.
 		w.bind("s-n")
 		w.box.Put(s, status(v1.PodRunning, "static"))
 		time.Sleep(time.Hour)
@@ -388,7 +388,7 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
-// A server that accepts requests and never answers.
+// TestSilentServerIsNoBusyLoop checks that a server that accepts requests and never answers gets a limited number of them.
 func TestSilentServerIsNoBusyLoop(t *testing.T) {
 	in(t, func(w *world) {
 		var pods []*v1.Pod

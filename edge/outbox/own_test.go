@@ -7,7 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The node's own conditions are sent, conditions of other clients are not, and shared conditions only while the node has them.
+// TestOwnConditions checks that the node sends its own conditions and no conditions of other clients. It sends shared conditions only
+// while the node has them.
 func TestOwnConditions(t *testing.T) {
 	all := []v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady,
 		v1.PodScheduled, v1.AllContainersRestarting,
@@ -28,7 +29,7 @@ func TestOwnConditions(t *testing.T) {
 	if got := types(ownPart(s, &s)); !slices.Equal(got, all[:9]) {
 		t.Errorf("%v", got)
 	}
-	s.Conditions[8].Reason = v1.PodReasonTerminationByKubelet // of a machine that was off
+	s.Conditions[8].Reason = v1.PodReasonTerminationByKubelet // a condition of a machine that was off
 	if got := types(ownPart(s, &v1.PodStatus{})); !slices.Equal(got, all[:9]) {
 		t.Errorf("%v", got)
 	}

@@ -26,7 +26,7 @@ func begin(e *Events, from, pods int, every time.Duration) {
 	}
 }
 
-// While many pods start, their events are delayed, except warnings.
+// TestEventsGiveWay checks that the events of starting pods are delayed while many pods start. Warnings are not delayed.
 func TestEventsGiveWay(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		begin(e, 0, 5, 0)
@@ -54,7 +54,7 @@ func TestEventsGiveWay(t *testing.T) {
 	})
 }
 
-// A long rush does not delay events indefinitely.
+// TestEventsGiveWayForAWhile checks that events are not delayed indefinitely if pods keep starting.
 func TestEventsGiveWayForAWhile(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		begin(e, 0, 120, maxEventDelay/60)
@@ -64,7 +64,7 @@ func TestEventsGiveWayForAWhile(t *testing.T) {
 	})
 }
 
-// Delayed events are not written to the disk, except those that remain when the agent ends.
+// TestEventsThatGiveWayWearNoFlash checks that delayed events are written to the disk only if they remain when the agent ends.
 func TestEventsThatGiveWayWearNoFlash(t *testing.T) {
 	recorded(t, false, func(r *recorder) {
 		begin(r.Events, 0, 300, 30*time.Millisecond)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestServerLearnsAll runs random histories. It asserts that finally the server has the newest status of every pod.
+// TestServerLearnsAll runs random histories. It checks that the API server finally has the newest status of every pod.
 func TestServerLearnsAll(t *testing.T) {
 	lives := 25
 	if testing.Short() {
@@ -112,7 +112,7 @@ func (h *history) restart() {
 	}
 }
 
-// finish acts as the workers: it ends all ending pods.
+// finish ends all deleting pods, as the pod workers do.
 func (h *history) finish() {
 	for _, p := range h.wanted.List() {
 		if p.Deleting && !h.done[p.Pod.UID] {

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// Steps of a pod with two init containers and a readiness probe, as a watcher sees them.
+// These are the steps of a pod with two init containers and a readiness probe, as a watcher sees them.
 const (
 	sandboxUp = "Pending sandbox: running PodInitializing PodInitializing"
 	firstEnd  = "Pending sandbox: Completed running PodInitializing"
@@ -61,7 +61,7 @@ func stepStatus(step int) *v1.PodStatus {
 	return s
 }
 
-// describe returns a status as one of steps, or "" for a pod without a status.
+// describe returns the step that a status shows, or "" for a pod without a status.
 func describe(s *v1.PodStatus) string {
 	if s.Phase == "" || len(s.ContainerStatuses) == 0 {
 		return ""
@@ -90,7 +90,7 @@ func describe(s *v1.PodStatus) string {
 // A watcher is another client that watches all pods.
 type watcher struct {
 	mu   sync.Mutex
-	seen map[string][]string // different statuses of each pod, as describe returns them
+	seen map[string][]string // different statuses of each pod, in the form of describe
 }
 
 func (w *world) watcher() *watcher {
@@ -128,7 +128,7 @@ func (a *watcher) of(name string) []string {
 	return slices.Clone(a.seen[name])
 }
 
-// climb reports the steps of a pod. It waits for each before the next.
+// climb reports the steps of a pod one after the other. It waits for the time each before the next step.
 func (w *world) climb(p *v1.Pod, each time.Duration) {
 	for step := range steps {
 		w.box.Put(p, stepStatus(step))
@@ -138,7 +138,7 @@ func (w *world) climb(p *v1.Pod, each time.Duration) {
 	}
 }
 
-// A watcher sees each step of a start that lasts longer than a second. Shorter ones are merged.
+// TestSteps checks that a watcher sees each step of a start that lasts longer than a second. Shorter steps are merged.
 func TestSteps(t *testing.T) {
 	for _, x := range []struct {
 		each time.Duration
@@ -161,7 +161,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// Steps that follow one another faster than a second do not hide the pod for ever.
+// TestQuickSteps checks that a watcher sees the status of a pod although its steps follow one another faster than a second.
 func TestQuickSteps(t *testing.T) {
 	in(t, func(w *world) {
 		p, restarts := w.bind("p"), int32(0)
@@ -179,7 +179,8 @@ func TestQuickSteps(t *testing.T) {
 	})
 }
 
-// The condition PodReadyToStartContainers of a pod with the host's network changes without an address.
+// TestStepOfHostNetwork checks that the condition PodReadyToStartContainers is reported for a pod with the host's network, which has no
+// address of its own.
 func TestStepOfHostNetwork(t *testing.T) {
 	in(t, func(w *world) {
 		watcher, p := w.watcher(), w.bind("p")
@@ -195,8 +196,8 @@ func TestStepOfHostNetwork(t *testing.T) {
 	})
 }
 
-// When 30 pods start at once, a watcher sees all steps of each. When 100 start, the rate of writes is
-// limited, each pod is served, and the statuses that matter are not delayed.
+// TestStepsOfManyPods checks that a watcher sees all steps of 30 pods that start at once. When 100 pods start, the rate of writes is
+// limited, each pod is reported, and statuses that controllers need are not delayed.
 func TestStepsOfManyPods(t *testing.T) {
 	for _, x := range []struct{ pods, most int }{{30, 4 * 30}, {100, 100 + stepBurst + int(6*time.Second/stepEvery) + 1}} {
 		t.Run(fmt.Sprint(x.pods), func(t *testing.T) {
@@ -232,7 +233,7 @@ func TestStepsOfManyPods(t *testing.T) {
 	}
 }
 
-// Through an outage only the last status of each pod is sent.
+// TestStepsOfAnOutage checks that only the last status of each pod is sent after an outage.
 func TestStepsOfAnOutage(t *testing.T) {
 	in(t, func(w *world) {
 		var all []*v1.Pod
@@ -244,7 +245,7 @@ func TestStepsOfAnOutage(t *testing.T) {
 		newest := map[types.UID]string{}
 		for step := range steps {
 			for i, p := range all {
-				if step == len(steps)-1 && i%2 == 0 { // half of them are not ready yet when the link is back
+				if step == len(steps)-1 && i%2 == 0 { // half of them are not ready when the link is up
 					continue
 				}
 				s := stepStatus(step)

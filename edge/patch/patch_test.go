@@ -105,7 +105,7 @@ func (d dice) node() (st v1.NodeStatus) {
 	}
 	amount(&st.Capacity)
 	amount(&st.Allocatable)
-	for _, kind := range []v1.NodeAddressType{"InternalIP", "Hostname"} { // for other types the API server would set these
+	for _, kind := range []v1.NodeAddressType{"InternalIP", "Hostname"} { // for other types the API server would set these fields
 		for range d.IntN(3) {
 			st.Addresses = append(st.Addresses, v1.NodeAddress{Type: kind, Address: d.word()})
 		}
@@ -123,7 +123,7 @@ func (d dice) node() (st v1.NodeStatus) {
 	return st
 }
 
-// TestPatchesLead: with the API server's rules, a patch results in the status for which it was created.
+// TestPatchesLead checks that a patch results in the status for which it was created, under the rules of the API server.
 func TestPatchesLead(t *testing.T) {
 	d := dice{rand.New(rand.NewPCG(1, 2))}
 	same := []cmp.Option{

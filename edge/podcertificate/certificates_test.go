@@ -24,7 +24,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// The request has the pod's parameters. The certificate is renewed in time, survives a restart, and is not stored in plain text.
+// TestLife checks that the request has the pod's parameters. The certificate is renewed in time, survives a restart, and is not stored in
+// plain text.
 func TestLife(t *testing.T) {
 	for _, keyType := range []string{"ED25519", "ECDSAP256"} {
 		t.Run(keyType, func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestLife(t *testing.T) {
 					s.UnverifiedUserAnnotations["a.b/d"] != "e" || r.OwnerReferences[0].UID != p.UID {
 					t.Errorf("%+v", r)
 				}
-				w.restart() // continues with the same request and key
+				w.restart() // the agent continues with the same request and key
 				w.issue(2 * time.Hour)
 				first := w.has(p)
 				if w.pokes() == 0 || w.prepare(p) != 0 {
@@ -96,8 +97,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// Without a link, a pod keeps its certificate over reboots and after its expiry, which events report. With a link, the certificate is
-// renewed immediately.
+// TestWithoutLink checks that a pod keeps its certificate over reboots and after its expiry while the API server is unreachable. Events
+// report this. The certificate is renewed immediately when the link is up.
 func TestWithoutLink(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -132,8 +133,8 @@ func TestWithoutLink(t *testing.T) {
 	})
 }
 
-// A refusal of the signer is final. An earlier certificate is used until it expires. An invalid certificate, or a certificate for another
-// key, counts as a failure.
+// TestRefused checks that a denial by the signer is final. An earlier certificate is used until it expires. An invalid certificate, or a
+// certificate for another key, counts as a failure.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		condition string
@@ -190,8 +191,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The request is repeated with the same key after a failure: the server does not know the pod yet, the service account is missing, or the
-// request was deleted.
+// TestFaults checks that the request is repeated with the same key after a failure: the API server does not know the pod yet, the service
+// account is missing, or the request was deleted.
 func TestFaults(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -246,7 +247,7 @@ func rows(w *world) []byte {
 	return all[0].State
 }
 
-// A static pod has no service account and sends no requests.
+// TestStaticPods checks that a static pod, which has no service account, sends no requests.
 func TestStaticPods(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
@@ -259,7 +260,7 @@ func TestStaticPods(t *testing.T) {
 	})
 }
 
-// Each type of key signs its proof and has the required size.
+// TestKeyTypes checks that each type of key signs its proof and has the required size.
 func TestKeyTypes(t *testing.T) {
 	for keyType, bits := range map[string]int{"ED25519": 0, "ECDSAP256": 256, "ECDSAP384": 384, "ECDSAP521": 521,
 		"RSA3072": 3072, "RSA4096": 4096} {
@@ -294,7 +295,7 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// TestChainBombs: a chain that is too large after decoding is rejected before it is decoded.
+// TestChainBombs checks that a certificate chain that would be too large when decoded is rejected before it is decoded.
 func TestChainBombs(t *testing.T) {
 	for name, text := range map[string]string{
 		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",

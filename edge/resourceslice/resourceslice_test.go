@@ -15,12 +15,12 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A scene is a running Sweeper, and a server that records deletions.
+// A scene is a running Sweeper and a server that records deletions.
 type scene struct {
 	*testing.T
 	*Sweeper
 	mu    sync.Mutex
-	asked []string // field selectors
+	asked []string // field selectors of the requests
 	down  bool
 }
 
@@ -34,7 +34,7 @@ func in(t *testing.T, test func(s *scene)) {
 			if r.Method != http.MethodDelete || r.URL.Path != "/apis/resource.k8s.io/v1/resourceslices" {
 				t.Errorf("%s %s", r.Method, r.URL)
 			}
-			if a := r.Header.Get("Accept"); !strings.Contains(a, "as=PartialObjectMetadataList;") { // as a server requires
+			if a := r.Header.Get("Accept"); !strings.Contains(a, "as=PartialObjectMetadataList;") { // as an API server requires
 				t.Errorf("accepts %s", a)
 			}
 			if s.down {
@@ -64,7 +64,7 @@ func in(t *testing.T, test func(s *scene)) {
 	})
 }
 
-// wants waits for a time and compares the deletions in that time.
+// The method wants waits for a time and checks the deletions since its last call.
 func (s *scene) wants(after time.Duration, want ...string) {
 	s.Helper()
 	time.Sleep(after)
@@ -77,7 +77,7 @@ func (s *scene) wants(after time.Duration, want ...string) {
 	s.asked = nil
 }
 
-// TestStart: the slices of drivers that do not register are deleted once. The slices of the other drivers are kept.
+// TestStart checks that the slices of drivers that do not register are deleted once. The slices of other drivers are kept.
 func TestStart(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(29*time.Second, []string{}...)
@@ -90,7 +90,7 @@ func TestStart(t *testing.T) {
 		s.wants(31*time.Second, "spec.nodeName=n,spec.driver!=a,spec.driver!=b")
 		s.wants(time.Hour, []string{}...)
 	})
-	in(t, func(s *scene) { // it disappeared just before, and has its own deletion time
+	in(t, func(s *scene) { // the driver disappeared just before, and has its own time of deletion
 		s.Here("a")
 		time.Sleep(20 * time.Second)
 		s.Gone("a")
@@ -99,7 +99,7 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestGone: the slices of a missing driver are deleted. The slices of a driver that returns, or is replaced, are kept.
+// TestGone checks that the slices of a missing driver are deleted. The slices of a driver that returns or is replaced are kept.
 func TestGone(t *testing.T) {
 	in(t, func(s *scene) {
 		s.Here("a")
@@ -111,7 +111,7 @@ func TestGone(t *testing.T) {
 		s.Here("a")
 		s.wants(time.Hour, []string{}...)
 		s.Gone("b")
-		s.Gone("b") // it is still missing
+		s.Gone("b") // the driver is still missing
 		s.wants(31*time.Second, "spec.nodeName=n,spec.driver=b")
 		s.wants(time.Hour, []string{}...)
 		s.Here("b")
@@ -120,7 +120,7 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestOutage: a failed deletion is repeated when the server answers, unless the driver has returned.
+// TestOutage checks that a failed deletion is repeated when the API server is reachable, unless the driver has returned.
 func TestOutage(t *testing.T) {
 	in(t, func(s *scene) {
 		s.wants(31*time.Second, "spec.nodeName=n")

@@ -125,7 +125,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestAnswersHoldForTheirTime: answers are cached for their TTL, and their number is limited.
+// TestAnswersHoldForTheirTime checks that responses are cached for their TTL, and that the number of cached responses is limited.
 func TestAnswersHoldForTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, asked := newAnswers[int](), 0
@@ -158,8 +158,8 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 	})
 }
 
-// TestAnswersThatLandMeanwhile: a caller that misses the cache just before another caller stores the answer does not send a second
-// request.
+// TestAnswersThatLandMeanwhile checks that a caller sends no second request if another caller stores the response just after the cache
+// lookup.
 func TestAnswersThatLandMeanwhile(t *testing.T) {
 	for range 200 {
 		a := newAnswers[int]()
@@ -183,7 +183,7 @@ func TestAnswersThatLandMeanwhile(t *testing.T) {
 	}
 }
 
-// TestWhoGoesDoesNotTakeOthersAlong: a request continues when its first caller's context ends.
+// TestWhoGoesDoesNotTakeOthersAlong checks that a request continues when the context of its first caller ends.
 func TestWhoGoesDoesNotTakeOthersAlong(t *testing.T) {
 	a := newAnswers[int]()
 	asked, answer := make(chan struct{}), make(chan struct{})

@@ -27,7 +27,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A cluster is an API server with the source of one node's pods.
+// A cluster is an API server and the source that reads one node's pods.
 type cluster struct {
 	*testing.T
 	*apitest.Server
@@ -89,7 +89,7 @@ func (c *cluster) poke(uid types.UID) {
 	c.poked[uid]++
 }
 
-// seen is an Observer that records the newest version of each pod.
+// The type seen is an Observer that records the newest version of each pod.
 type seen struct{ pods map[types.UID]string }
 
 func (s *seen) Listed(pods []v1.Pod) {
@@ -119,7 +119,7 @@ func (c *cluster) show() string {
 	return strings.Join(all, ", ")
 }
 
-// settled waits until the bubble is idle, and compares the pods.
+// The method settled waits until the bubble is idle, and compares the node's pods with want.
 func (c *cluster) settled(what, want string) {
 	c.Helper()
 	synctest.Wait()
@@ -170,7 +170,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 		c.Put(a)
 		c.settled("another image", "a=a:2, b=a:1")
 		if p, _ := c.Get(a.UID); p.Deleting || p.Waiting != "" {
-			t.Error("it must stay the same pod")
+			t.Error("the pod must stay the same")
 		}
 		c.Terminate(a, 7)
 		c.settled("deleted", "a=a:2 ends in 7s, b=a:1")
@@ -191,7 +191,7 @@ func TestAPIPodsAreFollowed(t *testing.T) {
 	})
 }
 
-// The status of a pod that ended before the node has seen it is kept.
+// TestAPIPodThatEnded checks that the status of a pod that ended before the node has read the pod is kept.
 func TestAPIPodThatEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -208,7 +208,7 @@ func TestAPIPodThatEnded(t *testing.T) {
 	})
 }
 
-// A flapping link causes a watch each time, and no list. Changes arrive within seconds.
+// TestAPIWatchGoesOn checks that each reconnection causes a watch request and no list request. Changes arrive within seconds.
 func TestAPIWatchGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -260,8 +260,8 @@ func TestAPIListsAnewWhenItMust(t *testing.T) {
 	})
 }
 
-// TestAPIConverges runs random histories of a cluster, its link and its node. No pod that the cluster wants may end. After all faults are
-// gone, the node must want the same pods as the cluster.
+// TestAPIConverges runs random histories of a cluster, its link and its node. No pod that the cluster wants may end. After the last
+// fault, the node must want the same pods as the cluster.
 func TestAPIConverges(t *testing.T) {
 	lives := 25
 	if testing.Short() {
@@ -309,7 +309,7 @@ func (h *history) step() {
 		if h.Pod("default", name) != nil {
 			h.Remove(bound(name))
 		}
-		h.Put(bound(name)) // same name, another UID
+		h.Put(bound(name)) // the same name with another UID
 	case n == 4 && p != nil && p.DeletionTimestamp == nil:
 		h.Terminate(p, h.r.Int64N(30)+1)
 	case n == 5 && p != nil:
@@ -339,7 +339,7 @@ func (h *history) step() {
 	}
 }
 
-// forget acts as the workers: it ends all ending pods.
+// forget ends all deleting pods, as the pod workers do.
 func (h *history) forget() {
 	for _, p := range h.List() {
 		if !p.Deleting || h.r.IntN(2) == 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// A server gets a limited number of requests per minute, for any of its answers.
+// TestAPIFailuresAreNoBusyLoop checks that the number of requests per minute is limited for every response of the server.
 func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 	for _, err := range []error{
 		apierrors.NewInternalError(fmt.Errorf("broken")), apierrors.NewTooManyRequests("slow down", 3), apierrors.NewUnauthorized("who?"),
@@ -42,15 +42,15 @@ func TestAPIFailuresAreNoBusyLoop(t *testing.T) {
 				c.settled("stays", "a=a:1")
 				c.fail(nil)
 				c.Put(bound("b"))
-				time.Sleep(70 * time.Second) // without a signal that the server is ready again
+				time.Sleep(70 * time.Second) // no signal that the server is ready again
 				c.settled("recovered", "a=a:1, b=a:1")
 			})
 		})
 	}
 }
 
-// Package link reports a missing link. Therefore it is neither a problem of the pods nor a repeated warning while a node waits for its
-// certificate.
+// TestAPINoLinkIsToldByTheLink checks that a missing link is no problem of the pods, and causes no repeated warnings while a node waits
+// for its certificate. Package link reports it.
 func TestAPINoLinkIsToldByTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -78,7 +78,8 @@ func TestAPINoLinkIsToldByTheLink(t *testing.T) {
 	})
 }
 
-// A server that accepts requests without answering, and a flapping link, each get a limited number of requests.
+// TestAPISilentOrFlapping checks that the number of requests is limited for a server that accepts requests without answering, and for a
+// flapping link.
 func TestAPISilentOrFlapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -115,7 +116,7 @@ func TestAPISilentOrFlapping(t *testing.T) {
 	})
 }
 
-// A server that accepts watches and closes them immediately gets a limited number of requests.
+// TestAPIFlappingWatches checks that the number of requests is limited for a server that accepts watches and closes them immediately.
 func TestAPIFlappingWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -133,7 +134,7 @@ func TestAPIFlappingWatches(t *testing.T) {
 	})
 }
 
-// A server that cannot list and watch in one request is asked in two.
+// TestAPIWithoutWatchList checks that a list request and a watch request are sent to a server that cannot list and watch in one request.
 func TestAPIWithoutWatchList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -152,13 +153,13 @@ func TestAPIWithoutWatchList(t *testing.T) {
 		c.Up()
 		time.Sleep(30 * time.Second)
 		c.settled("after 410", "a=a:1 ends in 30s, b=a:1")
-		if n := c.Requests("WATCH pods") - before; n != 2 { // the one that ends with 410, and the one after the list
+		if n := c.Requests("WATCH pods") - before; n != 2 { // the watch that ends with 410, and the watch after the list
 			t.Errorf("%d watches", n)
 		}
 	})
 }
 
-// A list that is cut off does not end the pods that are missing in it.
+// TestAPIPartOfAList checks that a truncated list does not end the pods that it lacks.
 func TestAPIPartOfAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -177,7 +178,7 @@ func TestAPIPartOfAList(t *testing.T) {
 		}
 		c.Fault.Store(&part)
 		c.end()
-		c.start() // an agent that starts has no version to continue from
+		c.start() // a new agent has no version to continue from
 		time.Sleep(10 * time.Minute)
 		c.settled("while lists are cut off", "a=a:1, b=a:1")
 		c.Fault.Store(nil)

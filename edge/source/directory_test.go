@@ -23,7 +23,7 @@ type host struct {
 	stop func()
 }
 
-// never is longer than any test, so only inotify causes reads.
+// The duration never is longer than any test, so only inotify events cause reads.
 const never = time.Hour
 
 func newHost(t *testing.T, interval time.Duration, files ...string) *host {
@@ -90,7 +90,7 @@ func TestDirectoryFollowsFiles(t *testing.T) {
 	h.until("a=v2", "")
 }
 
-// TestFileOfSeveralPods: each document is a pod, which is added and removed independently.
+// TestFileOfSeveralPods checks that each YAML document is a pod, which is added and removed independently.
 func TestFileOfSeveralPods(t *testing.T) {
 	h := newHost(t, never, "a.yaml")
 	h.until("a=v1", "")
@@ -129,7 +129,7 @@ func TestBadFilesKeepTheirPodAndDisturbNone(t *testing.T) {
 		h.remove("c.yaml")
 		h.until("a=v1 b=v1", c.problem)
 
-		// The last valid pod is kept over a restart of the source.
+		// The last valid pod is kept after a restart of the source.
 		h.stop()
 		h.start(h.dir, never)
 		h.until("a=v1 b=v1", c.problem)
@@ -168,8 +168,8 @@ func TestDirectoryIgnoresWhatIsNoFile(t *testing.T) {
 	h.until("a=v1 b=v1", "")
 }
 
-// A pod whose file is removed and created again ends and starts again, even if the file is unchanged and created immediately. Other pods
-// are not affected.
+// TestFilePutBack checks that a pod whose file is removed and created again ends and starts again, even if the file is unchanged and
+// created immediately. Other pods are not affected.
 func TestFilePutBack(t *testing.T) {
 	h := newHost(t, never)
 	h.stop()
@@ -231,7 +231,8 @@ func TestFilePutBack(t *testing.T) {
 	}
 }
 
-// A mounted ConfigMap: the files are links into a directory that is itself a link, which is replaced atomically.
+// TestDirectoryFollowsLinks checks a mounted ConfigMap. Its files are symlinks into a directory that is itself a symlink. This symlink is
+// replaced atomically.
 func TestDirectoryFollowsLinks(t *testing.T) {
 	h := newHost(t, never)
 	version := func(image string) {
@@ -269,7 +270,7 @@ func TestLinkedDirectoryIsReplaced(t *testing.T) {
 func TestDirectoryComesAndGoes(t *testing.T) {
 	h := newHost(t, never, "a.yaml")
 	h.until("a=v1", "")
-	h.must(os.RemoveAll(h.dir)) // a removal while the directory is watched is intended
+	h.must(os.RemoveAll(h.dir)) // a removal of a watched directory is intended
 	h.until("", "")
 	h.mkdir(h.dir)
 	h.write("a.yaml", podYAML("a", "v2"))
@@ -281,7 +282,7 @@ func TestDirectoryComesAndGoes(t *testing.T) {
 	h.write("b.yaml", podYAML("b", "v1"))
 	h.until("a=v2 b=v1", "")
 
-	// If the path is missing when the node starts, for example because its disk is not mounted, no pod ends.
+	// If the directory does not exist when the node starts, for example because its disk is not mounted, no pod ends.
 	h.stop()
 	h.must(os.Rename(h.dir, h.dir+".away"))
 	h.start(h.dir, never)
@@ -308,7 +309,7 @@ func TestSingleFile(t *testing.T) {
 	h.until("a=v3", "")
 }
 
-// Without events, as on a network file system, the regular check detects changes.
+// TestRegularCheck checks that the regular scan detects changes if there are no events, as on a network file system.
 func TestRegularCheck(t *testing.T) {
 	h := newHost(t, 10*time.Millisecond)
 	target := filepath.Join(t.TempDir(), "elsewhere.yaml")
@@ -321,7 +322,7 @@ func TestRegularCheck(t *testing.T) {
 	h.until("a=v2", "leads nowhere")
 }
 
-// A file that is written continuously does not delay the other files.
+// TestRestlessDirectory checks that a file that is written continuously does not delay the other files.
 func TestRestlessDirectory(t *testing.T) {
 	h := newHost(t, never)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -347,7 +348,7 @@ func TestUnsetDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-// After an error of the sink, for example on a full disk, the set is delivered again.
+// TestRefusedSetIsToldAgain checks that the pods are delivered again after an error of the sink, for example on a full disk.
 func TestRefusedSetIsToldAgain(t *testing.T) {
 	n := newNode(t)
 	dir := t.TempDir()
@@ -383,7 +384,7 @@ func (f *fullOnce) Set(ctx context.Context, source string, claims []desired.Clai
 	return f.node.Set(ctx, source, claims, problems)
 }
 
-// A partial manifest can be valid, so a file is not read while it is written.
+// TestFileBeingWrittenIsNotRead checks that a file is not read while it is written, because a partial manifest can be valid.
 func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	h := newHost(t, never, "a.yaml", "b.yaml")
 	h.until("a=v1 b=v1", "")
@@ -396,7 +397,7 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	h.write("b.yaml", podYAML("b", "v2"))
 	h.until("a=v1 b=v2", "a.yaml : is being written")
 
-	// The same holds when the node starts.
+	// The same applies when the node starts.
 	h.stop()
 	h.start(h.dir, never)
 	<-h.told
@@ -412,7 +413,7 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	}
 }
 
-// A file that stays open for writing is read if it does not change.
+// TestFileHeldOpenIsReadOnceItRests checks that a file that stays open for writing is read if it does not change.
 func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(path, []byte(podYAML("a", "v1")), 0o644); err != nil {
@@ -428,7 +429,7 @@ func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 		t.Skip("this file system has no leases")
 	}
 	if again, _ := readIfChanged(path, first, decode); again.open != first.open {
-		t.Error("the wait begins again")
+		t.Error("the wait has started again")
 	}
 	first.open = first.open.Add(-patience)
 	if rested, _ := readIfChanged(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mutated returns a manifest with changes that editors, disks and users make.
+// The function mutated returns a manifest with changes like those by editors, disks and users.
 func mutated(r *rand.Rand, data []byte) []byte {
 	data = slices.Clone(data)
 	for range 1 + r.IntN(4) {
@@ -37,7 +37,8 @@ func mutated(r *rand.Rand, data []byte) []byte {
 	return data
 }
 
-// None of five hundred invalid manifests crashes the source or affects the valid pod beside them, at the start or later.
+// TestHostileManifestsDisturbNone checks that none of five hundred invalid manifests crashes the source or affects the valid pod beside
+// them, at the start or later.
 func TestHostileManifestsDisturbNone(t *testing.T) {
 	good := podYAML("good", "v1") + "  restartPolicy: Always\n  volumes: [{name: v, emptyDir: {}}]\n"
 	h := newHost(t, never)

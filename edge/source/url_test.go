@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// A server answers with its current content and records the requests.
+// A server responds with its current content and records the requests.
 type server struct {
 	mu      sync.Mutex
 	answer  http.HandlerFunc
@@ -71,7 +71,7 @@ func podList(images ...string) string {
 	return `{"apiVersion":"v1","kind":"PodList","items":[` + strings.Join(items, ",") + `]}`
 }
 
-// No error ends a pod.
+// TestURLKeepsTheLastGoodSet checks that no error of the server ends a pod.
 func TestURLKeepsTheLastGoodSet(t *testing.T) {
 	srv := &server{}
 	web := httptest.NewServer(srv)
@@ -225,7 +225,7 @@ func TestURLHidesPasswords(t *testing.T) {
 	}
 }
 
-// timed is a server without a network, so the time of a bubble advances.
+// The type timed is a server without a network, so the bubble's time can advance.
 type timed func(*http.Request) (*http.Response, error)
 
 func (f timed) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -253,7 +253,7 @@ func TestURLPaces(t *testing.T) {
 			t.Error(err, n.pods())
 		}
 		if len(asked) < 3 || asked[2] > 4*time.Second {
-			t.Error("the first retries are slow:", asked)
+			t.Error("the first retries were too slow:", asked)
 		}
 		for i := 1; i < len(asked); i++ {
 			gap := asked[i] - asked[i-1]
@@ -289,7 +289,7 @@ func TestSameFailureIsOneProblem(t *testing.T) {
 	}
 }
 
-// TestURLBombs: an answer with endless headers, an endless body or an endless decompressed body is an error.
+// TestURLBombs checks that endless headers, an endless body and an endless decompressed body are errors.
 func TestURLBombs(t *testing.T) {
 	n, s := newNode(t), &server{}
 	srv := httptest.NewServer(s)

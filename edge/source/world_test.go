@@ -19,14 +19,14 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A node is a real sink that signals calls.
+// A node is a real sink that signals each call.
 type node struct {
 	testing.TB
 	*desired.Desired
 	local *local.Objects
 	store *store.Store
 	told  chan struct{}
-	lasts bool // an ending pod ends after the next set
+	lasts bool // whether a deleting pod ends only after the next set
 }
 
 func newNode(t testing.TB) *node {
@@ -114,7 +114,7 @@ func (n *node) problems() string {
 	return strings.Join(all, "\n")
 }
 
-// until waits until the sink has the given pods and problems. A problem is a substring, and "" means no problem.
+// The method until waits until the sink has the given pods and problems. A problem is a substring. If problem is "", there must be none.
 func (n *node) until(pods, problem string) {
 	n.Helper()
 	deadline := time.After(2 * time.Minute)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The resources of a pod survive a restart, are not written again if unchanged, and are removed with the pod.
+// TestAllocations checks that the resources of a pod survive a restart, are not written again if unchanged, and are removed with the pod.
 func TestAllocations(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()

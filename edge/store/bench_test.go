@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// written returns the number of bytes that this process has passed to write(2).
+// The function written returns the number of bytes that this process has passed to write(2).
 func written(t testing.TB) (n int64) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/io")
@@ -24,7 +24,7 @@ func written(t testing.TB) (n int64) {
 	return n
 }
 
-// typical returns a pod of ordinary size, with defaults.
+// The function typical returns a pod of ordinary size with all defaults.
 func typical(uid string) Pod {
 	p := pod(uid, "pod-"+uid)
 	p.Pod.Labels = map[string]string{"app": "sensor", "tier": "edge"}
@@ -42,8 +42,8 @@ func typical(uid string) Pod {
 	return p
 }
 
-// BenchmarkHundredPods writes the rows for a hundred new pods, one by one: the pod, its address, and
-// three statuses.
+// BenchmarkHundredPods writes the rows for a hundred new pods one after the other. Each pod has the row of the pod, an address and three
+// statuses.
 func BenchmarkHundredPods(b *testing.B) {
 	ctx := b.Context()
 	var bytes, closing int64
@@ -75,7 +75,7 @@ func BenchmarkHundredPods(b *testing.B) {
 	b.ReportMetric(float64(closing)/float64(b.N)/100, "closing-B/pod")
 }
 
-// BenchmarkOpen is the store's part of the start of a node with a hundred pods.
+// BenchmarkOpen measures Open for a node with a hundred pods.
 func BenchmarkOpen(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "islet.db")
 	filled(b, path, 100, true)

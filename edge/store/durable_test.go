@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// childEnv turns this test binary into a process that writes rows until it is killed.
+// The environment variable childEnv turns this test binary into a process that writes rows until it is killed.
 const childEnv = "ISLET_STORE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child writes and removes pods from several goroutines, each with an object and a token, and writes addresses. It reports each durable
-// row on its standard output.
+// child writes and removes pods from several goroutines. Each pod has an object and a token. It also writes addresses. It reports each
+// durable row on its standard output.
 func child(path string) {
 	s, err := Open(context.Background(), path, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -135,7 +135,7 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 	t.Log(len(is), "rows were acknowledged")
 }
 
-// putSealed writes an object and a token whose names are derived from a pod.
+// putSealed writes an encrypted object and a token whose names are derived from a pod.
 func putSealed(s *Store, uid string) error {
 	err := s.PutObject(context.Background(), Object{ObjectKey: ObjectKey{"Secret", "default", uid}, Version: "1",
 		Data: []byte("of " + uid)})
@@ -145,7 +145,7 @@ func putSealed(s *Store, uid string) error {
 	return s.PutToken(context.Background(), Token{TokenKey: TokenKey{UID: types.UID(uid), Seconds: 3607}, Token: "of " + uid})
 }
 
-// sealed adds the rows of putSealed that can be opened and belong to the right pod.
+// The function sealed adds the rows of putSealed that can be decrypted and belong to the right pod.
 func sealed(t *testing.T, s *Store, has map[string]bool) {
 	t.Helper()
 	objects, err := s.Objects(t.Context())
@@ -160,8 +160,8 @@ func sealed(t *testing.T, s *Store, has map[string]bool) {
 	}
 }
 
-// acknowledged runs a child for a while after its first report, or until said returns true. Then it kills the child, and passes its
-// reports to said.
+// The function acknowledged runs a child for the time d after its first report, or until said returns true. Then it kills the child. It
+// passes the child's reports to said.
 func acknowledged(t *testing.T, path string, d time.Duration, said func(what, id string) (enough bool)) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

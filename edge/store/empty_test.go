@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEmpty: a new database is empty until Filled is called, also over restarts. A database whose file was deleted or truncated is empty,
-// too.
+// TestEmpty checks that a new database counts as empty until Filled is called, also after restarts. A database whose file was deleted or
+// truncated counts as empty too.
 func TestEmpty(t *testing.T) {
 	ctx, path := context.Background(), filepath.Join(t.TempDir(), "islet.db")
 	want := func(empty bool, then func(*Store) error) {
@@ -42,7 +42,7 @@ func TestEmpty(t *testing.T) {
 	want(false, nil)
 }
 
-// TestEmptyAfterTheFirstTables: after a kill during the creation of the database, the database is still empty.
+// TestEmptyAfterTheFirstTables checks that a database still counts as empty after the agent was killed while it created the tables.
 func TestEmptyAfterTheFirstTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	db, err := sql.Open("sqlite", path)

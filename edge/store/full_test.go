@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A disk is a small file system that can be filled completely.
+// A disk is a small file system that a test can fill completely.
 type disk struct {
 	testing.TB
 	dir string
@@ -88,13 +88,13 @@ func TestFullDisk(t *testing.T) {
 		intact("full")
 		status := &v1.PodStatus{Message: strings.Repeat(fmt.Sprint(round), 32<<10)}
 		must(t, s.PutStatus(first, status))
-		s.flush() // the -wal may have free space
+		s.flush() // the -wal file may have free space
 
 		// The node may be restarted while its disk is full.
 		switch round {
 		case 1:
 			s = reopen(t, s)
-		case 2: // without Close, so that the -wal stays
+		case 2: // without Close, so the -wal file is kept
 			left := map[string][]byte{}
 			for _, suffix := range suffixes[:2] {
 				left[suffix], err = os.ReadFile(path + suffix)
@@ -109,7 +109,7 @@ func TestFullDisk(t *testing.T) {
 			s = open(t, path)
 		}
 		if _, yes := s.Rebuilt(); yes {
-			t.Fatal("a full disk is no corruption")
+			t.Fatal("a full disk counted as a damaged file")
 		}
 		intact("opened while full")
 		if err := write(); err != nil && !errors.Is(err, ErrFull) {
@@ -124,7 +124,7 @@ func TestFullDisk(t *testing.T) {
 		s = reopen(t, s)
 		intact("opened with room")
 		if got, err := s.Statuses(ctx); err != nil || !equality.Semantic.DeepEqual(got[first], status) {
-			t.Error("a status is not written although there is room:", err)
+			t.Error("a status was not written although the disk has free space:", err)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestLocals(t *testing.T) {
 	}
 }
 
-// TestLocalsAreBoundToTheirRow: a sealed object cannot be moved to another row for another pod.
+// TestLocalsAreBoundToTheirRow checks that an encrypted object cannot be moved to another row for another pod.
 func TestLocalsAreBoundToTheirRow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)

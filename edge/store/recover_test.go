@@ -22,7 +22,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// filled creates a database with n pods. Without a Close, its last changes are in the -wal, as after a power cut.
+// The function filled creates a database with n pods. If properly is false, the last changes are only in the -wal file, as after a power
+// failure.
 func filled(t testing.TB, path string, n int, properly bool) {
 	t.Helper()
 	s := open(t, path)
@@ -71,7 +72,7 @@ func execute(t testing.TB, path, script string) {
 	must(t, err)
 }
 
-// works asserts that a store can write and read rows.
+// The function works checks that a store can write and read rows.
 func works(t testing.TB, s *Store) {
 	t.Helper()
 	must(t, s.UpdatePods(t.Context(), []Pod{pod("z", "z")}, nil))
@@ -135,7 +136,7 @@ func TestUnreadableFileIsSetAside(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to change the user")
 	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked, so the thread ends with the test
 	dir, err := os.MkdirTemp("", "store")
 	must(t, err)
 	defer os.RemoveAll(dir)
@@ -161,7 +162,7 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	s := open(t, path)
 	works(t, s)
 	if _, yes := s.Rebuilt(); yes {
-		t.Error("loose permissions are no corruption")
+		t.Error("loose permissions counted as a damaged file")
 	}
 	for _, suffix := range suffixes[:2] {
 		fi, err := os.Stat(path + suffix)
@@ -171,7 +172,8 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 }
 
-// After damage by a power cut, a bad card or a user, the store opens and works. It reports the replaced file if rows are lost.
+// TestRandomDamage checks that the store opens and works after damage by a power failure, a faulty card or a user. It reports the
+// replaced file if rows are lost.
 func TestRandomDamage(t *testing.T) {
 	clean, dirty := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
 	filled(t, clean, 30, true)
@@ -235,7 +237,7 @@ func TestOnlyTheLastBrokenFilesAreKept(t *testing.T) {
 		aside, _ := s.Rebuilt()
 		must(t, s.Close())
 		if _, err := os.Stat(aside); err != nil {
-			t.Error("the newest is gone:", err)
+			t.Error("the newest file was removed:", err)
 		}
 	}
 	kept, err := filepath.Glob(path + ".corrupt-*Z*")
@@ -245,7 +247,8 @@ func TestOnlyTheLastBrokenFilesAreKept(t *testing.T) {
 	}
 }
 
-// Databases of all released versions open and keep their rows. Open compares the resulting schema with that of a new database.
+// TestOldDatabasesAreMigrated checks that the databases of all released versions open and keep their rows. It compares the resulting
+// schema with that of a new database.
 func TestOldDatabasesAreMigrated(t *testing.T) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	must(t, err)
@@ -294,7 +297,7 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			}
 			pods, err := s.Pods(t.Context())
 			if version+1 >= 10 && (len(pods) != 2 || pods[0].Pod.UID != "uid-web" || pods[0].Lives != 3 || pods[1].Lives != 0) {
-				t.Error("how often pods came back is lost")
+				t.Error("the number of restarts of a pod was lost")
 			}
 			if err != nil || len(pods) != 2 || pods[1].Pod.Name != "log" || !pods[1].Deleting {
 				t.Error(pods, err)

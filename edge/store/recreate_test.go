@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRemovedWhileOpen removes files of the open database in several ways. All rows that were written before and after the removal exist
-// at the next start: after Close in any case, and without Close, as after kill -9, if another row was written.
+// TestRemovedWhileOpen removes files of the open database in several ways. It checks that all rows that were written before and after the
+// removal exist at the next start. Without Close, as after kill -9, this requires that another row was written after the removal.
 func TestRemovedWhileOpen(t *testing.T) {
 	remove := func(path string, names ...string) error {
 		for _, name := range names {
@@ -96,7 +96,7 @@ func TestRemovedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestRemovedAgain: if a database is removed repeatedly, it is not created again each time.
+// TestRemovedAgain checks that a database that is removed repeatedly is not recreated each time.
 func TestRemovedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
@@ -125,7 +125,7 @@ func TestRemovedAgain(t *testing.T) {
 	}
 }
 
-// TestRemovedForGood: if the database cannot be created again, the store continues in memory, and Health reports that.
+// TestRemovedForGood checks that the store continues in memory if the database cannot be recreated. Health reports this.
 func TestRemovedForGood(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
@@ -141,7 +141,7 @@ func TestRemovedForGood(t *testing.T) {
 	if err := os.WriteFile(path+"-wal.other", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(path+"-wal.other", path+"-wal"); err != nil { // at its end, SQLite removes only its own -wal
+	if err := os.Rename(path+"-wal.other", path+"-wal"); err != nil { // when closing, SQLite removes only its own -wal file
 		t.Fatal(err)
 	}
 	for range 2 { // the writer checks the files after each write

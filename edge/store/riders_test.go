@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRide: the value of Ride is stored when pods are written or removed, and only then.
+// TestRide checks that the value of Ride is stored when pods are written or removed, and at no other time.
 func TestRide(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	ctx, now := context.Background(), "1"

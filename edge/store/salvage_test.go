@@ -25,8 +25,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// furnished creates a database with rows in all tables, removes some of them, and returns its files. Some of the last changes are only in
-// the -wal.
+// The function furnished creates a database with rows in all tables, removes some of them, and returns its files. Some of the last
+// changes are only in the -wal file.
 func furnished(t testing.TB) (db, wal []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "islet.db")
@@ -55,7 +55,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 			must(t, s.Reject(ctx, p.Pod.UID, Admission{Reason: "OutOfcpu", Message: "no", Grace: time.Second}))
 			must(t, s.Allocate(ctx, map[types.UID]Allocation{p.Pod.UID: {2, &v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}}))
 		}
-		if i == 30 { // a part of the changes reaches the file
+		if i == 30 { // a part of the changes is moved to the database file
 			s = reopen(t, s)
 		}
 	}
@@ -72,7 +72,7 @@ func furnished(t testing.TB) (db, wal []byte) {
 	return db, wal
 }
 
-// rowsOf returns all rows of all tables as text, as SQLite reads them.
+// rowsOf returns all rows of all tables as text.
 func rowsOf(t testing.TB, db *sql.DB) map[string]bool {
 	t.Helper()
 	list := map[string]bool{}
@@ -94,7 +94,7 @@ func rowsOf(t testing.TB, db *sql.DB) map[string]bool {
 	return list
 }
 
-// readBySQLite returns the rows of files as SQLite reads them.
+// readBySQLite returns the rows that SQLite reads from the files.
 func readBySQLite(t testing.TB, db, wal []byte) map[string]bool {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "copy.db")
@@ -106,7 +106,7 @@ func readBySQLite(t testing.TB, db, wal []byte) map[string]bool {
 	return rowsOf(t, c)
 }
 
-// readByPages returns the rows of files as salvage reads them.
+// readByPages returns the rows that salvage reads from the files.
 func readByPages(db, wal []byte) map[string]bool {
 	list := map[string]bool{}
 	for row := range pages.Open(db, wal, pageSize).Rows() {
@@ -130,7 +130,7 @@ func without(a, b map[string]bool) (only []string) {
 	return only
 }
 
-// checkpointed returns the database file with the changes of the -wal.
+// The function checkpointed returns the database file with the changes of the -wal file.
 func checkpointed(t testing.TB, db, wal []byte) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "whole.db")
@@ -142,11 +142,11 @@ func checkpointed(t testing.TB, db, wal []byte) []byte {
 	return whole
 }
 
-// TestPagesAgreeWithSQLite: from intact files, exactly the same rows are read.
+// TestPagesAgreeWithSQLite checks that salvage and SQLite read the same rows from intact files.
 func TestPagesAgreeWithSQLite(t *testing.T) {
 	db, wal := furnished(t)
 	if len(wal) < 20*pageSize {
-		t.Fatal("the -wal holds nothing")
+		t.Fatal("the -wal file is too small")
 	}
 	want := readBySQLite(t, db, wal)
 	for name, got := range map[string]map[string]bool{
@@ -165,7 +165,7 @@ func TestPagesAgreeWithSQLite(t *testing.T) {
 
 const walHead = 32
 
-// sparse returns 5, so that a test takes every fifth page or seed. With ISLET_TEST_LONG it returns 1.
+// The function sparse returns 5, so a test uses every fifth page or seed. With ISLET_TEST_LONG it returns 1.
 func sparse() int {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return 1
@@ -173,8 +173,8 @@ func sparse() int {
 	return 5
 }
 
-// TestRowsOnIntactPagesSurvive: a damaged page loses only the rows that have a part on it, also if other pages are damaged, including
-// those that refer to it.
+// TestRowsOnIntactPagesSurvive checks that a damaged page loses only the rows that are partly stored on it, also if other pages are
+// damaged, including pages that refer to it.
 func TestRowsOnIntactPagesSurvive(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -226,7 +226,8 @@ func TestRowsOnIntactPagesSurvive(t *testing.T) {
 	}
 }
 
-// TestBrokenFreeList: a damaged header or free list loses no rows, for a wrong usable size and for a used page on the free list.
+// TestBrokenFreeList checks that a damaged header or free list loses no rows. The header has a wrong usable size, or the free list
+// contains a used page.
 func TestBrokenFreeList(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -237,7 +238,7 @@ func TestBrokenFreeList(t *testing.T) {
 		t.Errorf("with a wrong header %d rows are lost", len(lost))
 	}
 	trunk := int(binary.BigEndian.Uint32(db[32:]))
-	for _, head := range []byte{db[0], 0} { // the list is found by its header, or by the form of its pages
+	for _, head := range []byte{db[0], 0} { // the list is found by its header or by the layout of its pages
 		for n := 2; n <= len(db)/pageSize; n += sparse() {
 			broken := slices.Clone(db)
 			broken[0] = head
@@ -249,7 +250,7 @@ func TestBrokenFreeList(t *testing.T) {
 	}
 }
 
-// TestSalvage: a store whose file is damaged keeps the readable rows, at its start and during use.
+// TestSalvage checks that a store whose file is damaged keeps the readable rows, at the start and while it is open.
 func TestSalvage(t *testing.T) {
 	db, wal := furnished(t)
 	db = checkpointed(t, db, wal)
@@ -304,7 +305,7 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
-// open1 drops the page caches of a store's connections.
+// open1 empties the page caches of a store's connections.
 func open1(t testing.TB, s *Store) error {
 	t.Helper()
 	_, err := s.read.Exec("PRAGMA shrink_memory")
@@ -325,8 +326,8 @@ func pageOf(t testing.TB, db []byte, table string) (root int) {
 	return root
 }
 
-// TestReadOnlyDisk: the store has the rows on the disk, including the -wal, and accepts changes while it is open. Health reports that,
-// and the files are not modified.
+// TestReadOnlyDisk checks that the store reads the rows on the disk, including those in the -wal file, and accepts changes while it is
+// open. Health reports the read-only disk, and the files are not modified.
 func TestReadOnlyDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount")
@@ -362,7 +363,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// TestDiskTurnsReadOnly: the store keeps all its rows and continues.
+// TestDiskTurnsReadOnly checks that the store keeps all its rows and continues to work after the disk became read-only.
 func TestDiskTurnsReadOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	filled(t, path, 10, true)
@@ -388,7 +389,7 @@ func TestDiskTurnsReadOnly(t *testing.T) {
 	}
 }
 
-// TestNotCorrupt: a temporary lack of resources does not replace the file.
+// TestNotCorrupt checks that a temporary lack of resources does not replace the file.
 func TestNotCorrupt(t *testing.T) {
 	for name, err := range map[string]error{"EIO": syscall.EIO, "read-only": syscall.EROFS} {
 		if isBroken(err) || !isFrozen(err) {
@@ -404,7 +405,7 @@ func TestNotCorrupt(t *testing.T) {
 	}
 }
 
-// FuzzPages: the reader does not panic or loop for any file content.
+// FuzzPages checks that the reader of pages does not panic or loop for any file content.
 func FuzzPages(f *testing.F) {
 	db, wal := furnished(f)
 	f.Add(db[:20*pageSize], wal[:8*pageSize])
@@ -414,7 +415,7 @@ func FuzzPages(f *testing.F) {
 		for range pages.Open(db, wal, pageSize).Rows() {
 			n++
 			if n > len(db)+len(wal) {
-				t.Fatal("more rows than bytes")
+				t.Fatal("the reader returned more rows than the file has bytes")
 			}
 		}
 	})

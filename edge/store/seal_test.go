@@ -14,7 +14,7 @@ import (
 
 const hush = "correct horse battery staple"
 
-// secretive returns a store with a pod "a", a Secret and a token.
+// The function secretive returns a store with a pod "a", a Secret and a token.
 func secretive(t *testing.T) (s *Store, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -35,7 +35,7 @@ func openLogged(t *testing.T, path string) (*Store, *bytes.Buffer) {
 	return s, &log
 }
 
-// readable returns the number of sealed rows that can be opened.
+// The function readable returns the number of encrypted rows that can be decrypted.
 func readable(t *testing.T, s *Store) int {
 	t.Helper()
 	objects, err := s.Objects(t.Context())
@@ -78,7 +78,7 @@ func TestCopiedDatabaseRevealsNothing(t *testing.T) {
 	}
 }
 
-// If the key is lost, a node continues with a new key and without the sealed rows.
+// TestLostKey checks that a node whose key is lost continues with a new key and without the encrypted rows.
 func TestLostKey(t *testing.T) {
 	s, dir := secretive(t)
 	must(t, s.Close())
@@ -99,7 +99,7 @@ func TestLostKey(t *testing.T) {
 	works(t, s)
 }
 
-// A file at the path of the key is never replaced.
+// TestKeyIsNeverReplaced checks that an existing file at the path of the key is never replaced.
 func TestKeyIsNeverReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), KeyFile)
 	must(t, os.WriteFile(path, []byte("short"), 0o644))
@@ -123,8 +123,8 @@ func TestKeyIsNeverReplaced(t *testing.T) {
 	}
 }
 
-// A sealed row cannot be opened under another name. Otherwise a user with write access to the database could give the secrets of one pod
-// to another.
+// TestSealedRowsCannotBeMoved checks that an encrypted row cannot be decrypted under another name. Otherwise a user with write access to
+// the database could give the secrets of one pod to another.
 func TestSealedRowsCannotBeMoved(t *testing.T) {
 	s, _ := secretive(t)
 	must(t, s.Close())
@@ -146,7 +146,7 @@ func FuzzSeal(f *testing.F) {
 		}
 		sealed[flip%uint(len(sealed))] ^= 1
 		if _, err := s.open(sealed, a, b); err == nil {
-			t.Error("what was changed can be opened")
+			t.Error("a modified row was decrypted")
 		}
 		_, _ = s.open(data, a, b)
 	})

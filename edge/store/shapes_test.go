@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestShapes compares the shapes with the schema: each table has a shape with the columns of a stored record, in their order and with
-// their types. No row matches two shapes, so the order of the shapes does not matter.
+// TestShapes compares the shapes with the schema. Each table must have a shape with the columns of a stored record, in their order and
+// with their types. No row may match two shapes, so the order of the shapes does not matter.
 func TestShapes(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	columns, types := storedColumns(t, s)
@@ -38,7 +38,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// storedColumns returns the columns of each table and the letters of their types, in the order of a record of a table WITHOUT ROWID,
+// storedColumns returns the columns of each table and the letters of their types. The order is that of a record of a table WITHOUT ROWID,
 // which begins with the primary key.
 func storedColumns(t *testing.T, s *Store) (columns, types map[string]string) {
 	t.Helper()

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// StoreStatuses has written the statuses of existing pods when it returns. Pending older statuses do not replace them.
+// TestStoredStatuses checks that StoreStatuses has written the statuses of existing pods when it returns. Pending older statuses do not
+// replace them.
 func TestStoredStatuses(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "web")}, nil))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Mounts survive a restart, and a mount is recorded once.
+// TestVolumes checks that mounts survive a restart, and that a mount is recorded once.
 func TestVolumes(t *testing.T) {
 	s := open(t, t.TempDir()+"/islet.db")
 	ctx := t.Context()

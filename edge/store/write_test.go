@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// commits returns the number of transactions in the -wal. The last frame of a transaction has the size of the database in its header. See
-// https://sqlite.org/fileformat2.html#walformat.
+// The function commits returns the number of transactions in the -wal file. The last frame of a transaction has the size of the database
+// in its header. See https://sqlite.org/fileformat2.html#walformat.
 func commits(t testing.TB, s *Store) (n int) {
 	t.Helper()
 	data, err := os.ReadFile(s.path + "-wal")
@@ -38,8 +38,8 @@ func commits(t testing.TB, s *Store) (n int) {
 	return n
 }
 
-// files returns the content of the database and its -wal. Every commit appends frames, or overwrites frames with a new salt.
-// /proc/self/io would also count the eight bytes that Go's runtime writes to wake its poller.
+// The function files returns the content of the database and its -wal file. Every commit appends frames, or overwrites frames with a new
+// salt. /proc/self/io would also count the eight bytes that Go's runtime writes to wake its poller.
 func files(t testing.TB, s *Store) []byte {
 	t.Helper()
 	db, err := os.ReadFile(s.path)
@@ -96,7 +96,7 @@ func TestConcurrentWritesShareATransaction(t *testing.T) {
 			t.Errorf("%d transactions for %d concurrent writes", got, n)
 		}
 
-		// A failing write does not fail the others.
+		// A failed write does not fail the other writes.
 		release = hold(t, s)
 		for i := range n {
 			go func() {
@@ -165,7 +165,7 @@ func TestUnchangedRowsAreNotWritten(t *testing.T) {
 	}
 }
 
-// An idle node must not write to its flash or wake up.
+// TestIdleStoreWritesNothing checks that the store of an idle node writes nothing and does not wake up.
 func TestIdleStoreWritesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestClosedStore(t *testing.T) {
 	}
 }
 
-// A reader does not wait for the writer's disk.
+// TestReadersDoNotWaitForTheWriter checks that a reader does not wait for the disk of the writer.
 func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	must(t, s.SetMeta(t.Context(), "a", "b"))
@@ -241,7 +241,8 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	}
 }
 
-// A clock that jumps back to 1970 and forward again has no effect, because rows have no times, and Open does not read the clock.
+// TestRowOrderIsNotTheClocks checks that a clock that jumps to 1970 and back has no effect. Rows contain no times, and Open does not read
+// the clock.
 func TestRowOrderIsNotTheClocks(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	a, b := typical("b"), typical("a")

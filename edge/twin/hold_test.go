@@ -38,7 +38,7 @@ func open(t *testing.T, m memory, serial, boot string) *Twin {
 	return w
 }
 
-// joined returns the store of a machine that has had the name.
+// The function joined returns the store of a machine that already uses the node name.
 func joined(t *testing.T, serial, boot string) memory {
 	t.Helper()
 	m := memory{}
@@ -52,10 +52,10 @@ func joined(t *testing.T, serial, boot string) memory {
 	return m
 }
 
-// TestMarksUnlocked: other callers can read the state while the kernel reads the marks of the machine.
+// TestMarksUnlocked checks that other callers can read the state while the identifying marks of the machine are being read.
 func TestMarksUnlocked(t *testing.T) {
 	m, read := joined(t, "one", "boot"), 0
-	w := open(t, m, "two", "boot2") // its disk comes from another machine
+	w := open(t, m, "two", "boot2") // the disk comes from another machine
 	w.cfg.Marks = func() (s, c []string) {
 		read++
 		if w.mu.TryLock() {
@@ -78,7 +78,7 @@ func TestMarksUnlocked(t *testing.T) {
 	}
 }
 
-// TestHold: a machine with another machine's disk blocks only the start of pods of the API server that write to volumes outside of the
+// TestHold checks that a machine with another machine's disk blocks only the start of API pods that write to volumes outside of the
 // machine.
 func TestHold(t *testing.T) {
 	of := func(s v1.VolumeSource) []v1.Volume { return []v1.Volume{{Name: "v", VolumeSource: s}} }
@@ -119,7 +119,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestRecord: a record that cannot be decoded, or belongs to another node, does not block a machine. Each boot writes the card once.
+// TestRecord checks that a record that cannot be decoded, or that belongs to another node, does not block a machine. Each boot writes the
+// card once.
 func TestRecord(t *testing.T) {
 	card := joined(t, "one", "b1")
 	w := open(t, card, "one", "b1")
@@ -139,7 +140,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// FuzzClaim: parsing and formatting a claim returns the same text, with a limited length.
+// FuzzClaim checks that parsing and formatting a claim returns the same text, and that the length of the text is limited.
 func FuzzClaim(f *testing.F) {
 	f.Add("0123456789.abcdefabcd.1.1234")
 	f.Add("-.abcdefabcd.0.0")

@@ -6,9 +6,8 @@ import (
 	"testing/fstest"
 )
 
-// TestIn: a restart of a container counts as a boot, although its host continues to run. The name
-// of its first process has no effect. The ID of a machine is the kernel's boot ID, as in earlier
-// versions.
+// TestIn checks that a restart of a container counts as a boot, although its host continues to run. The name of the container's first
+// process has no effect. On a machine, the ID is the kernel's boot ID, as in earlier versions.
 func TestIn(t *testing.T) {
 	stat := func(name, start string) string {
 		return "1 (" + name + ") S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 " + start + " 170000 3000\n"

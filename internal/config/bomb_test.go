@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSentBombs: the rejection of a sent configuration needs little memory.
+// TestSentBombs checks that rejecting a sent configuration needs little memory.
 func TestSentBombs(t *testing.T) {
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	for name, body := range map[string]string{

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// makeFault replaces a file so that reads of it fail with EIO: no memory is mapped at address 0 of
-// a process.
+// makeFault replaces a file by a symlink whose target cannot be read. Reads fail with EIO, because no memory is mapped at address 0 of a
+// process.
 func makeFault(t *testing.T, file string) {
 	t.Helper()
 	if err := errors.Join(os.Remove(file), os.Symlink("/proc/self/mem", file)); err != nil {
@@ -24,8 +24,8 @@ func makeFault(t *testing.T, file string) {
 	}
 }
 
-// TestCopies: if the disk fails for a configuration file, a node uses the file's content at its
-// last start, and reports this. At the first start it returns the error of the disk.
+// TestCopies checks that a node uses the content of a configuration file at its last start, and reports this, if the file cannot be read
+// because of a disk fault. At the first start it returns the error of the disk.
 func TestCopies(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -91,7 +91,7 @@ func TestCopies(t *testing.T) {
 	if err := c.KeepFiles(); err != nil {
 		t.Fatal(err)
 	}
-	good(main, second, edge) // the copies of what failed are kept
+	good(main, second, edge) // the copies of the unreadable files are kept
 	third := write("drop/3.conf", "")
 	makeFault(t, third)
 	good(main, second, edge, third)
@@ -112,7 +112,7 @@ func TestCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := os.Stat(filepath.Join(state, copiesFile)); err != nil || !os.SameFile(info, again) {
-		t.Errorf("what is the same as before is written again: %v", err)
+		t.Errorf("an unchanged copy was written again: %v", err)
 	}
 	write("kubelet.yaml", kubelet("maxPods: 11\n"))
 	if c, err := load(); err != nil || c.Kubelet.MaxPods != 11 {
@@ -120,8 +120,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestCopiesOfDirectory: if the disk fails for a drop-in directory, the node uses the files of the
-// last start.
+// TestCopiesOfDirectory checks that a node uses the files of its last start if a drop-in directory cannot be read because of a disk
+// fault.
 func TestCopiesOfDirectory(t *testing.T) {
 	own := &ownFiles{atLastStart: []copiedFile{
 		{"/d/0.conf", []byte("x")}, {"/e/1.conf", []byte("x")}, {"/e/sub/2.conf", []byte("x")},

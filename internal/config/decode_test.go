@@ -94,8 +94,8 @@ func TestEdgeConfiguration(t *testing.T) {
 	}
 }
 
-// FuzzKubeletConfiguration: no text makes decoding, defaulting or validation panic, and defaulting
-// is idempotent.
+// FuzzKubeletConfiguration checks that no text makes decoding, defaulting or validation panic. Defaulting a second time must change
+// nothing.
 func FuzzKubeletConfiguration(f *testing.F) {
 	f.Add(kubeletHead + "port: 1\n")
 	f.Add(kubeletHead + "authentication: {webhook: {cacheTTL: 5}}\nevictionHard: {memory.available: 1%}\n")
@@ -124,7 +124,7 @@ func FuzzKubeletConfiguration(f *testing.F) {
 	})
 }
 
-// FuzzEdgeConfiguration: no text causes a panic, and a valid configuration has all defaults.
+// FuzzEdgeConfiguration checks that no text causes a panic, and that a valid configuration has all defaults.
 func FuzzEdgeConfiguration(f *testing.F) {
 	head := "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 	f.Add(head + "shimPods: 1\ncniBinDirs: [a]\n")
@@ -145,7 +145,7 @@ func FuzzEdgeConfiguration(f *testing.F) {
 	})
 }
 
-// FuzzFlags: no command line makes parsing, derivation or validation panic.
+// FuzzFlags checks that no command line makes parsing, derivation or validation panic.
 func FuzzFlags(f *testing.F) {
 	f.Add("--reserved-memory=0:memory=1Gi;1:x=1\n--register-with-taints=a=b:c\n--eviction-hard=a<1,b=2")
 	f.Add("--manifest-url-header=a:b\n-v=4\n--node-ip=::1,1.1.1.1\n--pod-cidr=::/0\n--feature-gates=a=true")

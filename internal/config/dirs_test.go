@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDirs: the directories for other programs exist, and other users cannot access them.
+// TestDirs checks that the directories for other programs exist, and that other users cannot access them.
 func TestDirs(t *testing.T) {
 	d := Dirs{Root: filepath.Join(t.TempDir(), "kubelet")}
 	for range 2 {

@@ -2,13 +2,13 @@ package config
 
 import "testing"
 
-// TestGatesOfTheKubelet: the table of feature gates is equal to that of a kubelet.
+// TestGatesOfTheKubelet checks that the table of feature gates is equal to that of a kubelet.
 func TestGatesOfTheKubelet(t *testing.T) {
 	known := knownGates()
 	for _, c := range []struct {
 		names []string
 		on    bool
-		stage string // empty: ALPHA, or BETA and off
+		stage string // if empty, the stage is ALPHA, or BETA and off
 	}{{append(offGates(), unsupportedGates()...), false, ""}, {betaGates(), true, "BETA"}, {[]string{gateQuotaPeriod, gateSELinuxMount}, true, "GA"}} {
 		for _, name := range c.names {
 			if got, ok := known[name]; !ok || c.stage != "" && got.stage != c.stage || got.on != c.on || got.locked {

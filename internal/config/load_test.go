@@ -41,7 +41,7 @@ func mustLoad(t *testing.T, args ...string) (*Config, []Notice) {
 	return c, notices
 }
 
-// TestProductionExample: every value of a typical configuration in production guides is applied.
+// TestProductionExample checks that every value of a typical configuration from production guides is applied.
 func TestProductionExample(t *testing.T) {
 	c, notices := mustLoad(t, "--config=testdata/production.yaml")
 	file, err := filepath.Abs("testdata/production.yaml")
@@ -85,8 +85,7 @@ func TestProductionExample(t *testing.T) {
 	}
 }
 
-// dropinArgs returns the flags in islet's drop-in for kubeadm, without the flag for the file that
-// kubeadm writes.
+// dropinArgs returns the flags in islet's drop-in for kubeadm, without the flag for the file that kubeadm writes.
 func dropinArgs(t *testing.T) []string {
 	t.Helper()
 	data, err := os.ReadFile("../../packaging/kubeadm/10-kubeadm.conf")
@@ -106,7 +105,7 @@ func dropinArgs(t *testing.T) []string {
 	return slices.DeleteFunc(args, func(a string) bool { return a == "--config=/var/lib/kubelet/config.yaml" })
 }
 
-// TestKubeadmChain: the arguments that kubeadm and systemd pass are valid.
+// TestKubeadmChain checks that the arguments that kubeadm and systemd pass are valid.
 func TestKubeadmChain(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"config.yaml": kubeletHead + `
 cpuManagerReconcilePeriod: 0s
@@ -125,7 +124,7 @@ staticPodPath: /etc/kubernetes/manifests
 nodeStatusReportFrequency: 0s
 `})
 	args := append(dropinArgs(t), "--config="+filepath.Join(dir, "config.yaml"),
-		// kubeadm-flags.env of older versions, then KUBELET_EXTRA_ARGS
+		// kubeadm-flags.env of older versions, followed by KUBELET_EXTRA_ARGS
 		"--container-runtime=remote", "--pod-infra-container-image=registry.k8s.io/pause:3.10", "--network-plugin=cni",
 		"", "--node-ip=192.0.2.7", "--v=2", "--v", "5")
 	c, notices := mustLoad(t, args...)
@@ -141,7 +140,7 @@ nodeStatusReportFrequency: 0s
 	}
 	for _, want := range []string{"--container-runtime", "--pod-infra-container-image", "--network-plugin"} {
 		if !slices.Contains(told, want) {
-			t.Errorf("%s has no effect, and nobody says so", want)
+			t.Errorf("%s has no effect and no notice", want)
 		}
 	}
 	for _, n := range told {
@@ -151,7 +150,7 @@ nodeStatusReportFrequency: 0s
 	}
 }
 
-// TestGatesTold: a notice names a gate without effect. A gate with an effect causes no notice.
+// TestGatesTold checks that a notice names a feature gate that has no effect, and that a gate with an effect causes no notice.
 func TestGatesTold(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + "featureGates: {MemoryQoS: true, LoggingAlphaOptions: true, RotateKubeletServerCertificate: true, ContainerStopSignals: true, ClusterTrustBundle: false, SELinuxMount: false, AllBeta: true}"})
 	_, notices := mustLoad(t, "--config="+filepath.Join(dir, "c.yaml"))
@@ -164,8 +163,8 @@ func TestGatesTold(t *testing.T) {
 	}
 }
 
-// TestServesTheEndpointInItsRunDirectory: islet serves CRI at an endpoint in its run directory, so
-// that kubeadm with --cri-socket needs no EdgeConfiguration.
+// TestServesTheEndpointInItsRunDirectory checks that islet serves CRI at an endpoint in its run directory, so kubeadm with --cri-socket
+// needs no EdgeConfiguration.
 func TestServesTheEndpointInItsRunDirectory(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -179,7 +178,7 @@ func TestServesTheEndpointInItsRunDirectory(t *testing.T) {
 	} {
 		cfg, notices := mustLoad(t, c.args...)
 		if cfg.Edge.CRISocket != c.want || c.told != (len(notices) > 0) {
-			t.Errorf("%v: CRI at %q, told %v", c.args, cfg.Edge.CRISocket, notices)
+			t.Errorf("%v: CRI endpoint %q, notices %v", c.args, cfg.Edge.CRISocket, notices)
 		}
 	}
 }
@@ -252,7 +251,7 @@ func TestFlags(t *testing.T) {
 	}
 	other, _ := mustLoad(t, "--kubeconfig=/k")
 	if *other.Kubelet.FailSwapOn != true || other.Kubelet.ClusterDNS != nil {
-		t.Error("a load must not show in another")
+		t.Error("a Load has changed the result of another Load")
 	}
 }
 
@@ -305,8 +304,7 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 }
 
-// TestDirectoriesKeepAgentsApart: agents with different directories share no path, cgroup or
-// socket.
+// TestDirectoriesKeepAgentsApart checks that agents with different directories share no path, cgroup or socket.
 func TestDirectoriesKeepAgentsApart(t *testing.T) {
 	a, _ := mustLoad(t, "--root-dir=/a/root", "--state-dir=/a/state", "--run-dir=/a/run")
 	b, _ := mustLoad(t, "--root-dir=/b/root", "--state-dir=/b/state", "--run-dir=/b/run")
@@ -344,8 +342,8 @@ func TestDerivedSettings(t *testing.T) {
 	}
 }
 
-// TestFlagValues: /flagz shows the value of every flag that has an effect, from the defaults, a
-// file or the command line. It shows no password.
+// TestFlagValues checks that /flagz shows the value of every flag that has an effect, from the defaults, a file or the command line. It
+// shows no password.
 func TestFlagValues(t *testing.T) {
 	file := filepath.Join(writeFiles(t, map[string]string{"kubelet.yaml": kubeletHead + "maxPods: 42\n"}), "kubelet.yaml")
 	cfg, _, err := Load([]string{"--hostname-override=n", "--config=" + file, "--v=3", "--manifest-url=http://x/", "--manifest-url-header=Authorization:secret", "--vmodule=x=1", "--vmodule=y/z=4", "--lock-file=/x"})
@@ -363,8 +361,7 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-// TestPollPeriod: the period of polling is a third longer than syncFrequency, and has a minimum and
-// a default.
+// TestPollPeriod checks that the polling period is a third longer than syncFrequency, and has a minimum and a default.
 func TestPollPeriod(t *testing.T) {
 	for frequency, want := range map[time.Duration]time.Duration{0: 80 * time.Second, time.Nanosecond: 4 * time.Second / 3, 3 * time.Second: 4 * time.Second, time.Minute: 80 * time.Second} {
 		c := &Config{}

@@ -48,7 +48,7 @@ func TestErrorsNameFiles(t *testing.T) {
 	}
 }
 
-// TestManyMistakes checks that a sent configuration with many wrong values gets a bounded number of errors.
+// TestManyMistakes checks that a sent configuration with many wrong values gets a limited number of errors.
 func TestManyMistakes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("apiVersion: " + kubeletAPIVersion + "\nkind: " + kubeletKind + "\nregisterWithTaints:\n")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestEveryFieldIsSorted: each field of both kinds of documents is in Bound or in Free.
+// TestEveryFieldIsSorted checks that each field of both kinds of documents is in Bound or in Free.
 func TestEveryFieldIsSorted(t *testing.T) {
 	sorted := map[string]int{}
 	for _, b := range Bound() {
@@ -49,13 +49,12 @@ func TestEveryFieldIsSorted(t *testing.T) {
 	}
 }
 
-// samples contains a value for each field that gives power. It differs from the value in
-// newSentNode.
+// The map samples contains a value for each field that gives power over the node. The value differs from that in newSentNode.
 var samples = map[string]string{
 	"authentication.anonymous.enabled": "true", "authentication.webhook.enabled": "false", "authentication.webhook.cacheTTL": "9h",
 	"authorization.mode": "AlwaysAllow", "authorization.webhook.cacheAuthorizedTTL": "9h", "authorization.webhook.cacheUnauthorizedTTL": "9h",
 	"enableDebuggingHandlers": "false", "enableContentionProfiling": "true", "enableProfilingHandler": "false", "enableDebugFlagsHandler": "false",
-	"enableSystemLogHandler": "false", "enableSystemLogQuery": "", // true is refused of anybody
+	"enableSystemLogHandler": "false", "enableSystemLogQuery": "", // true is always rejected
 	"enableServer": "false", "address": "192.0.2.1", "port": "10299", "readOnlyPort": "10255", "healthzPort": "10298", "healthzBindAddress": "0.0.0.0",
 	"edge.statusPagePort": "8099", "tlsCipherSuites": "[TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA]", "tlsCurvePreferences": "[23]", "tlsMinVersion": "VersionTLS10",
 	"rotateCertificates": "true", "allowedUnsafeSysctls": "['kernel.msg*']",
@@ -66,7 +65,7 @@ var samples = map[string]string{
 	"featureGates": "{GracefulNodeShutdown: false}", "registerWithTaints": "[{key: a, effect: NoSchedule}]",
 }
 
-// fieldDocument returns a document of the field's kind that sets the field.
+// fieldDocument returns a document that sets the field. The document has the kind of the field.
 func fieldDocument(path, value string) (kubelet, edge string) {
 	name, isEdge := strings.CutPrefix(path, "edge.")
 	text, parts := "", strings.Split(name, ".")
@@ -83,9 +82,9 @@ func fieldDocument(path, value string) (kubelet, edge string) {
 	return kubeletDocHead + text, ""
 }
 
-// TestPowerNeedsConsent: a sent configuration cannot set a field that gives power without the
-// node's consent. A configuration that was accepted before this rule existed keeps its meaning. A
-// change that restores the value of the node's own files is always allowed.
+// TestPowerNeedsConsent checks that a sent configuration cannot set a field that gives power over the node without the node's consent. A
+// configuration that was accepted before this rule existed keeps its effect. A change back to the value of the node's own files is always
+// allowed.
 func TestPowerNeedsConsent(t *testing.T) {
 	n := newSentNode(t)
 	for _, b := range powerFields() {
@@ -107,7 +106,7 @@ func TestPowerNeedsConsent(t *testing.T) {
 		}) {
 			t.Errorf("%s: %s without consent: %v", b.Field, value, errs)
 		}
-		also := map[string]string{"defaultPodSysctls": "featureGates"}[b.Field] // what its sample needs
+		also := map[string]string{"defaultPodSysctls": "featureGates"}[b.Field] // a field that the sample value requires
 		if errs := CheckConsent(n.own, next, n.own, []string{b.Field, "imagePullCredentialsVerificationPolicy", also}); len(errs) > 0 {
 			t.Errorf("%s with consent: %v", b.Field, errs)
 		}
@@ -127,8 +126,8 @@ func TestPowerNeedsConsent(t *testing.T) {
 	}
 }
 
-// TestOwnPowerStays: if a document omits a field that gives power, or sets it to an empty value,
-// the node's own value stays. A configuration that is older than this rule keeps its meaning.
+// TestOwnPowerStays checks that the node's own value of a field that gives power over the node is kept if a document omits the field or
+// sets it to an empty value. A configuration that is older than this rule keeps its effect.
 func TestOwnPowerStays(t *testing.T) {
 	n := newSentNode(t)
 	file := strings.TrimPrefix(n.args[1], "--config=")
@@ -157,7 +156,7 @@ func TestOwnPowerStays(t *testing.T) {
 
 const securityFile = "../../SECURITY.md"
 
-// TestSecurityNamesTheRest: SECURITY.md lists every field that needs no consent, with the reason.
+// TestSecurityNamesTheRest checks that SECURITY.md lists every field that needs no consent, with the reason.
 func TestSecurityNamesTheRest(t *testing.T) {
 	have, err := os.ReadFile(securityFile)
 	if err != nil {
@@ -170,7 +169,7 @@ func TestSecurityNamesTheRest(t *testing.T) {
 	}
 	before, rest, ok := strings.Cut(string(have), head)
 	if !ok {
-		t.Fatal("SECURITY.md has no table of what a configuration may change")
+		t.Fatal("SECURITY.md has no table of fields that a configuration may change")
 	}
 	_, after, _ := strings.Cut(rest, "\n\n")
 	text := before + want + "\n" + after

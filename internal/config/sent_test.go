@@ -14,7 +14,7 @@ import (
 const kubeletDocHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 const edgeDocHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 
-// A sentNode has its own files and receives documents.
+// A sentNode is a node that has its own files and receives documents.
 type sentNode struct {
 	args []string
 	own  *Config
@@ -59,16 +59,16 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	if next.Kubelet.PodCIDR != "10.8.0.0/24" ||
 		next.Kubelet.Authentication.X509.ClientCAFile != own.Kubelet.Authentication.X509.ClientCAFile || next.Edge.BridgeName != "mine0" ||
 		next.Edge.Configuration.HealthyFor.Seconds() != 5 {
-		t.Errorf("the node lost what is its own: %+v", next.Edge)
+		t.Errorf("the node lost its own values: %+v", next.Edge)
 	}
 	if next.Kubelet.MaxPods != 110 || next.Edge.ShimPods != 3 || !*next.Kubelet.Authentication.Anonymous.Enabled ||
 		next.Kubelet.PodsPerCore != 3 {
-		t.Error("what it was sent does not count instead of its files, or a flag does not")
+		t.Error("the sent configuration does not replace the node's files, or a flag has no effect")
 	}
 	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n",
 		edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1h}\n")
 	if err == nil || !strings.Contains(err.Error(), "configuration.deadline") {
-		t.Errorf("the deadline is before the end: %v", err)
+		t.Errorf("want an error for configuration.deadline, got %v", err)
 	}
 	next, err = n.load(kubeletDocHead+"podCIDR: 10.9.0.0/24\ncgroupDriver: systemd\n",
 		edgeDocHead+"bridgeName: other0\nconfiguration: {healthyFor: 1s}\n")
@@ -83,9 +83,8 @@ func TestSentKeepsTheNodesOwn(t *testing.T) {
 	}
 }
 
-// TestSentEmpty: an empty value of a field that belongs to the node, such as
-// containerRuntimeEndpoint in kubeadm's configuration for all nodes, does not change the field.
-// With consent it clears the field.
+// TestSentEmpty checks that an empty value of a field that belongs to the node, such as containerRuntimeEndpoint in kubeadm's
+// configuration for all nodes, does not change the field. With consent it clears the field.
 func TestSentEmpty(t *testing.T) {
 	n := newSentNode(t)
 	own := n.own
@@ -100,7 +99,7 @@ func TestSentEmpty(t *testing.T) {
 			t.Errorf("%s: withheld: %v", empty, errs)
 		}
 		if next.Kubelet.PodCIDR != "10.8.0.0/24" || next.Kubelet.Authentication.X509.ClientCAFile == "" || next.Edge.BridgeName != "mine0" {
-			t.Errorf("%s: the node lost what is its own: %+v", empty, next.Edge)
+			t.Errorf("%s: the node lost its own values: %+v", empty, next.Edge)
 		}
 		next, err = n.load(kubelet, edge, "podCIDR", "edge.bridgeName")
 		if err != nil {
@@ -115,8 +114,8 @@ func TestSentEmpty(t *testing.T) {
 	}
 }
 
-// TestWithheldAdvice: the hint in the error is right for a changed field, and for an omitted field
-// whose present value comes from an earlier consent.
+// TestWithheldAdvice checks that the advice in the error is right for a changed field, and for an omitted field whose current value comes
+// from an earlier consent.
 func TestWithheldAdvice(t *testing.T) {
 	n := newSentNode(t)
 	const consent = "name it in configuration.consent"
@@ -161,7 +160,7 @@ func TestWithheldAdvice(t *testing.T) {
 	}
 }
 
-// TestHeldByPods: even with consent, some fields cannot change while the node has pods.
+// TestHeldByPods checks that some fields cannot change while the node has pods, even with consent.
 func TestHeldByPods(t *testing.T) {
 	n := newSentNode(t)
 	next, err := n.load(kubeletDocHead+"podLogsDir: /elsewhere\ncgroupDriver: systemd\nmaxPods: 5\npodCIDR: 10.9.0.0/24\n", "",
@@ -208,8 +207,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// hostileDocuments returns configurations of an attacker or with mistakes: every field with wrong
-// values, extreme values and values of another type, and whole documents.
+// hostileDocuments returns configurations that an attacker might send or that contain mistakes: every field with wrong values, extreme
+// values and values of another type, and whole documents.
 func hostileDocuments() map[string][2]string {
 	all := map[string][2]string{}
 	set := func(path, value string) string {
@@ -270,8 +269,8 @@ func manyWrong(n int) string {
 	return b.String()
 }
 
-// TestHostile: every sent document is either rejected quickly, with the name of the field, or is
-// valid and does not change fields that belong to the node.
+// TestHostile checks that every sent document is either rejected quickly with the name of the field, or is valid and does not change
+// fields that belong to the node.
 func TestHostile(t *testing.T) {
 	all := hostileDocuments()
 	if len(all) < 200 {
@@ -312,7 +311,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestBoundFieldsAreFields: the fields that belong to the node are in the tables of fields.
+// TestBoundFieldsAreFields checks that the fields that belong to the node are in the tables of fields.
 func TestBoundFieldsAreFields(t *testing.T) {
 	known := fieldRows()
 	for _, b := range Bound() {
@@ -325,8 +324,8 @@ func TestBoundFieldsAreFields(t *testing.T) {
 	}
 }
 
-// TestSentCounts: a value in a sent document has the same effect as in a file. The defaults for
-// small machines and standalone nodes do not replace it.
+// TestSentCounts checks that a value in a sent document has the same effect as in a file. The defaults for small machines and standalone
+// nodes do not replace it.
 func TestSentCounts(t *testing.T) {
 	n := newSentNode(t)
 	next, err := n.load(kubeletDocHead+"evictionHard: {memory.available: 7Mi}\nfailSwapOn: true\n", "")

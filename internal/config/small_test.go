@@ -46,7 +46,7 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// TestThresholdOfOnesOwn: configured values are used on every machine.
+// TestThresholdOfOnesOwn checks that configured values are used on every machine.
 func TestThresholdOfOnesOwn(t *testing.T) {
 	c, _ := mustLoad(t, "--eviction-hard=memory.available<100Mi")
 	if got := c.Kubelet.EvictionHard["memory.available"]; got != "100Mi" || len(c.Kubelet.EvictionHard) != 1 {
@@ -58,8 +58,7 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestSuit: on every machine the defaults leave memory for pods, and do not conflict with
-// configured values.
+// TestSuit checks that the defaults leave memory for pods on every machine, and do not conflict with configured values.
 func TestSuit(t *testing.T) {
 	bytes := func(text string) int64 {
 		q, err := resource.ParseQuantity(text)
@@ -81,10 +80,10 @@ func TestSuit(t *testing.T) {
 		k.EvictionHard = defaultEvictionHard()
 		told := setMemoryDefaults(&k, 184<<20, func(one string) bool { return one == field })
 		if (len(told) == 1 && strings.Contains(told[0].Text, "{memory: 98304Ki}")) != (field == "evictionHard") {
-			t.Errorf("with %s: %q is told", field, told)
+			t.Errorf("with %s: the notices are %q", field, told)
 		}
 		if told := setMemoryDefaults(&k, 184<<20, func(string) bool { return true }); len(told) > 0 {
-			t.Errorf("with all of them: %q is told", told)
+			t.Errorf("with all fields: the notices are %q", told)
 		}
 		if len(k.KubeReserved) > 0 {
 			t.Errorf("with %s: %v", field, k.KubeReserved)

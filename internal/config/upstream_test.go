@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// olderFlags contains flags that guides for older kubelets use.
+// The constant olderFlags contains flags that guides for older kubelets use.
 const olderFlags = `container-runtime container-runtime-endpoint image-service-endpoint runtime-cgroups pod-infra-container-image
 	network-plugin network-plugin-dir network-plugin-mtu cni-bin-dir cni-conf-dir cni-cache-dir non-masquerade-cidr configure-cbr0
 	cgroup-driver cgroups-per-qos experimental-cgroups-per-qos experimental-qos-reserved allow-privileged host-network-sources
@@ -26,21 +26,21 @@ const olderFlags = `container-runtime container-runtime-endpoint image-service-e
 	api-servers require-kubeconfig auth-path image-pull-progress-deadline streaming-connection-idle-timeout feature-gates
 	low-diskspace-threshold-mb outofdisk-transition-frequency resource-container system-container volume-plugin-dir runonce`
 
-// TestEveryFlagOfTheKubelet: every flag of kubelet 1.37 and of older kubelets is accepted.
+// TestEveryFlagOfTheKubelet checks that every flag of kubelet 1.37 and of older kubelets is accepted.
 func TestEveryFlagOfTheKubelet(t *testing.T) {
-	list, err := os.ReadFile("testdata/flags-1.37.txt") // as the kubelet registers them
+	list, err := os.ReadFile("testdata/flags-1.37.txt") // the flags that the kubelet registers
 	if err != nil {
 		t.Fatal(err)
 	}
 	fs := newFlagSet(&settings{})
 	for _, name := range append(strings.Fields(string(list)), strings.Fields(olderFlags)...) {
-		if fs.Lookup(name) == nil && name != "version" && name != "help" { // parse knows these two
+		if fs.Lookup(name) == nil && name != "version" && name != "help" { // parse handles these two flags
 			t.Errorf("--%s is unknown", name)
 		}
 	}
 }
 
-// TestRemovedFlags: flags that kubelet 1.37 has removed are rejected with a kubelet's error.
+// TestRemovedFlags checks that flags that kubelet 1.37 has removed are rejected with the error of a kubelet.
 func TestRemovedFlags(t *testing.T) {
 	list, err := os.ReadFile("testdata/flags-1.37.txt")
 	if err != nil {
@@ -57,8 +57,7 @@ func TestRemovedFlags(t *testing.T) {
 	}
 }
 
-// TestEveryFlagTakesEffectOrSaysWhyNot: a flag sets its field. A flag without a field causes a
-// notice.
+// TestEveryFlagTakesEffectOrSaysWhyNot checks that a flag sets its field, and that a flag without a field causes a notice.
 func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 	samples := map[string]string{
 		"feature-gates": "A=true", "register-with-taints": "a=b:NoSchedule", "reserved-memory": "0:memory=1Gi", "vmodule": "a=7", "manifest-url-header": "a:b",
@@ -93,20 +92,20 @@ func TestEveryFlagTakesEffectOrSaysWhyNot(t *testing.T) {
 		}
 		told := slices.ContainsFunc(listNotices(&Config{}, fs, nil), func(n Notice) bool { return n.Subject == "--"+row.name && n.Text != "" })
 		if dead := row.none != "" || fieldRows()[row.field].none != ""; dead != told {
-			t.Errorf("--%s: has no effect: %v, is told: %v", row.name, dead, told)
+			t.Errorf("--%s: has no effect: %v, has a notice: %v", row.name, dead, told)
 		}
 	}
 }
 
-// TestDefaultsAreTheKubelets compares the defaults with defaults-1.37.json, an empty
-// KubeletConfiguration after a kubelet's defaulting.
+// TestDefaultsAreTheKubelets compares the defaults with defaults-1.37.json, which contains an empty KubeletConfiguration after a
+// kubelet's defaulting.
 func TestDefaultsAreTheKubelets(t *testing.T) {
 	data, err := os.ReadFile("testdata/defaults-1.37.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var theirs, ours map[string]any
-	c, _ := mustLoad(t, "--kubeconfig=/k") // a node that stands alone takes swap
+	c, _ := mustLoad(t, "--kubeconfig=/k") // a standalone node allows swap
 	for _, d := range []struct {
 		data []byte
 		into *map[string]any
@@ -115,7 +114,7 @@ func TestDefaultsAreTheKubelets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, own := range []string{ // see Reference
+	for _, own := range []string{ // documented in Reference
 		"containerRuntimeEndpoint", "failCgroupV1",
 		"evictionHard", // the kubelet adds these later, as DefaultEvictionHard
 	} {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// withSysctls is the beginning of a configuration with defaultPodSysctls.
+// The constant withSysctls is the beginning of a configuration with defaultPodSysctls.
 const withSysctls = "featureGates: {DefaultPodSysctls: true}\ndefaultPodSysctls: {"
 
 func equalJSON(t *testing.T, a, b any) bool {
@@ -164,7 +164,7 @@ func TestValidation(t *testing.T) {
 	} {
 		dir := writeFiles(t, map[string]string{"c.yaml": kubeletHead + c.text})
 		_, _, err := Load([]string{"--hostname-override=n", "--config=" + filepath.Join(dir, "c.yaml")})
-		if c.want == "wrong" { // a type error, told with its line
+		if c.want == "wrong" { // a type error, which contains its line
 			c.want = "c.yaml:3: "
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -236,7 +236,7 @@ func TestCheckHost(t *testing.T) {
 	}
 }
 
-// TestSwapUnasked: if failSwapOn is not set, swap causes a warning.
+// TestSwapUnasked checks that swap causes a warning if failSwapOn is not set.
 func TestSwapUnasked(t *testing.T) {
 	swapping := fstest.MapFS{"proc/swaps": {Data: []byte("Filename\tType\n/var/swap file 1 0 100\n")}}
 	for _, c := range []struct {
@@ -259,7 +259,7 @@ func TestSwapUnasked(t *testing.T) {
 	}
 }
 
-// TestOldKernel: memory.high on a kernel that handles it badly causes a warning.
+// TestOldKernel checks that memory.high causes a warning on a kernel that handles it badly.
 func TestOldKernel(t *testing.T) {
 	const v2, release = "sys/fs/cgroup/cgroup.controllers", "proc/sys/kernel/osrelease"
 	for i, c := range []struct {
@@ -285,8 +285,7 @@ func TestOldKernel(t *testing.T) {
 	}
 }
 
-// TestFlexVolume: a warning lists the first FlexVolume drivers. Other files in the directory have
-// no effect.
+// TestFlexVolume checks that a warning lists the first FlexVolume drivers, and that other files in the directory have no effect.
 func TestFlexVolume(t *testing.T) {
 	program := &fstest.MapFile{Mode: 0o755}
 	many := fstest.MapFS{}
@@ -313,7 +312,7 @@ func TestFlexVolume(t *testing.T) {
 
 func TestKillsWholeContainers(t *testing.T) {
 	v2 := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpuset cpu io memory pids\n")}}
-	noMemory := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpu pids\n")}} // a Raspberry Pi, as it comes
+	noMemory := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpu pids\n")}} // the default of a Raspberry Pi
 	for _, c := range []struct {
 		host   fstest.MapFS
 		single string
@@ -338,7 +337,7 @@ func TestSwapCgroup(t *testing.T) {
 	}
 }
 
-// TestFeatures: each gate is reported once, with its configured value or Kubernetes' default.
+// TestFeatures checks that each feature gate is reported once, with its configured value or the default of Kubernetes.
 func TestFeatures(t *testing.T) {
 	c := &Config{}
 	c.Kubelet.FeatureGates = map[string]bool{gateMemoryQoS: true, gateShutdown: false}
@@ -356,8 +355,7 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// TestUpdateKeys: the number of different keys must be at least the number of required signatures.
-// A repeated key counts once.
+// TestUpdateKeys checks that the number of different keys must be at least the number of required signatures. A repeated key counts once.
 func TestUpdateKeys(t *testing.T) {
 	a, b := release.Key(make([]byte, 32)).String(), release.Key(slices.Repeat([]byte{1}, 32)).String()
 	for _, c := range []struct{ text, want string }{

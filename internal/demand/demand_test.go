@@ -15,8 +15,7 @@ func list(kv ...string) v1.ResourceList {
 	return l
 }
 
-// TestPodLevel: spec.resources applies to the pod as a whole, and to containers without their own
-// values (KEP-2837).
+// TestPodLevel checks that spec.resources applies to the pod as a whole, and to containers without their own values (KEP-2837).
 func TestPodLevel(t *testing.T) {
 	limited := v1.Container{Name: "limited", Resources: v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", "10Mi"), Limits: list("cpu", "200m", "memory", "20Mi")}}
 	free := v1.Container{Name: "free"}
@@ -26,9 +25,9 @@ func TestPodLevel(t *testing.T) {
 		overhead         v1.ResourceList
 		class            v1.PodQOSClass
 		cpu, memory      string // requests
-		cpuMax, bytesMax string // "" : not limited
-		ownCPU, ownBytes string // of the free container
-		oom              string // memory of the free container in the eyes of the OOM killer
+		cpuMax, bytesMax string // limits; if empty, there is no limit
+		ownCPU, ownBytes string // requests of the container "free"
+		oom              string // memory request that the OOM killer uses for the container "free"
 	}{
 		{"none", nil, nil, v1.PodQOSBurstable, "100m", "10Mi", "", "", "0", "0", "0"},
 		{"empty", &v1.ResourceRequirements{}, nil, v1.PodQOSBurstable, "100m", "10Mi", "", "", "0", "0", "0"}, // as the API server computes it
@@ -55,7 +54,7 @@ func TestPodLevel(t *testing.T) {
 			same("memory asked for", requests[v1.ResourceMemory], tt.memory)
 			same("CPU of the container", own[v1.ResourceCPU], tt.ownCPU)
 			same("memory of the container", own[v1.ResourceMemory], tt.ownBytes)
-			if tt.name != "both equal" { // where nobody asks
+			if tt.name != "both equal" { // not used in this case
 				same("memory for the OOM killer", *resource.NewQuantity(ScoreMemory(p, &free), resource.BinarySI), tt.oom)
 			}
 			for name, want := range map[v1.ResourceName]string{v1.ResourceCPU: tt.cpuMax, v1.ResourceMemory: tt.bytesMax} {
@@ -72,7 +71,7 @@ func TestPodLevel(t *testing.T) {
 	}
 }
 
-// TestSidecarMemory: a sidecar is not killed before the main containers.
+// TestSidecarMemory checks that a sidecar is not killed before the main containers.
 func TestSidecarMemory(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	main := v1.Container{Name: "c", Resources: v1.ResourceRequirements{Requests: list("memory", "10Mi")}}
@@ -86,7 +85,7 @@ func TestSidecarMemory(t *testing.T) {
 	}
 }
 
-// TestHostile: no pod causes a panic.
+// TestHostile checks that no pod causes a panic.
 func TestHostile(t *testing.T) {
 	for _, p := range []*v1.Pod{{}, {Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: list("memory", "-1"), Limits: list("example.com/x", "1", "hugepages-2Mi", "0")}}},
 		{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Limits: list("cpu", "9E", "memory", "-9E")}}}, Overhead: list("cpu", "9E")}}} {

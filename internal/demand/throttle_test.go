@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestMemoryHigh: where the kernel throttles a cgroup (KEP-2570).
+// TestMemoryHigh checks the usage at which the kernel throttles a cgroup (KEP-2570).
 func TestMemoryHigh(t *testing.T) {
 	for _, tt := range []struct {
 		request, limit int64
@@ -21,7 +21,7 @@ func TestMemoryHigh(t *testing.T) {
 		{100 << 20, 100 << 20, 0.9, 0},
 		{200 << 20, 100 << 20, 0.9, 0},
 		{100 << 20, 0, 0.9, 0},
-		{4096, 4097, 0.5, 0}, // not a page more than the request
+		{4096, 4097, 0.5, 0}, // less than a page above the request
 	} {
 		if got := MemoryHigh(tt.request, tt.limit, tt.factor); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
@@ -29,7 +29,7 @@ func TestMemoryHigh(t *testing.T) {
 	}
 }
 
-// TestPodMemoryHigh: the cgroup of a pod is throttled if spec.resources is set.
+// TestPodMemoryHigh checks that the cgroup of a pod is throttled if spec.resources is set.
 func TestPodMemoryHigh(t *testing.T) {
 	limited := v1.Container{Resources: v1.ResourceRequirements{Requests: list("memory", "50Mi"), Limits: list("memory", "100Mi")}}
 	free := v1.Container{}
@@ -38,7 +38,7 @@ func TestPodMemoryHigh(t *testing.T) {
 		of         *v1.ResourceRequirements
 		overhead   v1.ResourceList
 		want       int64
-		asPod      bool // of the first container
+		asPod      bool // whether the first container has the limit of the pod
 	}{
 		"containers only":     {[]v1.Container{limited}, nil, nil, 0, false},
 		"empty":               {[]v1.Container{limited}, &v1.ResourceRequirements{}, nil, 0, false},

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestNothingIsLost: concurrent calls of Take lose no added key. A key that was added twice is
-// returned once.
+// TestNothingIsLost checks that concurrent calls of Take lose no added key, and that a key that was added twice is returned once.
 func TestNothingIsLost(t *testing.T) {
 	s := New[int]()
 	s.Add(1)

@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/pulse/pulsetest"
 )
 
-// serveWriter serves hijacked connections and writes to each until the write fails. It sends the
-// errors to ended.
+// serveWriter serves hijacked connections. It writes to each until the write fails, and sends the error to the channel ended.
 func serveWriter(t *testing.T, overTLS bool) (addr string, ended chan error) {
 	t.Helper()
 	ended = make(chan error, 1)
@@ -64,8 +63,8 @@ func sendRequest(t *testing.T, raw net.Conn, overTLS bool) net.Conn {
 	return c
 }
 
-// TestVanished: a write to a lost client fails shortly after Config.Silence. A write to a client
-// that has only stopped reading continues to wait.
+// TestVanished checks that a write to a lost client fails shortly after Config.Silence. A write to a client that has only stopped reading
+// continues to wait.
 func TestVanished(t *testing.T) {
 	for name, overTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +83,7 @@ func TestVanished(t *testing.T) {
 			select {
 			case err := <-ended:
 				t.Errorf("a client that stops: %v", err)
-			case <-time.After(10 * time.Second): // the silence is two
+			case <-time.After(10 * time.Second): // Config.Silence is two seconds
 			}
 			if _, err := io.CopyN(io.Discard, session, 32<<20); err != nil {
 				t.Errorf("a client that goes on: %v", err)

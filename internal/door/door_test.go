@@ -35,7 +35,7 @@ func newHouse(t *testing.T, most int) *testListener {
 	return &testListener{T: t, Listener: Listen(nil, Config{What: "a test", Most: most, Sessions: 2, Log: quiet})}
 }
 
-// connect adds a connection from an address. It returns nil if there is no place.
+// connect adds a connection from an address. It returns nil if the connection is rejected.
 func (h *testListener) connect(addr string) *conn {
 	h.port++
 	c := &conn{Conn: &fake{}, l: h.Listener, from: netip.AddrPortFrom(netip.MustParseAddr(addr), h.port)}
@@ -65,8 +65,8 @@ func (h *testListener) has(n int) {
 	}
 }
 
-// TestGivesWay: the oldest unauthenticated connection of the address with the most connections, in
-// the network with the most, is closed.
+// TestGivesWay checks which connection is closed: the oldest unauthenticated connection of the address with the most connections, in the
+// network with the most connections.
 func TestGivesWay(t *testing.T) {
 	h := newHouse(t, 8)
 	lan := h.connect("192.0.2.7")
@@ -76,21 +76,21 @@ func TestGivesWay(t *testing.T) {
 	h.has(8)
 	admin := h.connect("203.0.113.9")
 	if !h.lost(pods[0]) || h.lost(pods[1]) || h.lost(lan) || h.lost(admin) {
-		t.Error("the oldest of the pods does not give way")
+		t.Error("the oldest connection of the pods was not closed")
 	}
-	next := h.connect("203.0.113.10") // three pods, three of this machine: the older network
+	next := h.connect("203.0.113.10") // both networks have three connections: the older network loses one
 	if !h.lost(pods[1]) || h.lost(admin) || h.lost(next) {
-		t.Error("a network with fewer connections gives way")
+		t.Error("a connection of a network with fewer connections was closed")
 	}
 	h.connect("198.51.100.1")
 	if !h.lost(one) || h.lost(two) || h.lost(last) {
-		t.Error("the oldest of the address with the most does not give way")
+		t.Error("the oldest connection of the address with the most connections was not closed")
 	}
 	h.has(8)
 }
 
-// TestHalf: unauthenticated connections of a network take at most half of the places. Beyond that
-// the network's own oldest one is closed.
+// TestHalf checks that unauthenticated connections of one network take at most half of the places. A further connection closes the oldest
+// one of its own network.
 func TestHalf(t *testing.T) {
 	h := newHouse(t, 8)
 	first := h.fill(4, "10.42.0.5", "10.42.0.6")
@@ -103,17 +103,16 @@ func TestHalf(t *testing.T) {
 		first = append(first, c)
 		for _, old := range first {
 			if h.lost(old) {
-				old.Close() // as its server does
+				old.Close() // closed by the server
 			}
 		}
 	}
 	if h.closing != 0 {
-		t.Errorf("%d connections never left", h.closing)
+		t.Errorf("%d connections were never removed", h.closing)
 	}
 }
 
-// TestServerIsBehind: the number of connections that the Listener has closed, but the server has
-// not, is limited.
+// TestServerIsBehind checks that the number of connections that the Listener has closed and the server has not is limited.
 func TestServerIsBehind(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(100, "10.42.0.5")
@@ -131,8 +130,8 @@ func TestServerIsBehind(t *testing.T) {
 	}
 }
 
-// TestKnownStay: authenticated connections are not closed. The address of an authenticated request
-// has reserved places for its next connections. Authenticated connections do not take all places.
+// TestKnownStay checks that authenticated connections are not closed. The address of an authenticated request has reserved places for its
+// next connections. Authenticated connections cannot take all places.
 func TestKnownStay(t *testing.T) {
 	h := newHouse(t, 32)
 	server := h.connect("192.0.2.1")
@@ -149,10 +148,10 @@ func TestKnownStay(t *testing.T) {
 				c.Close()
 			}
 		}
-		h.closing = 0 // their server gave them up
+		h.closing = 0 // the server has closed these connections
 	}
 	if h.lost(server) || h.lost(next) {
-		t.Error("an address that was let in before lost its places")
+		t.Error("an authenticated address lost its places")
 	}
 	greedy := h.fill(16, "192.0.2.1")
 	for _, c := range greedy {
@@ -170,12 +169,12 @@ func TestKnownStay(t *testing.T) {
 	}
 	h.closing = 0
 	if h.connect("203.0.113.9") == nil {
-		t.Error("known ones leave no place to strangers")
+		t.Error("authenticated connections occupy all places")
 	}
 }
 
-// TestTooManyFriends: the number of remembered addresses is limited, and their reserved places are
-// at most half of all places.
+// TestTooManyFriends checks that the number of remembered addresses is limited, and that their reserved places are at most half of all
+// places.
 func TestTooManyFriends(t *testing.T) {
 	h := newHouse(t, 256)
 	for i := range 100 {
@@ -191,12 +190,11 @@ func TestTooManyFriends(t *testing.T) {
 	}
 	h.closing = 0
 	if h.connect("203.0.113.9") == nil {
-		t.Error("an address that was never seen finds no place")
+		t.Error("a connection from a new address was rejected")
 	}
 }
 
-// TestExpect: a connection of the agent to itself keeps its place, whether it was accepted before
-// or after the call of Expect.
+// TestExpect checks that a connection of the agent to itself keeps its place, whether it was accepted before or after the call of Expect.
 func TestExpect(t *testing.T) {
 	h := newHouse(t, 8)
 	early := h.connect("127.0.0.1")
@@ -209,7 +207,7 @@ func TestExpect(t *testing.T) {
 	}
 	end()
 	if h.lost(early) || h.lost(late) || early.state != authenticated || late.state != authenticated {
-		t.Error("a connection of the agent to itself gave way")
+		t.Error("a connection of the agent to itself was closed")
 	}
 	for i := range 100 {
 		defer h.Expect(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 20000 + i})()
@@ -219,7 +217,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestSessionsApart: hijacked connections need no place, up to a limit.
+// TestSessionsApart checks that hijacked connections need no place, up to a limit.
 func TestSessionsApart(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(4, "192.0.2.1")

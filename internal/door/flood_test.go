@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A network is a network namespace with addresses of pods, of this machine and of others.
+// A network is a network namespace with addresses of pods, of this machine and of other machines.
 type network struct {
 	*testing.T
 	fd int
 }
 
-// newNetwork creates a network namespace that is removed at the end of the test. It needs root.
+// newNetwork creates a network namespace. It is removed at the end of the test. This needs root.
 func newNetwork(t *testing.T, addrs ...string) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -34,7 +34,7 @@ func newNetwork(t *testing.T, addrs ...string) *network {
 	n := &network{T: t}
 	made := make(chan error)
 	go func() {
-		runtime.LockOSThread() // which ends with the goroutine
+		runtime.LockOSThread() // the thread ends with the goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			n.fd, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -83,7 +83,7 @@ func (n *network) dial(from, to string) (c net.Conn, err error) {
 	return c, err
 }
 
-// A stall is a function of a client that sends a part of its request and then no more data.
+// A stall is the behaviour of a client that sends a part of its request and then no more data.
 type stall func(c net.Conn)
 
 func inHandshake(net.Conn) {}
@@ -99,7 +99,7 @@ func betweenRequests(c net.Conn) {
 	t.Read(make([]byte, 1))
 }
 
-// flood opens connections from an address until the context ends, and replaces closed connections.
+// The method flood opens connections from an address until the context ends. It replaces closed connections.
 func (n *network) flood(ctx context.Context, from, to string, how stall, held *atomic.Int64) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	var all sync.WaitGroup
@@ -130,8 +130,8 @@ func (n *network) flood(ctx context.Context, from, to string, how stall, held *a
 	all.Wait()
 }
 
-// TestFloods: two pods and a user of this machine with two addresses open as many connections as
-// possible, in every state. An administrator with a new address is always served.
+// TestFloods checks that an administrator with a new address is always served while two pods, and a user of this machine with two
+// addresses, open as many connections as possible in every state.
 func TestFloods(t *testing.T) {
 	addrs := []string{"10.42.0.5", "10.42.0.6", "192.0.2.10"}
 	for i := range 20 {
@@ -196,7 +196,7 @@ func TestFloods(t *testing.T) {
 	t.Logf("the floods made %d connections", held.Load())
 }
 
-// TestHijacked: a hijacked connection counts as a session and frees its place, also over TLS.
+// TestHijacked checks that a hijacked connection counts as a session and frees its place, also over TLS.
 func TestHijacked(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -205,7 +205,7 @@ func TestHijacked(t *testing.T) {
 			return
 		}
 		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
-		io.Copy(io.Discard, c) // until the client is gone
+		io.Copy(io.Discard, c) // until the client disconnects
 		c.Close()
 	}))
 	l := Listen(srv.Listener, Config{What: "a test", Most: 4, Sessions: 64, Log: quiet})

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestTalkers: beyond the limit of unanswered bytes, the unauthenticated connection that sent the
-// most, in the network that sent the most, is closed. Answered bytes, and bytes of authenticated
-// and hijacked connections, are not counted.
+// TestTalkers checks which connection is closed beyond the limit of unanswered bytes: the unauthenticated connection that has sent the
+// most bytes, in the network that has sent the most bytes. Answered bytes are not counted. Bytes of authenticated and hijacked
+// connections are not counted either.
 func TestTalkers(t *testing.T) {
 	h := newHouse(t, 16)
 	busy := h.fill(4, "10.42.0.5", "10.42.0.6")
@@ -27,15 +27,15 @@ func TestTalkers(t *testing.T) {
 		}
 	}
 	if v := h.countUnanswered(other, maxUnanswered/4); v != nil {
-		t.Error("one gives way for less than the bound")
+		t.Error("a connection was closed below the limit")
 	}
 	for i, c := range busy {
 		if v := h.countUnanswered(c, maxUnanswered/8+i); v != nil {
-			t.Error("one gives way for less than the bound")
+			t.Error("a connection was closed below the limit")
 		}
 	}
 	if v := h.countUnanswered(busy[0], maxUnanswered/4); v != busy[0] {
-		t.Errorf("%v gives way, not the one that sent most of the network that did", v)
+		t.Errorf("%v was closed, not the connection that has sent the most bytes", v)
 	}
 	if sum := other.unanswered + busy[1].unanswered + busy[2].unanswered + busy[3].unanswered; h.unanswered != sum || h.closing != 1 {
 		t.Errorf("%d bytes of %d are counted, %d leave", h.unanswered, sum, h.closing)
@@ -44,10 +44,10 @@ func TestTalkers(t *testing.T) {
 		c.setIdle()
 	}
 	if h.unanswered != 0 {
-		t.Errorf("%d bytes are left of what was answered", h.unanswered)
+		t.Errorf("%d answered bytes are still counted", h.unanswered)
 	}
 	if v := h.countUnanswered(other, maxUnanswered+1); v != other {
-		t.Errorf("%v gives way for one that sends all", v)
+		t.Errorf("%v was closed, not the connection that has sent the most bytes", v)
 	}
 	for range 3 {
 		busy[1].Close()
@@ -57,8 +57,7 @@ func TestTalkers(t *testing.T) {
 	}
 }
 
-// TestReadsWithoutLock: a read from an authenticated or hijacked connection does not wait for the
-// Listener's lock.
+// TestReadsWithoutLock checks that a read from an authenticated or hijacked connection does not wait for the lock of the Listener.
 func TestReadsWithoutLock(t *testing.T) {
 	h := newHouse(t, 16)
 	friend, exec, own := h.connect("192.0.2.11"), h.connect("192.0.2.12"), h.connect("127.0.0.1")
@@ -84,8 +83,7 @@ func TestReadsWithoutLock(t *testing.T) {
 	}
 }
 
-// headerBomb returns the beginning of a request, with as many headers as fit into the given number
-// of bytes.
+// headerBomb returns the beginning of a request with as many headers as fit into the given number of bytes.
 func headerBomb(size int) string {
 	var b strings.Builder
 	b.WriteString("GET / HTTP/1.1\r\nHost: x\r\n")
@@ -95,8 +93,8 @@ func headerBomb(size int) string {
 	return b.String()
 }
 
-// TestHeaderBombs: hundreds of clients that send the longest accepted headers need little memory,
-// and another client is served meanwhile.
+// TestHeaderBombs checks that hundreds of clients that send the longest accepted headers need little memory, and that another client is
+// served meanwhile.
 func TestHeaderBombs(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -119,11 +117,11 @@ func TestHeaderBombs(t *testing.T) {
 		defer c.Close()
 		go func() {
 			_, _ = io.WriteString(c, bomb)
-			_, _ = io.Copy(io.Discard, c) // until it has to give way
+			_, _ = io.Copy(io.Discard, c) // until the server closes the connection
 			ended <- struct{}{}
 		}()
 	}
-	for range cap(ended) - 3*maxUnanswered/most { // of one network at most these find room
+	for range cap(ended) - 3*maxUnanswered/most { // the other connections of a network are kept
 		<-ended
 	}
 	if took := int64(live()) - int64(before) - int64(len(bomb)); took > 40<<20 {

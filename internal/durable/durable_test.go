@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestWrite: a file is created and replaced, also if a killed process has left a temporary file. No
-// other file remains.
+// TestWrite checks that a file is created and replaced, also if a killed process has left a temporary file. No other file remains.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -32,7 +31,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestWriteFails: a failed write leaves no temporary file and keeps the old file.
+// TestWriteFails checks that a failed write leaves no temporary file and keeps the old file.
 func TestWriteFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -50,8 +49,8 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// TestWriteOverLeft: an existing file with the temporary name is not opened. A symlink is not
-// followed, and a FIFO does not block.
+// TestWriteOverLeft checks that an existing file with the temporary name is not opened. A symlink is not followed, and a FIFO does not
+// block.
 func TestWriteOverLeft(t *testing.T) {
 	dir := t.TempDir()
 	path, next, elsewhere := filepath.Join(dir, "file"), filepath.Join(dir, ".file.new"), filepath.Join(dir, "elsewhere")

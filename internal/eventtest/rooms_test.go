@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// wiring is the name of package agent. No test of this package can emit its event.
+// The constant wiring is the name of package agent. No test of that package can emit its event.
 const wiring = "agent"
 
 var called = regexp.MustCompile(`eventtest\.Main\(m, "(\w+)"\)`)
 
-// TestRooms: every package that is named on the page calls Main with this name.
+// TestRooms checks that every package that is named on the page calls Main with its name.
 func TestRooms(t *testing.T) {
 	root := filepath.Join("..", "..")
 	rows, err := readRows(filepath.Join(root, "docs", "events.md"))

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stage is an environment variable of the processes that the test starts: first a parent with
-// unusual state, which then executes the program under test.
+// The environment variable stage is set for the processes that the test starts. The first process is a parent with unusual process state.
+// It then executes the program under test.
 const stage = "INHERIT_TEST_STAGE"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// execOddly sets unusual state in this process and executes its program again.
+// execOddly sets unusual process state in this process and executes its program again.
 func execOddly(next string) {
 	runtime.LockOSThread()
 	unix.Umask(0o077)
@@ -71,7 +71,7 @@ func execOddly(next string) {
 		fmt.Println("ERROR", err)
 	}
 	env := []string{stage + "=" + next, "PATH=.:/nowhere", "LD_PRELOAD=", "LISTEN_FDS=3", "TMPDIR=/not/there"}
-	if next == "shim" { // which the agent starts with a PATH of its own
+	if next == "shim" { // the agent starts it with another PATH
 		env[1] = "PATH=" + servicePath
 	}
 	fmt.Println("ERROR", unix.Exec("/proc/self/exe", os.Args[:1], env))
@@ -83,7 +83,7 @@ func limit(files, processes, stack unix.Rlimit) error {
 		unix.Setrlimit(unix.RLIMIT_NPROC, &processes))
 }
 
-// printInherited prints the state that a child of this process inherits.
+// printInherited prints the process state that a child of this process inherits.
 func printInherited(start func(*exec.Cmd) error) {
 	cmd := exec.Command("/bin/sh", "-c",
 		`read -r line; umask; grep -E '^(Sig(Blk|Ign)|Cpus_allowed):' /proc/self/status; grep -E '^Max (file size|processes|stack)' /proc/self/limits
@@ -105,7 +105,7 @@ func printInherited(start func(*exec.Cmd) error) {
 	}
 }
 
-// TestInherited starts programs from a parent with unusual state of every kind.
+// TestInherited starts programs from a parent process with unusual state of every kind.
 func TestInherited(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to lift limits")

@@ -29,7 +29,7 @@ func TestLookup(t *testing.T) {
 		{"registry.example/v2/", "registry.example/app", true},
 		{"registry.example/team", "registry.example/team/app", true},
 		{"registry.example/team", "registry.example/other/app", false},
-		{"registry.example/te", "registry.example/team/app", true}, // as the kubelet has it
+		{"registry.example/te", "registry.example/team/app", true}, // as in the kubelet
 		{"registry.example:5000", "registry.example:5000/app", true},
 		{"registry.example:5000", "registry.example/app", false},
 		{"registry.example", "registry.example:5000/app", false},
@@ -89,7 +89,7 @@ func TestAdd(t *testing.T) {
 		}
 	}
 	if got := r.Lookup("c.example/app"); len(got) != 1 {
-		t.Error("a good entry went with a bad one:", got)
+		t.Error("a valid entry was dropped with an invalid one:", got)
 	}
 	if got := r.Lookup("b.example/app"); len(got) != 0 {
 		t.Error(got)
@@ -111,8 +111,7 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// TestBombs: a docker configuration whose decoded form would be large is rejected before it is
-// decoded.
+// TestBombs checks that a docker configuration that would be large when decoded is rejected before it is decoded.
 func TestBombs(t *testing.T) {
 	var names, fields strings.Builder
 	for i := range 200_000 {

@@ -8,8 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestContainers: containers of every kind are returned in order, as pointers into the spec. The
-// iteration can be stopped.
+// TestContainers checks that containers of every kind are returned in order, as pointers into the spec. The iteration can be stopped.
 func TestContainers(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	spec := v1.PodSpec{
@@ -38,8 +37,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestStatuses: statuses are returned in order, as pointers into the status. The iteration can be
-// stopped.
+// TestStatuses checks that statuses are returned in order, as pointers into the status. The iteration can be stopped.
 func TestStatuses(t *testing.T) {
 	st := v1.PodStatus{
 		InitContainerStatuses: []v1.ContainerStatus{{Name: "i"}}, ContainerStatuses: []v1.ContainerStatus{{Name: "a"}},

@@ -55,11 +55,11 @@ func isLostWithin(c net.Conn, limit time.Duration) bool {
 	}
 }
 
-// TestLost: a peer that reads no data is slow while its machine acknowledges packets. Otherwise it
-// is lost, in any state of the connection. A connection without unacknowledged data is not lost.
+// TestLost checks that a peer that reads no data counts as slow while its machine acknowledges packets. Otherwise the peer counts as
+// lost, in any state of the connection. A connection without unacknowledged data is not lost.
 func TestLost(t *testing.T) {
 	const alive, found = 8 * silence, time.Minute
-	full := func(c net.Conn) { // the rest is discarded at the deadline
+	full := func(c net.Conn) { // the remaining data is discarded at the deadline
 		c.SetWriteDeadline(time.Now().Add(silence))
 		c.Write(make([]byte, 16<<20))
 	}

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(m.Run))
 }
 
-// mustVariable is an environment variable. If it is set, a kernel without quotas is an error.
+// The name of the environment variable is mustVariable. If it is set, a kernel without quotas fails the tests.
 const mustVariable = "ISLET_QUOTA_MUST"
 
 func run(t *testing.T, name string, args ...string) {
@@ -66,8 +66,8 @@ func mountDisk(t *testing.T, kind string, quotas bool) string {
 	return at
 }
 
-// fill writes until the limit and returns the number of bytes. It writes without CAP_SYS_RESOURCE,
-// like a container, because the kernel does not enforce quotas for processes with it.
+// fill writes to a file until the limit, and returns the number of bytes. It writes without CAP_SYS_RESOURCE, like a container, because
+// the kernel does not enforce quotas for processes with this capability.
 func fill(t *testing.T, path string, most int) (n int) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -77,7 +77,7 @@ func fill(t *testing.T, path string, most int) (n int) {
 	defer f.Close()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		if err := dropPrivilege(); err != nil {
 			done <- err
 			return
@@ -126,7 +126,7 @@ func TestLimit(t *testing.T) {
 				if err := os.Mkdir(dir, 0o777); err != nil {
 					t.Fatal(err)
 				}
-				for range 2 { // the second time it has what it needs
+				for range 2 { // the second call changes nothing
 					if kept, err := p.Limit(dir, size); err != nil || !kept {
 						t.Fatal(dir, kept, err)
 					}
@@ -144,7 +144,7 @@ func TestLimit(t *testing.T) {
 			if n := fill(t, filepath.Join(b, "file"), 32<<20); n < 7<<20 || n > 8<<20 {
 				t.Errorf("the other one has %d bytes of 8 MiB", n)
 			}
-			// The limit can be increased, also in another run of the agent.
+			// The limit can be increased, also by another process of the agent.
 			p = Projects{}
 			if kept, err := p.Limit(a, 16<<20); err != nil || !kept {
 				t.Fatal(kept, err)
@@ -165,8 +165,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestNotEmpty: a directory with files gets no limit, because the kernel would not count these
-// files.
+// TestNotEmpty checks that a directory with files gets no limit, because the kernel would not count these files.
 func TestNotEmpty(t *testing.T) {
 	at := mountDisk(t, "ext4", true)
 	dir := filepath.Join(at, "a")
@@ -182,7 +181,7 @@ func TestNotEmpty(t *testing.T) {
 	}
 }
 
-// TestUnsupported: without project quotas no limit is enforced, and no call fails.
+// TestUnsupported checks that no limit is enforced and no call fails without project quotas.
 func TestUnsupported(t *testing.T) {
 	dirs := []string{t.TempDir()}
 	if os.Geteuid() == 0 {
@@ -201,7 +200,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// TestLinks: a symbolic link is not followed.
+// TestLinks checks that a symlink is not followed.
 func TestLinks(t *testing.T) {
 	at := mountDisk(t, "ext4", true)
 	target, link := filepath.Join(at, "target"), filepath.Join(at, "link")

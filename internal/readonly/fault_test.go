@@ -19,7 +19,7 @@ func TestFault(t *testing.T) {
 			t.Errorf("%v: %v", err, got)
 		}
 	}
-	if _, err := os.ReadFile("/proc/self/mem"); !Fault(err) { // nothing is mapped at its beginning
+	if _, err := os.ReadFile("/proc/self/mem"); !Fault(err) { // no memory is mapped at its beginning
 		t.Errorf("a file that cannot be read: %v", err)
 	}
 	if Fault(nil) {

@@ -81,7 +81,7 @@ func TestSigned(t *testing.T) {
 		if x.change != nil {
 			text = x.change(text)
 		}
-		if name == "good behind the lies" { // the first of a key's signatures counts
+		if name == "good behind the lies" { // the first signature of a key counts
 			body, sigs, _ := strings.Cut(text, separator)
 			one, two, _ := strings.Cut(sigs, "\n")
 			text = body + separator + strings.TrimSuffix(two, "\n") + "\n" + one + "\n"
@@ -142,7 +142,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestSave: the signed archive is saved. For any other archive no file remains.
+// TestSave checks that the signed archive is saved. For any other archive no file remains.
 func TestSave(t *testing.T) {
 	archive := packFiles(t, "islet", strings.Repeat("x", 1000))
 	r, err := Describe("0.2.0", "amd64", bytes.NewReader(archive))
@@ -181,7 +181,7 @@ func TestSave(t *testing.T) {
 		t.Error("a link that was there before was followed")
 	}
 	if _, err := os.Lstat(link); err != nil {
-		t.Error("what was there before is gone")
+		t.Error("an existing file was removed")
 	}
 }
 
@@ -236,7 +236,7 @@ func TestExtract(t *testing.T) {
 		left, _ := os.ReadDir(dir)
 		if err != nil {
 			if len(left) > 0 || got != "" {
-				t.Errorf("%s: %v is left, and %q told", name, left, got)
+				t.Errorf("%s: files %v are left, the result is %q", name, left, got)
 			}
 			continue
 		}
@@ -247,8 +247,8 @@ func TestExtract(t *testing.T) {
 	}
 }
 
-// TestExtractStops: a program without space on the disk is not written. Endless unpacking is
-// stopped. No data is read after the context has ended.
+// TestExtractStops checks that a program for which the disk has no space is not written, that endless unpacking is stopped, and that no
+// data is read after the context has ended.
 func TestExtractStops(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -262,7 +262,7 @@ func TestExtractStops(t *testing.T) {
 		}
 		got, err := (&Release{Arch: runtime.GOARCH}).Extract(ctx, file, dir, room)
 		if left, _ := os.ReadDir(dir); len(left) > 0 || got != "" {
-			t.Errorf("%v is left, and %q told", left, got)
+			t.Errorf("files %v are left, the result is %q", left, got)
 		}
 		return err
 	}
@@ -287,13 +287,13 @@ func TestExtractStops(t *testing.T) {
 		if err := extract(ctx, archive, func(int64) error { stop(late); return nil }); !errors.Is(err, late) {
 			t.Errorf("stopped within the program: %v", err)
 		}
-		if err := extract(ctx, archive, func(int64) error { t.Error("it looks for the program"); return nil }); !errors.Is(err, late) {
+		if err := extract(ctx, archive, func(int64) error { t.Error("unpacking continued"); return nil }); !errors.Is(err, late) {
 			t.Errorf("stopped before: %v", err)
 		}
 	}
 }
 
-// zeroArchive returns the beginning of an archive: an entry with the given number of zeros.
+// zeroArchive returns the beginning of an archive, which is an entry with the given number of zeros.
 func zeroArchive(t testing.TB, size int64) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -310,8 +310,7 @@ func zeroArchive(t testing.TB, size int64) []byte {
 	return append(b.Bytes(), bytes.Repeat(some.Bytes(), int(size/part))...)
 }
 
-// sparseArchive returns an archive whose program is a single hole, for which the archive contains
-// no data.
+// sparseArchive returns an archive whose program consists of a single hole. The archive contains no data for it.
 func sparseArchive(t testing.TB, size int64) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -333,7 +332,7 @@ func gzipped(text string) []byte {
 	return b.Bytes()
 }
 
-// FuzzParse: for any text, the parsed fields are the signed fields.
+// FuzzParse checks that the parsed fields are the signed fields for any text.
 func FuzzParse(f *testing.F) {
 	key, private := newKey(f)
 	r, err := Describe("0.2.0", "riscv64", strings.NewReader("archive"))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestShortOutage: in an outage of up to a minute, every wait is at most five seconds.
+// TestShortOutage checks that every wait is at most five seconds in an outage of up to a minute.
 func TestShortOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 200 {
@@ -27,8 +27,8 @@ func TestShortOutage(t *testing.T) {
 	})
 }
 
-// TestReturnOfMany: machines that failed together for an hour reconnect at different times. The
-// peak is less than three times the mean.
+// TestReturnOfMany checks that machines that failed at the same time for an hour reconnect at different times. The peak is less than
+// three times the mean.
 func TestReturnOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const machines, outage = 20000, time.Hour
@@ -36,7 +36,7 @@ func TestReturnOfMany(t *testing.T) {
 		for range machines {
 			b, at := Backoff{First: time.Second, Most: 2 * time.Minute}, time.Duration(0)
 			for at < outage {
-				b.began = time.Now().Add(-at) // as long as it lasts
+				b.began = time.Now().Add(-at) // the outage has lasted for this time
 				b.tries = max(b.tries, 1)
 				at += b.Next(0)
 			}
@@ -56,8 +56,7 @@ func TestReturnOfMany(t *testing.T) {
 	})
 }
 
-// TestRetryAfter: a wait is at least the server's Retry-After. The waits grow with each Retry-After
-// until Reset.
+// TestRetryAfter checks that a wait is at least the server's Retry-After. The waits grow with each Retry-After until Reset.
 func TestRetryAfter(t *testing.T) {
 	const least = 3 * time.Second
 	widest := func(refusals int) (most time.Duration) {
@@ -85,7 +84,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestWait: a signal ends the wait, but not before the server's Retry-After.
+// TestWait checks that a signal ends the wait, but not before the server's Retry-After is over.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Backoff{First: time.Minute, Most: time.Hour}

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// logLines collects log lines.
+// A logLines collects log lines.
 type logLines struct {
 	mu        sync.Mutex
 	listeners bytes.Buffer
-	got       chan struct{} // of each line
+	got       chan struct{} // receives a value for each line
 }
 
 func (l *logLines) Write(b []byte) (int, error) {
@@ -52,7 +52,7 @@ func (l *logLines) await(t *testing.T, text string, times int) {
 	}
 }
 
-// A site contains two served sockets in different directories.
+// A site consists of two served sockets in different directories.
 type site struct {
 	*Sockets
 	log       *logLines
@@ -62,13 +62,12 @@ type site struct {
 	listeners []*Listener
 }
 
-// createdAgain is a part of the log line about a socket that was created again. In these tests it
-// is the only warning.
+// createdAgain is a part of the log line about a socket that was created again. It is the only warning in these tests.
 const createdAgain = "level=WARN"
 
 func serve(t *testing.T) *site {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "s") // short: a socket's path is
+	dir, err := os.MkdirTemp("", "s") // short, because the path of a socket has a limit
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +130,7 @@ func (s *site) checkSockets(t *testing.T) {
 	}
 }
 
-// TestComesBack removes sockets in every possible way, twice. They are created again each time.
+// TestComesBack removes sockets in every possible way, twice. It checks that they are created again each time.
 func TestComesBack(t *testing.T) {
 	for name, remove := range map[string]func(t *testing.T, s *site) (removed int, err error){
 		"a socket":      func(t *testing.T, s *site) (int, error) { return 1, os.Remove(s.paths[0]) },
@@ -168,9 +167,9 @@ func TestComesBack(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
 			under := filepath.Join(s.dir, "run")
-			t.Cleanup(func() { // before the listeners are closed, which look at what is there then
+			t.Cleanup(func() { // runs before the listeners are closed, because Close checks the files
 				for syscall.Unmount(under, syscall.MNT_DETACH) == nil {
-					os.RemoveAll(under) // the dead sockets that were hidden
+					os.RemoveAll(under) // the hidden sockets, which no process serves
 				}
 			})
 			s.checkSockets(t)
@@ -206,8 +205,8 @@ func createDead(path string) error {
 	return l.Close()
 }
 
-// TestTaken: if another process creates a socket at the path of a Listener, the socket is not
-// replaced. When that socket is removed, the Listener's socket is created again.
+// TestTaken checks that a socket that another process has created at the path of a Listener is not replaced. When this socket is removed,
+// the Listener's socket is created again.
 func TestTaken(t *testing.T) {
 	s := serve(t)
 	path := s.paths[0]
@@ -230,7 +229,7 @@ func TestTaken(t *testing.T) {
 	s.checkSockets(t)
 }
 
-// TestClose: Close removes the listener's socket, and no other file.
+// TestClose checks that Close removes the listener's socket and no other file.
 func TestClose(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for _, foreign := range []bool{false, true} {
@@ -252,8 +251,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestFullDisk: on a full disk, Listen returns no error. The socket is created when the disk has
-// free space.
+// TestFullDisk checks that Listen returns no error on a full disk, and that the socket is created when the disk has free space.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -296,8 +294,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestLater: if the directory of a socket cannot be read, the socket is created when the fault
-// ends. Until then Accept waits, and Close ends Accept.
+// TestLater checks that a socket whose directory cannot be read is created when the fault ends. Until then Accept waits, and Close ends
+// Accept.
 func TestLater(t *testing.T) {
 	dir := t.TempDir()
 	l := &Listener{path: filepath.Join(dir, "s"), sockets: New(Config{Log: slog.New(slog.DiscardHandler)}), ready: make(chan struct{})}

@@ -11,7 +11,7 @@ import (
 
 type pair struct{ key, place int }
 
-// TestSort compares with package slices.
+// TestSort compares the results with those of package slices.
 func TestSort(t *testing.T) {
 	byKey := func(a, b pair) int { return cmp.Compare(a.key, b.key) }
 	byBoth := func(a, b pair) int { return cmp.Or(byKey(a, b), cmp.Compare(a.place, b.place)) }

@@ -40,13 +40,13 @@ func createTree(t *testing.T) (root string) {
 func TestOpen(t *testing.T) {
 	root := createTree(t)
 	const gone, irregular, loop = "missing", "irregular", "loop"
-	for name, want := range map[string][2]string{ // below, in root: content or kind of error
+	for name, want := range map[string][2]string{ // path below root, with its content or the kind of the error
 		"etc/plain":                {"plain", "plain"},
 		"/etc//./plain":            {"plain", "plain"},
 		"etc/link":                 {irregular, "plain"},
 		"etc/absolute":             {irregular, "plain"},
 		"etc/parent":               {irregular, "plain"},
-		"etc/out":                  {irregular, "inside"}, // as from "/"
+		"etc/out":                  {irregular, "inside"}, // resolved as if root were "/"
 		"etc/proc":                 {irregular, gone},
 		"etc/nowhere":              {irregular, gone},
 		"etc/missing":              {gone, gone},
@@ -83,7 +83,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestDevice: a device is not opened, because an open may have an effect.
+// TestDevice checks that a device is not opened, because opening a device may have an effect.
 func TestDevice(t *testing.T) {
 	if _, err := Open("/dev", "null"); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "device") {
 		t.Errorf("got %v", err)
@@ -120,7 +120,7 @@ func TestLimit(t *testing.T) {
 	if b, err := ReadFile("/proc", "self/status", 1<<20); err == nil || b != nil {
 		t.Errorf("a symlink was followed: %q", b)
 	}
-	if b, err := ReadInRoot("/proc", "self/status", 10); !errors.Is(err, ErrTooLarge) { // its size is said to be 0
+	if b, err := ReadInRoot("/proc", "self/status", 10); !errors.Is(err, ErrTooLarge) { // its reported size is 0
 		t.Errorf("%q, %v", b, err)
 	}
 }
@@ -131,7 +131,7 @@ func TestWrite(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		flag int
-		want string // the content afterwards; "": an error
+		want string // content after the call; if empty, the call must fail
 	}{
 		{"etc/new", flags, "x"},
 		{"etc/new", flags | os.O_APPEND, "xx"},
@@ -169,7 +169,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestRace: a symlink that is created and removed repeatedly is never followed.
+// TestRace checks that a symlink that is created and removed repeatedly is never followed.
 func TestRace(t *testing.T) {
 	root := createTree(t)
 	at := func(name string) string { return filepath.Join(root, name) }
@@ -199,8 +199,7 @@ func TestRace(t *testing.T) {
 	<-done
 }
 
-// FuzzOpen: for any name and symlink target, no file outside root is read, and no descriptor is
-// leaked.
+// FuzzOpen checks that no file outside of root is read and no descriptor is leaked for any name and symlink target.
 func FuzzOpen(f *testing.F) {
 	f.Add("etc/x", "../../../secret")
 	f.Add("x/../x/secret", "/etc/../..")

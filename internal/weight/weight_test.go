@@ -19,7 +19,7 @@ import (
 
 const mib = 1 << 20
 
-// allocated returns the number of bytes that f allocates.
+// The function allocated returns how many bytes f allocates.
 func allocated(f func()) int64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -42,7 +42,7 @@ func list(n int) *corev1.PodList {
 	return l
 }
 
-// jsonBombs contains short inputs that would become large objects.
+// The map jsonBombs contains short inputs that would become large objects.
 var jsonBombs = map[string]struct {
 	text string
 	into any
@@ -60,7 +60,7 @@ var jsonBombs = map[string]struct {
 	"objects for scalars": {`[` + strings.Repeat(`{"a":0},`, mib/8) + `{}]`, nil},
 }
 
-// TestJSONBombs: each bomb has one or two MiB, and is rejected with a limit of 8 MiB.
+// TestJSONBombs checks that each bomb of one or two MiB is rejected with a limit of 8 MiB.
 func TestJSONBombs(t *testing.T) {
 	for name, b := range jsonBombs {
 		t.Run(name, func(t *testing.T) {
@@ -82,11 +82,11 @@ func TestJSONBombs(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := weight.JSON([]byte(`{"spec":{"containers":[{]}}`), &corev1.Pod{}, mib); err != nil {
-		t.Errorf("text that is not JSON: %v", err)
+		t.Errorf("invalid JSON: %v", err)
 	}
 }
 
-// field returns an encoded length-delimited field.
+// The function field returns an encoded length-delimited field.
 func field(number byte, value string) string {
 	n := len(value)
 	out := []byte{number<<3 | 2}
@@ -96,7 +96,7 @@ func field(number byte, value string) string {
 	return string(append(out, byte(n))) + value
 }
 
-// TestProtobufBombs: bombs in protobuf are rejected, for both kinds of generated types.
+// TestProtobufBombs checks that bombs in protobuf are rejected for both kinds of generated types.
 func TestProtobufBombs(t *testing.T) {
 	for name, b := range map[string]struct {
 		data string
@@ -126,12 +126,11 @@ func TestProtobufBombs(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := weight.Protobuf([]byte{0x12, 0x7f, 0}, &corev1.Pod{}, mib); err == nil {
-		t.Error("half a message is taken")
+		t.Error("a part of a message was accepted")
 	}
 }
 
-// TestOneof: the weight of a member of a oneof, whose type the struct does not contain, is at least
-// its memory.
+// TestOneof checks that the weight of a member of a oneof is at least its memory. The struct does not contain the type of the member.
 func TestOneof(t *testing.T) {
 	for name, data := range map[string]string{
 		"empty": strings.Repeat(field(1, field(1, "")), 10000), "with a value": strings.Repeat(field(1, field(1, "\x08\x01")), 10000),
@@ -149,8 +148,8 @@ func TestOneof(t *testing.T) {
 	}
 }
 
-// TestEstimate: the weight of ordinary objects is close to the memory that their decoding
-// allocates, and never much less. So a limit on the weight limits the memory.
+// TestEstimate checks that the weight of ordinary objects is close to the memory that their decoding allocates, and never much less.
+// Therefore a limit on the weight limits the memory.
 func TestEstimate(t *testing.T) {
 	l := list(500)
 	asProtobuf, err := l.Marshal()
@@ -161,7 +160,7 @@ func TestEstimate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// leastBound returns the smallest limit that accepts the object, with a precision of a tenth.
+	// The function leastBound returns the smallest limit that accepts the object, with a precision of a tenth.
 	leastBound := func(weigh func(most int64) error) int64 {
 		most := int64(1000)
 		for weigh(most) != nil {
@@ -200,7 +199,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// FuzzJSON: an accepted input takes at most a few times the limit.
+// FuzzJSON checks that an accepted input takes at most a few times the limit.
 func FuzzJSON(f *testing.F) {
 	for _, b := range jsonBombs {
 		f.Add([]byte(b.text[:min(len(b.text), 200)]))
@@ -218,8 +217,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// TestPEMBombs: many headers, many empty blocks and long texts are rejected. The certificates of a
-// node are accepted.
+// TestPEMBombs checks that many headers, many empty blocks and long texts are rejected, and that the certificates of a node are accepted.
 func TestPEMBombs(t *testing.T) {
 	const begin, end = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
 	for name, text := range map[string]string{

@@ -10,8 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// TestYAML: no accepted text takes much more memory than the limit. Ordinary manifests are far
-// below the limit.
+// TestYAML checks that no accepted text takes much more memory than the limit. Ordinary manifests are far below the limit.
 func TestYAML(t *testing.T) {
 	const most = 16 * mib
 	for name, unit := range map[string]string{
@@ -43,8 +42,8 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// TestYAMLOfATable: the commas of a table in a ConfigMap do not count as nodes. The commas of a
-// flow collection count, wherever it begins.
+// TestYAMLOfATable checks that the commas of a table in a ConfigMap do not count as nodes. The commas of a flow collection count,
+// wherever the collection begins.
 func TestYAMLOfATable(t *testing.T) {
 	table := "data:\n  a.csv: |\n" + strings.Repeat("    1,2,3,4,5,6,7,8,9\n", 40_000)
 	if err := weight.YAML([]byte(table), 32<<20); err != nil {

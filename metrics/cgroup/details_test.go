@@ -56,14 +56,13 @@ func TestReadDetails(t *testing.T) {
 				t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 			}
 			if _, err := r.ReadDetails("/gone"); err == nil {
-				t.Error("a cgroup that is gone was read")
+				t.Error("a removed cgroup was read")
 			}
 		})
 	}
 }
 
-// TestLongLists reads lists with more processes than the kernel returns in one read, and with more
-// than maxFile bytes.
+// TestLongLists reads lists with more processes than the kernel returns in one read, and lists with more than maxFile bytes.
 func TestLongLists(t *testing.T) {
 	var list strings.Builder
 	for i := range 200_000 {
@@ -92,8 +91,7 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// TestIOAfter: unchanged I/O figures are shared with the earlier reading. The earlier reading is
-// never modified.
+// TestIOAfter checks that unchanged I/O figures are shared with the earlier reading, and that the earlier reading is never modified.
 func TestIOAfter(t *testing.T) {
 	const a, b, c = "8:0 rbytes=1\n", "8:16 wios=2\n", "8:32 rios=3\n"
 	for _, from := range []string{"", a, a + b, a + b + c, b, c + a} {
@@ -103,7 +101,7 @@ func TestIOAfter(t *testing.T) {
 			text := []byte(to)
 			want, _ := parseIO([]byte(to), nil)
 			got, same := parseIO(text, last)
-			clear(text) // it is the next file's
+			clear(text) // the buffer is reused for the next file
 			if !slices.Equal(got, want) || same != slices.Equal(was, want) || !slices.Equal(last, was) {
 				t.Errorf("%q after %q is %v (%v), want %v", to, from, got, same, want)
 			}
@@ -114,8 +112,7 @@ func TestIOAfter(t *testing.T) {
 	}
 }
 
-// TestRecent: a recent reading is returned again, but not for a removed cgroup. In the end no
-// reading is kept.
+// TestRecent checks that a recent reading is returned again, but not for a removed cgroup. At the end no reading is kept in memory.
 func TestRecent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := tree(t, map[string]string{"a/memory.current": "1\n"})
@@ -156,7 +153,7 @@ func BenchmarkReadDetails(b *testing.B) {
 	}
 }
 
-// TestRootV2: the root of cgroup v2 has no file with the memory in use.
+// TestRootV2 checks the root of cgroup v2, which has no file with the used memory.
 func TestRootV2(t *testing.T) {
 	root := tree(t, map[string]string{"memory.stat": "anon 500\nfile 300\ninactive_file 100\n", "cpu.stat": "usage_usec 7\n",
 		"meminfo": "MemTotal:  9 kB\nSwapTotal:       8 kB\nSwapFree:        5 kB\n"})
@@ -167,7 +164,7 @@ func TestRootV2(t *testing.T) {
 	}
 }
 
-// TestNeeded: the needed memory of a cgroup includes its file pages while it thrashes at its limit.
+// TestNeeded checks that the needed memory of a cgroup includes its file pages while it thrashes at its limit.
 func TestNeeded(t *testing.T) {
 	const long, short = "some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=20.50 avg300=4.00 total=7\n",
 		"some avg10=99.00 avg60=40.00 avg300=9.00 total=9\nfull avg10=61.20 avg60=10.50 avg300=2.00 total=7\n"
@@ -193,8 +190,8 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// TestLimitsV2: a swap limit of zero differs from no limit, also without a memory limit. Protected
-// memory is in one of two files.
+// TestLimitsV2 checks that a swap limit of zero differs from no limit, also without a memory limit. The protected memory is in one of two
+// files.
 func TestLimitsV2(t *testing.T) {
 	for name, x := range map[string]struct {
 		files       map[string]string
@@ -208,9 +205,9 @@ func TestLimitsV2(t *testing.T) {
 		"a kernel without swap":  {map[string]string{"a/memory.max": "50\n", "a/memory.low": "0\n", "a/memory.min": "9\n"}, 0, false, 9},
 		"the limit of a machine": {map[string]string{"a/memory.current": "1\n", "a/memory.min": "max\n"}, 0, false, 0},
 	} {
-		x.files["a/cpu.stat"] = "usage_usec 0\n" // says which cgroup it is
+		x.files["a/cpu.stat"] = "usage_usec 0\n" // identifies the cgroup
 		r := NewRecent(Reader{v2: true, root: tree(t, x.files)}, 0)
-		for range 2 { // the second has the limits of the first
+		for range 2 { // the second cgroup has the limits of the first
 			d, err := r.ReadDetails("/a")
 			if err != nil || d.SwapMax != x.max || d.SwapLimited != x.limited || d.SwapLimit != x.max || d.Reservation != x.reservation {
 				t.Errorf("%s: %d, %v, %d, %d, %v", name, d.SwapMax, d.SwapLimited, d.SwapLimit, d.Reservation, err)

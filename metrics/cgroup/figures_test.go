@@ -47,19 +47,19 @@ func TestRead(t *testing.T) {
 				t.Errorf("used %v, %v", used, ok)
 			}
 			if used, ok := r.CPUTime("/gone"); ok || used != 0 {
-				t.Errorf("a cgroup that is gone has used %v", used)
+				t.Errorf("a removed cgroup has used %v", used)
 			}
 			if got.Available() != 1300 {
 				t.Errorf("available %d", got.Available())
 			}
 			if _, err := r.Read("/gone"); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("of a cgroup that is gone: %v", err)
+				t.Errorf("error for a removed cgroup: %v", err)
 			}
 		})
 	}
 }
 
-// TestHost: the host's root cgroup is readable with both cgroup versions.
+// TestHost checks that the root cgroup of the host can be read with both cgroup versions.
 func TestHost(t *testing.T) {
 	f, err := NewReader(Mountpoint).Read("/")
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestQuiet: a cgroup is read completely if one of its processes has run, if its memory has
-// changed, if another cgroup of the same name has replaced it, after Forget, and after some time.
-// Otherwise only the figures that can change without a running process are read.
+// TestQuiet checks when a cgroup is read completely: if one of its processes has run, if its memory usage has changed, if another cgroup
+// with the same name has replaced it, after Forget, and after some time. Otherwise only the figures that can change without a running
+// process are read.
 func TestQuiet(t *testing.T) {
 	for name, x := range map[string]struct {
 		v2                        bool
@@ -65,7 +65,7 @@ func TestQuiet(t *testing.T) {
 				see("nothing ran", true, 2, 200)
 				time.Sleep(maxIdle)
 				see("later", false, 3, 300)
-				if err := os.Rename(filepath.Join(root, x.cpu), filepath.Join(root, x.cpu+".old")); err != nil { // its inode stays taken
+				if err := os.Rename(filepath.Join(root, x.cpu), filepath.Join(root, x.cpu+".old")); err != nil { // keeps the inode in use
 					t.Fatal(err)
 				}
 				set(x.cpu, text["usage 2000"])
@@ -77,8 +77,8 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestQuietV2: with cgroup v2, the check of an idle cgroup allocates memory only to open it. If its
-// I/O or its pressures have changed, a copy with the new values is returned.
+// TestQuietV2 checks that the check of an idle cgroup allocates memory only to open files with cgroup v2. If its I/O or its pressure has
+// changed, a copy with the new values is returned.
 func TestQuietV2(t *testing.T) {
 	const pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
 	root := tree(t, map[string]string{"a/cpu.stat": "usage_usec 1000\n", "a/memory.current": "5\n", "a/io.stat": "8:0 rbytes=1\n8:16 wbytes=2\n",
@@ -89,7 +89,7 @@ func TestQuietV2(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := &d
-	least := func(f func()) float64 { // at times the buffer is new
+	least := func(f func()) float64 { // sometimes the buffer is allocated again
 		n := math.Inf(1)
 		for range 50 {
 			n = min(n, testing.AllocsPerRun(1, f))
@@ -134,8 +134,8 @@ func TestQuietV2(t *testing.T) {
 	}
 }
 
-// TestChildren: added and removed children are detected. A list of unchanged length is read again
-// only after Forget.
+// TestChildren checks that added and removed child cgroups are detected. A list whose length is unchanged is read again only after
+// Forget.
 func TestChildren(t *testing.T) {
 	root := tree(t, map[string]string{"a/memory.current": "1\n", "a/b/x": "", "a/c/x": ""})
 	r := NewRecent(Reader{v2: true, root: root}, time.Hour)

@@ -23,8 +23,8 @@ func write(t *testing.T, path string, size int) {
 	}
 }
 
-// TestTrees: a file with two names is counted once, a symlink is not followed, and a directory is
-// walked again only after some time.
+// TestTrees checks that a file with two names is counted once, and that a symlink is not followed. A directory is walked again only after
+// some time.
 func TestTrees(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a/one"), 10_000)
@@ -60,8 +60,7 @@ func TestTrees(t *testing.T) {
 	})
 }
 
-// TestWhole: UsageOfAll counts every file, also after a truncated walk of Usage. The result of a
-// cancelled walk is discarded.
+// TestWhole checks that UsageOfAll counts every file, also after a truncated walk of Usage. The result of a cancelled walk is discarded.
 func TestWhole(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 10 {
@@ -80,13 +79,12 @@ func TestWhole(t *testing.T) {
 		t.Errorf("whole: %+v", u)
 	}
 	if u := trees.get(t.Context(), dir, time.Hour, 5); u.Cut || u.Inodes != 11 {
-		t.Errorf("who asks for less gets %+v", u)
+		t.Errorf("a call with a smaller limit got %+v", u)
 	}
 }
 
-// TestSlowTree: a directory is walked again only after a multiple of the duration of the last walk.
-// A running walk does not block calls for other directories, or calls that can return an older
-// result.
+// TestSlowTree checks that a directory is walked again only after a multiple of the duration of the last walk. A running walk does not
+// block calls for other directories, or calls that can return an earlier result.
 func TestSlowTree(t *testing.T) {
 	slow, other := t.TempDir(), t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,9 +114,8 @@ func TestSlowTree(t *testing.T) {
 	})
 }
 
-// TestFirstAsker: a caller that waits for the first walk of a directory returns when its context
-// ends. A call for figures does not wait for a walk that counts every file, and does not replace
-// its result.
+// TestFirstAsker checks that a caller that waits for the first walk of a directory returns when its context ends. A call of Usage does
+// not wait for a walk of UsageOfAll, and does not replace its result.
 func TestFirstAsker(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), 1)
@@ -144,7 +141,7 @@ func TestFirstAsker(t *testing.T) {
 			}
 			leave()
 			if u := <-got; !u.Cut {
-				t.Errorf("%s: who left got %+v", name, u)
+				t.Errorf("%s: the caller whose context ended got %+v", name, u)
 			}
 			<-x.walking
 		}
@@ -191,7 +188,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestCounted: bytes that the counters of two devices include are counted once, for the disk.
+// TestCounted checks that bytes that are included in the counters of two devices are counted once, for the disk.
 func TestCounted(t *testing.T) {
 	sys := t.TempDir()
 	for number, d := range map[string]struct{ name, below string }{"8:0": {"sda", ""}, "253:0": {"dm-0", "sda2"}, "9:0": {"md0", "sda1"}, "7:0": {"loop0", ""}, "252:1": {"zram1", ""}, "1:0": {"ram0", ""}, "259:0": {"rampart0", ""}} {
@@ -210,8 +207,7 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// TestHostileTree: files that a container creates during a walk neither block the walk nor lead it
-// out of the directory.
+// TestHostileTree checks that files that a container creates during a walk neither block the walk nor lead it out of the directory.
 func TestHostileTree(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	for i := range 500 {
@@ -257,14 +253,14 @@ func TestHostileTree(t *testing.T) {
 	}
 	deepen(t, dir, maxDepth+50, "d")
 	if u := measure(t.Context(), dir, maxFiles); !u.Cut || u.Inodes < maxDepth || u.Inodes > maxDepth+5 {
-		t.Errorf("of what is deep: %+v", u)
+		t.Errorf("figures of a deep directory: %+v", u)
 	}
 }
 
 const payload = 1 << 20
 
-// deepen creates n nested directories, and a file of payload bytes in the last. A program can
-// create a path longer than the kernel's limit step by step.
+// deepen creates n nested directories, and a file of payload bytes in the innermost directory. A program can create a path that is longer
+// than the kernel's limit step by step.
 func deepen(t *testing.T, dir string, n int, name string) {
 	t.Helper()
 	at, err := os.OpenRoot(dir)
@@ -288,7 +284,7 @@ func deepen(t *testing.T, dir string, n int, name string) {
 	}
 }
 
-// TestChurn: files that are removed during a walk do not affect the figures of others.
+// TestChurn checks that files that are removed during a walk do not affect the figures of other files.
 func TestChurn(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "kept/data"), payload)

@@ -45,7 +45,7 @@ func parse(t *testing.T, text io.Reader) map[string]*dto.MetricFamily {
 	return families
 }
 
-// TestContainers: Prometheus' parser reads the page, and every family has the described labels.
+// TestContainers checks that Prometheus' parser accepts the page, and that every metric family has the described labels.
 func TestContainers(t *testing.T) {
 	root := fullSubject("")
 	root.Group.Kind, root.Group.Path, root.Devices = sample.Root, "/", []disk.Device{{Name: "/dev/vda", SectorsRead: 2}}
@@ -56,7 +56,7 @@ func TestContainers(t *testing.T) {
 	for _, d := range Families() {
 		f := got[d.Name]
 		if d.Name == "machine_swap_bytes" && f.GetMetric()[0].GetGauge().GetValue() != 0 {
-			t.Error("swap is not told")
+			t.Error("the swap size is not zero")
 		}
 		if f == nil {
 			t.Errorf("%s is missing", d.Name)
@@ -98,8 +98,8 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestNothing: without a limit there are no throttling metrics, a family without lines is omitted,
-// and an error is reported.
+// TestNothing checks that a container without a CPU limit has no throttling metrics, that a family without samples is omitted, and that
+// an error is reported.
 func TestNothing(t *testing.T) {
 	s := fullSubject("c1")
 	s.Quota, s.Network, s.Open = 0, nil, process.Files{}
@@ -112,19 +112,18 @@ func TestNothing(t *testing.T) {
 		}
 	}
 	if !bytes.Contains(p.b, []byte("container_scrape_error 1\n")) {
-		t.Error("the error is not told")
+		t.Error("the error is not reported")
 	}
 }
 
-// TestSandbox: only the network metrics of a pod have the sandbox's name, because other metrics
-// have no lines for sandboxes.
+// TestSandbox checks that only the network metrics of a pod have the name of the sandbox. Other metrics have no samples for sandboxes.
 func TestSandbox(t *testing.T) {
 	pod, other := fullSubject("pod"), fullSubject("other")
 	for _, s := range []*Subject{&pod, &other} {
 		s.Kind, s.Container, s.Name, s.Image = sample.Pod, "", "", ""
 	}
 	pod.Sandbox = "s1"
-	other.Sandbox, other.Network = "s2", nil // of the host's
+	other.Sandbox, other.Network = "s2", nil // a pod with the host's network
 	alone := fullSubject("c2")
 	alone.Sandbox = "s3"
 	var p page
@@ -140,7 +139,7 @@ func TestSandbox(t *testing.T) {
 		}
 	}
 	const network = 8
-	each := lines["false c1"] // but for their network
+	each := lines["false c1"] // the number of its metrics without network metrics
 	for of, want := range map[string]int{"true c1": network, "true s1": network, "true s3": network, "true ": 0, "true c2": 0, "true s2": 0, "false ": 2*each - 4, "false c2": each, "false s1": 0, "false s2": 0, "false s3": 0} {
 		if lines[of] != want || each == 0 {
 			t.Errorf("%d lines of %q, want %d", lines[of], of, want)
@@ -148,7 +147,7 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// TestCompressed: a client that accepts gzip gets the same text compressed.
+// TestCompressed checks that a client that accepts gzip gets the same text compressed.
 func TestCompressed(t *testing.T) {
 	get := func(accept string) []byte {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

@@ -57,8 +57,8 @@ func (s invalidMetric) Write(m *dto.Metric) error {
 	return err
 }
 
-// TestFamilies: gathered families are written as by the Prometheus library, sorted together with
-// samples. A metric with a label that is not valid UTF-8 is omitted, for every type.
+// TestFamilies checks that gathered metric families are written as by the Prometheus library, and sorted together with samples. A metric
+// of any type is omitted if a label is not valid UTF-8.
 func TestFamilies(t *testing.T) {
 	r := newFullRegistry(t)
 	families, err := r.Gather()
@@ -95,8 +95,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestProcess: the metrics of this process have the names, kinds and help texts of Prometheus'
-// client, and similar values, except for the given start time.
+// TestProcess checks that the metrics of this process have the names, types and help texts of Prometheus' client. Their values are
+// similar, except for the given start time.
 func TestProcess(t *testing.T) {
 	const startTime = "process_start_time_seconds"
 	p, err := NewProcess(time.UnixMilli(1_700_000_000_250))
@@ -140,8 +140,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestLeftOut: a family that the library cannot write adds no text to the page. A family whose
-// metrics are all in samples adds none either.
+// TestLeftOut checks that a family that the library cannot write adds no text to the page. The same applies to a family whose metrics are
+// all in samples.
 func TestLeftOut(t *testing.T) {
 	counter, gauge := dto.MetricType_COUNTER, dto.MetricType_GAUGE
 	metric := func(of string) *dto.Metric {
@@ -158,8 +158,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestProcessOfMany: all counters are served, also those of collectors without descriptions. A name
-// that two collectors use is rejected.
+// TestProcessOfMany checks that all counters are served, including those of collectors without descriptions. A name that two collectors
+// use is rejected.
 func TestProcessOfMany(t *testing.T) {
 	counter := func(name string) prometheus.Collector {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "counts"})
@@ -183,7 +183,7 @@ func TestProcessOfMany(t *testing.T) {
 	}
 }
 
-// BenchmarkCounted measures the library's gathering for a page with the histograms of a node.
+// BenchmarkCounted measures how long the library gathers a page with the histograms of a node.
 func BenchmarkCounted(b *testing.B) {
 	r := prometheus.NewRegistry()
 	for _, name := range []string{"kubelet_runtime_operations_duration_seconds", "kubelet_http_requests_duration_seconds", "kubelet_pod_worker_duration_seconds"} {

@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// FuzzLabels: for any label value and help text, Prometheus' parser accepts the page and returns
-// the label, except for invalid UTF-8; also with compression.
+// FuzzLabels checks that Prometheus' parser accepts the page for any label value and help text, also with compression. It returns the
+// label unless it is invalid UTF-8.
 func FuzzLabels(f *testing.F) {
 	f.Add("eth0", "plain")
 	f.Add("\xff", "\xfe")
@@ -58,8 +58,7 @@ func FuzzLabels(f *testing.F) {
 	})
 }
 
-// TestInterfaceOfAnyBytes: an interface name that is not valid UTF-8 does not make the page
-// invalid.
+// TestInterfaceOfAnyBytes checks that an interface name that is not valid UTF-8 does not make the page invalid.
 func TestInterfaceOfAnyBytes(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -54,11 +54,11 @@ func servePage(t *testing.T, all []Subject, accept string) (text []byte, wire in
 	return text, wire
 }
 
-// TestPacked: the decompressed page is equal to the uncompressed one for any Subjects, also for
-// several pages in a row. A large page is compressed well.
+// TestPacked checks that the decompressed page is equal to the uncompressed page for any Subjects, also for several pages in a row. A
+// large page is compressed well.
 func TestPacked(t *testing.T) {
 	many := manySubjects(3)
-	for i := range 300 { // lines of one Subject that reach further than a match may
+	for i := range 300 { // lines of one Subject that are longer than the distance of a match
 		many[1].IO = append(many[1].IO, cgroup.IO{Device: fmt.Sprint("8:", i), Reads: uint64(i)})
 	}
 	odd := manySubjects(4)
@@ -85,8 +85,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestPackedAgain: a page is complete if it reuses the memory of a page with other figures or other
-// containers.
+// TestPackedAgain checks that a page is complete if it reuses the memory of a page with other figures or other containers.
 func TestPackedAgain(t *testing.T) {
 	all := manySubjects(30)
 	check := func(what string) {
@@ -115,7 +114,7 @@ func TestPackedAgain(t *testing.T) {
 	check("in another order")
 }
 
-// TestSeconds: a duration is written with all its digits.
+// TestSeconds checks that a duration is written with all its digits.
 func TestSeconds(t *testing.T) {
 	for d, want := range map[time.Duration]string{1: "0.000000001", time.Second: "1", 1500 * time.Millisecond: "1.5", 12*time.Second + 34*time.Millisecond: "12.034", 1<<63 - 1: "9223372036.854775807"} {
 		if got := string(appendSeconds(nil, d)); got != want {

@@ -16,9 +16,9 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// TestResource: the node, the pods and the containers have their measured figures with the time of
-// measurement. The text and the protobuf of the page have the same content, also for several pages
-// in a row. With an error the page contains only the error metrics.
+// TestResource checks that the node, the pods and the containers have their measured figures with the time of the measurement. The text
+// and the protobuf encoding have the same content, also for several pages in a row. After an error the page contains only the error
+// metrics.
 func TestResource(t *testing.T) {
 	number := func(n uint64) *uint64 { return &n }
 	at := metav1.NewTime(time.UnixMilli(5_000))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPagesAreTheirOwn: a page contains no text of the page whose memory it reuses.
+// TestPagesAreTheirOwn checks that a page contains no text of the previous page whose memory it reuses.
 func TestPagesAreTheirOwn(t *testing.T) {
 	serve := func(samples ...Sample) string {
 		w := httptest.NewRecorder()
@@ -14,7 +14,7 @@ func TestPagesAreTheirOwn(t *testing.T) {
 		return w.Body.String()
 	}
 	const want = "# HELP small is small\n# TYPE small gauge\nsmall 1\n"
-	for range 3 { // the memory of each page is that of the one before
+	for range 3 { // each page reuses the memory of the previous one
 		serve(Sample{Name: "first", Help: "comes first"}, Sample{Name: "last", Help: "comes last"})
 		if got := serve(Sample{Name: "small", Help: "is small", Value: 1}); got != want {
 			t.Fatalf("the page is %q", got)
@@ -22,7 +22,7 @@ func TestPagesAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestAcceptsGzip: a page is compressed only for a client that accepts gzip.
+// TestAcceptsGzip checks that a page is compressed only for a client that accepts gzip.
 func TestAcceptsGzip(t *testing.T) {
 	for header, want := range map[string]bool{
 		"": false, "gzip": true, "deflate, gzip": true, "deflate,gzip ; q=0.5": true, "gzip;q=1.000": true, "gzip;q=0.001": true, "identity": false, "xgzip": false,

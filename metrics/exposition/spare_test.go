@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestSpare: an object that is used regularly is kept. It is never given to two callers at once. An
-// unused object is released.
+// TestSpare checks that an object that is used regularly is kept, and that it is never given to two callers at the same time. An unused
+// object is released.
 func TestSpare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s spare[page]
@@ -17,13 +17,13 @@ func TestSpare(t *testing.T) {
 		}
 		s.put(first)
 		for range 5 {
-			time.Sleep(spareTime - time.Second) // of the bubble: nobody waits
+			time.Sleep(spareTime - time.Second) // in the bubble
 			if s.get() != first {
-				t.Fatal("what was used lately is gone")
+				t.Fatal("a recently used object was released")
 			}
 			s.put(first)
 		}
-		time.Sleep(2 * spareTime) // of the bubble
+		time.Sleep(2 * spareTime) // in the bubble
 		s.mu.Lock()
 		if s.object != nil {
 			t.Error("it is kept")
@@ -31,15 +31,15 @@ func TestSpare(t *testing.T) {
 		s.mu.Unlock()
 		s.put(first)
 		if s.get() != first {
-			t.Error("nothing is kept any more")
+			t.Error("no object was kept")
 		}
-		time.Sleep(2 * spareTime) // of the bubble
+		time.Sleep(2 * spareTime) // in the bubble
 		s.put(first)
-		time.Sleep(2 * spareTime) // of the bubble
+		time.Sleep(2 * spareTime) // in the bubble
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.object != nil {
-			t.Error("what was in use meanwhile is kept")
+			t.Error("an unused object was kept")
 		}
 	})
 }

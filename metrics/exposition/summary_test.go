@@ -13,7 +13,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// fillRandomly sets each field of v to a random value, or leaves it empty.
+// fillRandomly sets some fields of v to random values, and leaves the other fields empty.
 func fillRandomly(v reflect.Value, some *rand.Rand) {
 	switch v.Type() {
 	case reflect.TypeFor[metav1.Time]():
@@ -21,7 +21,7 @@ func fillRandomly(v reflect.Value, some *rand.Rand) {
 			v.Set(reflect.ValueOf(metav1.NewTime(time.Unix(some.Int64N(1<<33), some.Int64N(1e9)))))
 		}
 		return
-	case reflect.TypeFor[[]stats.AcceleratorStats](), reflect.TypeFor[[]stats.UserDefinedMetric](): // there are none here
+	case reflect.TypeFor[[]stats.AcceleratorStats](), reflect.TypeFor[[]stats.UserDefinedMetric](): // this node has no such statistics
 		return
 	}
 	switch v.Kind() {
@@ -54,7 +54,7 @@ func fillRandomly(v reflect.Value, some *rand.Rand) {
 	}
 }
 
-// TestServeSummary: any summary is written as by encoding/json, also in parts.
+// TestServeSummary checks that any summary is written as by encoding/json, also in parts.
 func TestServeSummary(t *testing.T) {
 	for seed := range uint64(300) {
 		some := rand.New(rand.NewPCG(seed, 1))

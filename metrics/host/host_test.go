@@ -114,7 +114,7 @@ func TestUsage(t *testing.T) {
 		}
 		writeRoot(t, root, map[string]string{"proc/stat": "cpu  300 0 50 1000 20 0 0 0 0 0\ncpu0 1 0 0 0 0 0 0 0 0 0\n"})
 		if again, _ := h.Usage(context.Background()); again != first {
-			t.Error("a young figure is given again")
+			t.Error("the recent figure was not returned again")
 		}
 		time.Sleep(4 * time.Second)
 		second, err := h.Usage(context.Background())
@@ -129,7 +129,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// TestNoMeminfo: an unreadable meminfo is an error. Zeros would cause the eviction of all pods.
+// TestNoMeminfo checks that an unreadable meminfo is an error. Zeros would cause the eviction of all pods.
 func TestNoMeminfo(t *testing.T) {
 	root := board(t)
 	if err := os.Remove(filepath.Join(root, "proc/meminfo")); err != nil {

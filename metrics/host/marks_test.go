@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMarks: only values that identify the machine are returned.
+// TestMarks checks that only values that identify the machine are returned.
 func TestMarks(t *testing.T) {
 	card := func(name, address, assigned, kind string, device bool) map[string]string {
 		at := "sys/class/net/" + name + "/"

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRead: files of all lengths up to the limit are read completely. For a longer file, Read
-// returns the beginning and an error.
+// TestRead checks that files of all lengths up to the limit are read completely. For a longer file, Read returns the beginning and an
+// error.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	b := Get()
@@ -34,7 +34,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestOpen: the errors for a missing file and a symlink are specific. A directory cannot be read.
+// TestOpen checks that a missing file and a symlink cause specific errors, and that a directory cannot be read.
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("/dev/null", filepath.Join(dir, "link")); err != nil {
@@ -49,7 +49,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestPut: memory for a very long file is not kept.
+// TestPut checks that the memory for a very long file is not kept.
 func TestPut(t *testing.T) {
 	b := Get()
 	b.b = make([]byte, maxKept)
@@ -61,7 +61,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestAllocs: reading a file again does not allocate memory.
+// TestAllocs checks that reading a file again does not allocate memory.
 func TestAllocs(t *testing.T) {
 	b := Get()
 	defer b.Put()

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLinks: traffic of a pod's interface changes the counters of its host end, and of no other
-// one. HostEnds is empty if an interface is not a veth, or if there is an additional one.
+// TestLinks checks that traffic of a pod's interface changes only the counters of its host end. HostEnds is empty if an interface is not
+// a veth, or if the pod has an additional interface.
 func TestLinks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	done := make(chan struct{})
-	go func() { // the thread ends with its network
+	go func() { // the thread ends with its network namespace
 		defer close(done)
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -72,7 +72,7 @@ func links(t *testing.T) {
 		}
 		ways[i] = l.HostEnds(HostEnds{}, pid, 1)
 		if len(ways[i].ends) != 1 {
-			t.Errorf("pod %d has no way: %+v", i, ways[i])
+			t.Errorf("pod %d has no host end: %+v", i, ways[i])
 		}
 		if other := l.HostEnds(HostEnds{}, pid, 2); len(other.ends) != 0 {
 			t.Errorf("two interfaces have one end: %+v", other)
@@ -95,22 +95,22 @@ func links(t *testing.T) {
 		t.Errorf("after a packet to the first: %+v", now.counted)
 	}
 	if w := now.HostEnds(ways[0], pods[0], 1); !now.IsSame(w) || w.ends[0] != ways[0].ends[0] {
-		t.Errorf("the way now is %+v, was %+v", w, ways[0])
+		t.Errorf("the host ends are %+v, were %+v", w, ways[0])
 	}
 	run("ip", "link", "del", "h1")
 	if gone := new(Links); gone.IsSame(ways[1]) || len(gone.HostEnds(ways[1], pods[1], 1).ends) != 0 {
-		t.Error("a link that is gone is the same")
+		t.Error("IsSame returned true for a removed link")
 	}
 	run("nsenter", "-t", fmt.Sprint(pods[1]), "-n", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
 	if w := new(Links).HostEnds(HostEnds{}, pods[1], 2); len(w.ends) != 0 {
-		t.Errorf("an interface of the pod's own has the way %+v", w)
+		t.Errorf("an interface without a host end has %+v", w)
 	}
 	if w := new(Links).HostEnds(HostEnds{}, 1<<22+1, 1); len(w.ends) != 0 {
-		t.Errorf("nobody has the way %+v", w)
+		t.Errorf("HostEnds of a missing process returned %+v", w)
 	}
 }
 
-// FuzzAttributes: for any message, no bytes beyond its end are read.
+// FuzzAttributes checks that no bytes beyond the end of a message are read.
 func FuzzAttributes(f *testing.F) {
 	f.Add([]byte{8, 0, 1, 0, 1, 2, 3, 4, 5, 0, 2, 0, 9})
 	f.Add([]byte(strings.Repeat("\x04\x00\x01\x00", 9) + "\x03\x00"))

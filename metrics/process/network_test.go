@@ -16,7 +16,7 @@ func names(all []Interface) (out []string) {
 	return out
 }
 
-// TestOutward: bridges and veths of pods are not external interfaces.
+// TestOutward checks that bridges and the veth interfaces of pods do not count as external interfaces.
 func TestOutward(t *testing.T) {
 	sys := t.TempDir()
 	for _, dir := range []string{"eth0/device", "islet0/bridge", "veth1", "wlan0"} {
@@ -42,8 +42,8 @@ func TestOutward(t *testing.T) {
 	}
 }
 
-// TestNetwork: the machine's list excludes interfaces of pods, also if there are very many. A pod's
-// list contains all its interfaces, up to a limit.
+// TestNetwork checks that the machine's list excludes the interfaces of pods, also if there are very many. The list of a pod contains all
+// its interfaces, up to a limit.
 func TestNetwork(t *testing.T) {
 	proc := t.TempDir()
 	write := func(pid string, links ...string) {

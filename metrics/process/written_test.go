@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWritten: the bytes of a process include those of its child processes. The bytes of its
-// threads do not include them.
+// TestWritten checks that the written bytes of a process include those of its child processes. The written bytes of its threads do not
+// include them.
 func TestWritten(t *testing.T) {
 	write := func(root, path, text string) {
 		t.Helper()
@@ -32,8 +32,7 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// TestSelfWritten: the bytes that the process has written are included. Those of its child
-// processes and their children are not.
+// TestSelfWritten checks that the written bytes of this process are included, and that those of its descendants are not.
 func TestSelfWritten(t *testing.T) {
 	const size = 8 << 20
 	dir := t.TempDir()
@@ -58,7 +57,7 @@ func TestSelfWritten(t *testing.T) {
 	}
 }
 
-// TestRunning: a child process is found by the directory of its program.
+// TestRunning checks that a child process is found by the directory of its program.
 func TestRunning(t *testing.T) {
 	dir := t.TempDir()
 	sleep, err := exec.LookPath("cat")

@@ -25,8 +25,8 @@ func write(t testing.TB, root, name, text string) {
 	}
 }
 
-// createCgroups creates cgroups of v1, and a proc file system in which process 7 has its own
-// network namespace, and process 8 the host's.
+// createCgroups creates a cgroup v1 hierarchy and a proc file system. In the latter, process 7 has its own network namespace and process
+// 8 has the host's.
 func createCgroups(t testing.TB, cgroups map[string]int) (cgroup.Reader, process.Reader, string) {
 	root, proc := t.TempDir(), t.TempDir()
 	for path, pid := range cgroups {
@@ -69,8 +69,7 @@ func tell(s *Sample) string {
 	return b.String()
 }
 
-// TestWalk: the layouts of both cgroup drivers are recognized, and cgroups that do not belong to
-// pods are omitted.
+// TestWalk checks that the layouts of both cgroup drivers are recognized, and that cgroups that do not belong to pods are omitted.
 func TestWalk(t *testing.T) {
 	for name, x := range map[string]struct {
 		pods    string
@@ -100,8 +99,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestUnread: an unreadable cgroup is omitted with its descendants, and the sample contains all
-// others. If no pod is readable, an error is returned.
+// TestUnread checks that an unreadable cgroup is omitted with its descendants, and that the sample contains all other cgroups. If no pod
+// is readable, an error is returned.
 func TestUnread(t *testing.T) {
 	r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa": 0, "/kubepods/podaa/c1": 0, "/kubepods/podaa/c2": 7, "/kubepods/podbb": 0, "/kubepods/podbb/c3": 0,
 		"/kubepods/podcc": 0, "/kubepods/podcc/c4": 8, "/kubepods": 0, "/": 0})
@@ -128,7 +127,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestSelf: the CPU time of this process is used if its cgroup has none.
+// TestSelf checks that the CPU time of this process is used if its cgroup has no CPU time.
 func TestSelf(t *testing.T) {
 	r, proc, root := createCgroups(t, map[string]int{"/": 0, "/own": 0, "/other": 0})
 	for _, c := range []string{"/own", "/other"} {
@@ -146,8 +145,7 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-// TestRates: a recent sample is returned again, the next sample has rates, and in the end no sample
-// is kept.
+// TestRates checks that a recent sample is returned again, and that the next sample has rates. At the end no sample is kept in memory.
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa": 0, "/kubepods": 0, "/": 0})
@@ -183,8 +181,7 @@ func TestRates(t *testing.T) {
 	})
 }
 
-// TestReplaced: a container that replaces another one is detected at once, although the number of
-// containers is unchanged.
+// TestReplaced checks that a container that replaces another one is detected immediately, although the number of containers is unchanged.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := createCgroups(t, map[string]int{"/kubepods/podaa/c1": 7, "/kubepods/podaa": 0, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
@@ -212,8 +209,8 @@ func TestReplaced(t *testing.T) {
 	})
 }
 
-// TestStill: below an idle cgroup no file is read, except for outdated readings. After a process
-// has run there, added and removed cgroups are detected.
+// TestStill checks that no file below an idle cgroup is read, except for outdated readings. After a process has run in the cgroup, added
+// and removed cgroups are detected.
 func TestStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, proc, root := createCgroups(t, map[string]int{"/kubepods/burstable/podaa/c1": 7, "/kubepods/burstable/podaa": 0, "/kubepods/burstable": 0, "/kubepods/podbb/c2": 8, "/kubepods/podbb": 0, "/kubepods": 0, "/": 0})
@@ -243,7 +240,7 @@ func TestStill(t *testing.T) {
 			}
 		}
 		see("first", "c1 1000 1", "c2 1000 0")
-		ran("/kubepods/burstable/podaa/c1", 2000) // as no kernel would
+		ran("/kubepods/burstable/podaa/c1", 2000) // a kernel would also count this time for the ancestors
 		ran("/kubepods/podbb/c2", 2000)
 		see("nothing ran", "c1 1000 1", "c2 1000 0")
 		ran("/kubepods", 3000)
@@ -264,13 +261,13 @@ func TestStill(t *testing.T) {
 	})
 }
 
-// TestOthers: readings of other callers between two samples, such as the CRI, are not treated as
-// readings of the previous sample.
+// TestOthers checks that readings of other callers between two samples, such as the CRI, are not mistaken for readings of the previous
+// sample.
 func TestOthers(t *testing.T) {
 	const kubepods, pod, c1 = "/kubepods", "/kubepods/podaa", "/kubepods/podaa/c1"
 	for name, x := range map[string]struct {
-		before, after []string // what is read before and after all has run
-		now           bool     // a sample is taken right after that, which may have what was read within a second
+		before, after []string // cgroups that are read before and after all processes have run
+		now           bool     // whether a sample is taken right after that; it may contain readings that are less than a second old
 	}{
 		"the pod":                       {after: []string{pod}},
 		"the pod, its container before": {before: []string{c1}, after: []string{pod}, now: true},

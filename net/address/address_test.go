@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// host is a network namespace with links to others.
+// host creates a network namespace with three veth pairs. It returns the namespace and a function that runs ip commands in it.
 func host(t *testing.T, lines ...string) (netns.NS, func(lines ...string)) {
 	t.Helper()
 	ns, path := netnstest.New(t)
@@ -68,7 +68,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestTemporary: a temporary (privacy) address is not returned, although the kernel would use it as a source address.
+// TestTemporary checks that a temporary (privacy) address is not returned, although the kernel would use it as a source address.
 func TestTemporary(t *testing.T) {
 	ns, do := host(t)
 	if err := ns.Set(netns.Sysctl{Name: "ipv6/conf/eth0/use_tempaddr", Value: "2"}); err != nil {

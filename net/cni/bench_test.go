@@ -19,8 +19,8 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkSetupTeardown measures the network of a sandbox. It also reports the time as a multiple of its lower bound, which is creating
-// and removing a bare veth pair in the same run.
+// BenchmarkSetupTeardown measures the setup and teardown of a sandbox's network. It also reports the time as a multiple of the lower
+// bound, which is the creation and removal of a bare veth pair in the same run.
 func BenchmarkSetupTeardown(b *testing.B) {
 	for _, c := range []struct {
 		name  string

@@ -15,8 +15,8 @@ import (
 // maxRead is the maximum number of bytes that one check of a hostile directory may allocate.
 const maxRead = 16 << 20
 
-// TestConfBombs: hostile configurations are rejected before they take much memory: small files whose decoded form is large, directories
-// with too many files, and endless files.
+// TestConfBombs checks that hostile configurations are rejected before they use much memory: small files that are large when decoded,
+// directories with too many files, and endless files.
 func TestConfBombs(t *testing.T) {
 	const list = `{"cniVersion":"1.1.0","name":"net","plugins":[`
 	const plugin = `{"type":"bridge"}`
@@ -76,8 +76,8 @@ func TestConfBombs(t *testing.T) {
 	}
 }
 
-// TestPluginFolder: the plugins in a list's folder are appended to the inlined plugins, in the order of their file names, unless the list
-// disables the folder.
+// TestPluginFolder checks that the plugins in a list's folder are appended to the inlined plugins in the order of their file names,
+// unless the list disables the folder.
 func TestPluginFolder(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}`:                               "a b c",

@@ -34,7 +34,7 @@ func TestDualStack(t *testing.T) {
 	}
 	w.talk(t, web, other, "10.42.0.1", "fd00:10:42::1")
 	wantAnswer(t, w.node, "tcp", "::1", 8080, "web sees fd00:10:42::1")
-	check(t, w.node.Do(func() error { // the node's default route must not expire once the node forwards
+	check(t, w.node.Do(func() error { // the default route of the node must not expire while the node forwards
 		is, err := os.ReadFile("/proc/sys/net/ipv6/conf/wan0/accept_ra")
 		if string(is) != "2\n" {
 			t.Errorf("accept_ra is %q", is)
@@ -43,7 +43,7 @@ func TestDualStack(t *testing.T) {
 	}))
 }
 
-// TestWithBridgeNetfilter passes bridged packets through nftables, as on nodes that were prepared for kube-proxy.
+// TestWithBridgeNetfilter passes bridged packets through nftables, as on a node that was prepared for kube-proxy.
 func TestWithBridgeNetfilter(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
@@ -69,7 +69,7 @@ func TestSetupAgain(t *testing.T) {
 	serve(t, p.ns, "pod", 80)
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "pod sees 192.0.2.2")
 
-	// An incomplete connection: the address is missing.
+	// The connection of the pod is incomplete: its address is missing.
 	h, err := p.ns.Netlink()
 	check(t, err)
 	defer h.Close()
@@ -82,7 +82,7 @@ func TestSetupAgain(t *testing.T) {
 	check(t, err)
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "pod sees 192.0.2.2")
 
-	// The same sandbox in another namespace, while the old namespace still exists.
+	// The same sandbox is set up in another namespace while the old namespace still exists.
 	other, path := netnstest.New(t)
 	again, err := n.Setup(t.Context(), p.id, path, p.cfg)
 	if err != nil || fmt.Sprint(again) != fmt.Sprint(p.addrs) {
@@ -285,7 +285,8 @@ func TestSetPodCIDRs(t *testing.T) {
 	}
 }
 
-// TestPodCannotReachLoopbackOfTheNode sends packets to 127.0.0.1 through the bridge. route_localnet without the rule would let them pass.
+// TestPodCannotReachLoopbackOfTheNode sends packets to 127.0.0.1 through the bridge. With route_localnet they would arrive if the
+// firewall rule did not drop them.
 func TestPodCannotReachLoopbackOfTheNode(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestMissingFileAppears checks that Changed is called as soon as a missing file exists, also if its directories are created later, and
-// that afterwards no directory is watched.
+// TestMissingFileAppears checks that Changed is called as soon as a missing file exists, also if its directories are created later. No
+// directory is watched afterwards.
 func TestMissingFileAppears(t *testing.T) {
 	for name, sub := range map[string]string{"in a directory": "subnet.env", "in new directories": "flannel/net/subnet.env"} {
 		t.Run(name, func(t *testing.T) {
@@ -46,8 +46,8 @@ func TestMissingFileAppears(t *testing.T) {
 	}
 }
 
-// TestMissingFiles checks which paths are read from errors of plugins, and that their number and length are bounded. An existing file is
-// not waited for, because its pod would be retried without a pause.
+// TestMissingFiles checks the paths that are read from the errors of plugins. Their number and their length are limited. An existing file
+// is not watched, because its pod would be retried without a pause.
 func TestMissingFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"open /run/flannel/subnet.env: no such file or directory. Check the pod":    "/run/flannel/subnet.env",

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// run starts Run and returns a channel that receives its changes.
+// The method run starts Run. It returns a channel that receives the reported changes.
 func (w *world) run(t *testing.T, change ...func(*Config)) (*Network, <-chan struct{}) {
 	t.Helper()
 	news := make(chan struct{}, 100)
@@ -26,7 +26,7 @@ func (w *world) run(t *testing.T, change ...func(*Config)) (*Network, <-chan str
 	return n, news
 }
 
-// until waits for changes until the condition holds.
+// The function until waits for changes until the condition holds.
 func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 	t.Helper()
 	for !holds() {
@@ -38,7 +38,7 @@ func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 	}
 }
 
-// pristine checks that no object of the built-in network is on the node.
+// The method pristine checks that the node has no object of the built-in network.
 func (w *world) pristine(t *testing.T) {
 	t.Helper()
 	if installed, err := bridgeExists(w.node, "islet0"); installed || err != nil {
@@ -50,7 +50,7 @@ func (w *world) pristine(t *testing.T) {
 	}
 }
 
-// flannel is the conflist that the add-on writes for the node's podCIDR, with built-in plugin types.
+// The method flannel returns the conflist that the add-on writes for the node's podCIDR. It uses built-in plugin types.
 func (w *world) flannel() string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
 		{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true,
@@ -83,8 +83,7 @@ func TestBuiltInNetworkIsLaidWhenItIsUsed(t *testing.T) {
 	wantAnswer(t, p.ns, "tcp", "192.0.2.2", 80, "outside sees 192.0.2.1")
 }
 
-// TestConflistTakesOver: an add-on is installed while pods are running, with the addresses of the
-// built-in network.
+// TestConflistTakesOver checks an add-on that is installed while pods are running with the addresses of the built-in network.
 func TestConflistTakesOver(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "etc", "cni", "net.d") // none of these directories exists yet
@@ -126,7 +125,7 @@ func TestConflistTakesOver(t *testing.T) {
 	w.clean(t)
 }
 
-// TestBusyDirectory: a configuration is found while other files in its directory change continuously.
+// TestBusyDirectory checks that a configuration is found while other files in its directory change continuously.
 func TestBusyDirectory(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "net.d")
@@ -162,7 +161,7 @@ func TestBusyDirectory(t *testing.T) {
 	check(t, n.Teardown(t.Context(), web.id, web.path, web.cfg))
 }
 
-// TestConflistTakesOverFromPodsThatStay has pods that do not terminate in time.
+// TestConflistTakesOverFromPodsThatStay is TestConflistTakesOver with pods that do not terminate in time.
 func TestConflistTakesOverFromPodsThatStay(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, func(c *Config) { c.ConfDir = filepath.Join(w.dir, "net.d") })
@@ -183,7 +182,8 @@ func TestConflistTakesOverFromPodsThatStay(t *testing.T) {
 	w.clean(t)
 }
 
-// TestConflistComesWhileTheAgentIsDown has pods that are still running, and pods that are gone as after a reboot.
+// TestConflistComesWhileTheAgentIsDown checks a conflist that is installed while no agent is running. The pods are still running, or a
+// reboot has ended them.
 func TestConflistComesWhileTheAgentIsDown(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		t.Run(fmt.Sprint("live=", live), func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestNetworkOfConflistsOnly(t *testing.T) {
 	w.pristine(t)
 }
 
-// TestBrokenConfigurationGoes: pods are admitted as soon as the invalid configuration is removed.
+// TestBrokenConfigurationGoes checks that pods are admitted as soon as the invalid configuration is removed.
 func TestBrokenConfigurationGoes(t *testing.T) {
 	w := newWorld(t)
 	n, news := w.run(t, w.conf(t, "1.conflist", `{"name": "half`))
@@ -259,7 +259,7 @@ func TestBuiltInNetworkOnly(t *testing.T) {
 	}
 }
 
-// TestForeignBridgeHasTheAddresses uses a machine that was a node of another cluster before.
+// TestForeignBridgeHasTheAddresses checks a machine that was a node of another cluster before.
 func TestForeignBridgeHasTheAddresses(t *testing.T) {
 	for _, address := range []string{"10.42.0.1/24", "10.42.0.9/24", "10.42.0.129/25", "10.42.0.1/16"} {
 		t.Run(address, func(t *testing.T) {
@@ -292,8 +292,8 @@ func TestForeignBridgeHasTheAddresses(t *testing.T) {
 	}
 }
 
-// TestNeighboursThatAreNotInTheWay: neither a larger network that contains the node's network, nor an address without a network such as
-// that of flannel's VXLAN, is a conflict.
+// TestNeighboursThatAreNotInTheWay checks that neither a larger network that contains the node's network, nor an address without a
+// network, such as that of flannel's VXLAN interface, is a conflict.
 func TestNeighboursThatAreNotInTheWay(t *testing.T) {
 	w := newWorld(t)
 	h, err := w.node.Netlink()

@@ -53,7 +53,7 @@ func newWorld(t testing.TB) *world {
 	veth.Name = "wan0"
 	check(t, h.LinkAdd(veth))
 	one, two := plug(t, w.node, "192.0.2.1/24", "2001:db8::1/64"), plug(t, w.outside, "192.0.2.2/24", "2001:db8::2/64")
-	// The kernel answers for a new address only after some time.
+	// The kernel responds for a new address only after some time.
 	introduce(t, w.node, two, "192.0.2.2", "2001:db8::2")
 	introduce(t, w.outside, one, "192.0.2.1", "2001:db8::1")
 	for {
@@ -114,7 +114,7 @@ func cidrs(prefixes ...string) func(*Config) {
 	}
 }
 
-// pod is a sandbox that was set up.
+// A pod is a sandbox whose network was set up.
 type pod struct {
 	id    string
 	ns    netns.NS
@@ -140,7 +140,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// serve runs a TCP and UDP server in a namespace. Its answer is its name and the client's address.
+// serve runs a TCP and UDP server in a namespace. It responds with its name and the address of the client.
 func serve(t testing.TB, ns netns.NS, name string, port int) {
 	t.Helper()
 	addr := fmt.Sprintf(":%d", port)
@@ -178,10 +178,10 @@ func serve(t testing.TB, ns netns.NS, name string, port int) {
 	}()
 }
 
-// patience is the time to wait for an answer on a busy machine.
+// The duration patience is the time to wait for a response on a busy machine.
 const patience = time.Minute
 
-// ask connects from a namespace and returns the answer, or the text of the error.
+// ask connects from a namespace. It returns the response, or the text of the error.
 func ask(ns netns.NS, network, host string, port int) string {
 	return askFor(patience, ns, network, host, port)
 }
@@ -218,7 +218,7 @@ func wantAnswer(t testing.TB, from netns.NS, network, host string, port int, wan
 	}
 }
 
-// flow returns a function that sends requests from one UDP socket of the host outside.
+// The method flow returns a function that sends requests from one UDP socket of the host outside.
 func (w *world) flow(t *testing.T, to string) func() string {
 	t.Helper()
 	var c net.Conn

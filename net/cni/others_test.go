@@ -10,12 +10,13 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// podman's file is Debian's 87-podman-bridge.conflist. Its plugins are in another package, which may be missing.
+// The constant podmans is the content of Debian's 87-podman-bridge.conflist. The plugins are in another package, which may not be
+// installed.
 const podmans = `{"cniVersion": "0.4.0", "name": "podman", "plugins": [{"type": "bridge", "bridge": "cni-podman0", "isGateway": true, "ipMasq": true,
 	"ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "10.88.0.0/16", "gateway": "10.88.0.1"}]]}},
 	{"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "firewall"}, {"type": "tuning"}]}`
 
-// TestOthersConfigurations: the mode auto ignores the networks of other container programs, the mode cni uses them.
+// TestOthersConfigurations checks that the mode auto ignores the networks of other container programs, and that the mode cni uses them.
 func TestOthersConfigurations(t *testing.T) {
 	others := map[string]string{
 		"87-podman-bridge.conflist":    podmans,
@@ -39,7 +40,7 @@ func TestOthersConfigurations(t *testing.T) {
 		if list, err := n.plugins.confs.current(); list == nil && err == nil {
 			t.Errorf("mode cni ignores %s, too", name)
 		}
-		// The file of an add-on is used in any order of the files.
+		// The file of an add-on is used for any order of the file names.
 		w.conf(t, "zz-addon.conflist", w.chained("1.0.0"))
 		n = w.network(t, conf)
 		if list, err := n.plugins.confs.current(); err != nil || list == nil || filepath.Base(n.plugins.confs.file()) != "zz-addon.conflist" {
@@ -48,8 +49,8 @@ func TestOthersConfigurations(t *testing.T) {
 	}
 }
 
-// TestMissingPluginAlone: while the plugins of a configuration are missing, a node without a cluster uses the built-in network and
-// reports it. A node in a cluster waits for the plugins.
+// TestMissingPluginAlone checks a configuration whose plugins are not installed. A node without a cluster uses the built-in network
+// meanwhile and reports this. A node in a cluster waits for the plugins.
 func TestMissingPluginAlone(t *testing.T) {
 	w := newWorld(t)
 	conf := w.conf(t, "1.conflist", `{"cniVersion": "1.0.0", "name": "site", "plugins": [{"type": "nowhere"}]}`)
@@ -66,15 +67,15 @@ func TestMissingPluginAlone(t *testing.T) {
 	if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "built-in network") {
 		t.Errorf("the warning is %v", err)
 	}
-	// When the plugins are installed, the configuration takes over.
+	// When the plugins are installed, the node uses the configuration.
 	w.conf(t, "1.conflist", w.chained("1.0.0"))
 	if err := n.Ready(); err != nil || !n.Stale("pod") || n.Problem() != nil {
 		t.Errorf("with the plugins: %v, stale %t, %v", err, n.Stale("pod"), n.Problem())
 	}
 }
 
-// TestBrokenFileAlone: a node without a cluster skips a file that cannot be used, and reports it. Pods get the network of the next file,
-// or the built-in network. A node in a cluster waits for the file, as containerd does.
+// TestBrokenFileAlone checks a file that cannot be used. A node without a cluster skips it and reports this. Pods get the network of the
+// next file, or the built-in network. A node in a cluster waits for a valid file, as containerd does.
 func TestBrokenFileAlone(t *testing.T) {
 	alone := func(c *Config) { c.Alone = true }
 	for name, put := range map[string]func(file string) error{
@@ -125,7 +126,7 @@ func TestBrokenFileAlone(t *testing.T) {
 			if err := n.Problem(); err != nil {
 				t.Errorf("without the broken file: %v", err)
 			}
-			// If the active file becomes invalid, the next file does not replace it.
+			// If the file in use becomes invalid, the next file does not replace it.
 			w.conf(t, "10-broken.conflist", w.chained("1.0.0"))
 			n = w.network(t, conf, alone)
 			check(t, n.Ready())

@@ -17,23 +17,23 @@ import (
 	"github.com/islet-edge/islet/net/notice"
 )
 
-// soon is the maximum time until damage is repaired.
+// The duration soon is the maximum time until damage is repaired.
 const soon = 2 * time.Second
 
-// mark is the name of a link and a table that are unrelated to pods.
+// The constant mark is the name of a link and a table that are unrelated to pods.
 const mark = "mark"
 
-// A pacedNode is a keptNode in a bubble, whose clock does not advance while the kernel and this program work. Its notices come from a
-// listener outside of the bubble.
+// A pacedNode is a keptNode in a synctest bubble. The bubble's clock does not advance while the kernel or this program works. The notices
+// come from a listener outside of the bubble.
 type pacedNode struct {
 	*keptNode
 	link         netlink.Link
-	handleNotice <-chan notice.Notice // made outside of the bubble
+	handleNotice <-chan notice.Notice // created outside of the bubble
 	marks        int
 }
 
-// TestRepairPace: damage is repaired within 2 s, triggered only by the kernel's notice. The bubble's clock makes the result independent
-// of the machine's speed.
+// TestRepairPace checks that damage is repaired within 2 s after the notice of the kernel, without any other trigger. With the bubble's
+// clock, the result does not depend on the speed of the machine.
 func TestRepairPace(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
@@ -74,8 +74,8 @@ func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	})
 }
 
-// TestHeldBack: a postponed repair runs when its pause ends, even if another part was checked in the meantime. Until then, pods cannot
-// reach the node's 127.0.0.1.
+// TestHeldBack checks that a postponed repair runs when its pause ends, even if another part was checked meanwhile. Until then, pods
+// cannot reach 127.0.0.1 of the node.
 func TestHeldBack(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
@@ -106,12 +106,12 @@ func TestHeldBack(t *testing.T) {
 	})
 }
 
-// TestUnseen: a part whose check failed is checked again without another notice.
+// TestUnseen checks that a part whose check failed is checked again without another notice.
 func TestUnseen(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, _ *pod) {
 		w.removeAddress(t, "10.42.0.1/24")
 		host := func(ns netns.NS) {
-			w.n.operations.Lock() // no pass is running
+			w.n.operations.Lock() // no check is running
 			defer w.n.operations.Unlock()
 			w.n.cfg.Host = ns
 		}
@@ -143,7 +143,7 @@ func (w *pacedNode) localnet(t *testing.T) (value string) {
 	return value
 }
 
-// within waits until an item of the damage's kind is repaired.
+// The method within waits until an item of the kind of the damage is repaired.
 func (w *pacedNode) within(t *testing.T, d damage) {
 	t.Helper()
 	began := time.Now()
@@ -162,8 +162,8 @@ func (w *pacedNode) within(t *testing.T, d damage) {
 	}
 }
 
-// quiet waits until a repair is complete and no other repair is due. It returns just after a repair, when the pause before the next one
-// is longest.
+// The method quiet waits until a repair is complete and no other repair is due. It returns just after a repair, when the pause before the
+// next repair is longest.
 func (w *pacedNode) quiet(t *testing.T) {
 	t.Helper()
 	for range 3 { // a repair causes notices too
@@ -180,7 +180,7 @@ func (w *pacedNode) quiet(t *testing.T) {
 	}
 }
 
-// tell passes on the notices that the kernel has sent since the last call.
+// The method tell passes on the notices that the kernel has sent since its last call.
 func (w *pacedNode) tell(t *testing.T) {
 	t.Helper()
 	w.marks++

@@ -53,7 +53,7 @@ func newKeptNode(t *testing.T, change ...func(*Config)) *keptNode {
 	return w
 }
 
-// run repairs the network until the test ends or stop is called.
+// The method run repairs the network until the test ends or stop is called.
 func (w *keptNode) run(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -79,7 +79,7 @@ func (w *keptNode) reported(reason string) bool {
 	return false
 }
 
-// back waits until an item of the kind has been repaired. It fails after repairTime.
+// The method back waits until an item of the kind was repaired. It fails the test after repairTime.
 func (w *keptNode) back(t *testing.T, kind string) {
 	t.Helper()
 	late := time.After(repairTime)
@@ -110,7 +110,7 @@ func (w *keptNode) link(t *testing.T, name string) netlink.Link {
 	return l
 }
 
-// flush removes all tables, like nft flush ruleset.
+// The method flush removes all nftables tables, like nft flush ruleset.
 func (w *keptNode) flush(t *testing.T) {
 	t.Helper()
 	check(t, w.ruleset(func(c *nftables.Conn) { c.FlushRuleset() }))
@@ -156,7 +156,7 @@ type damage struct {
 	damage     func(t *testing.T)
 }
 
-// damages has one damage of each kind, for a node with the pod web.
+// The method damages returns one damage of each kind for a node with the pod web.
 func (w *keptNode) damages(web *pod) []damage {
 	islet4 := &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}
 	return []damage{
@@ -196,7 +196,7 @@ func (w *keptNode) damages(web *pod) []damage {
 	}
 }
 
-// TestRepair damages each item of the pod network twice. No caller requests the runtime's status during the test.
+// TestRepair damages each item of the pod network twice. No caller requests the status of the runtime during the test.
 func TestRepair(t *testing.T) {
 	w := newKeptNode(t, cidrs("10.42.0.0/24", "fd00:10:42::/64"))
 	web, other := w.pod(t, w.n, "web", tcp(8080, 80)), w.pod(t, w.n, "other")
@@ -237,7 +237,7 @@ func (w *keptNode) removeAddress(t *testing.T, address string) {
 	check(t, w.handle(t).AddrDel(w.link(t, "islet0"), a))
 }
 
-// settled waits until the repair and its follow-up checks are complete.
+// The method settled waits until the repair and its follow-up checks are complete.
 func (w *keptNode) settled(t *testing.T) {
 	t.Helper()
 	late := time.After(repairTime)
@@ -266,7 +266,8 @@ func (w *keptNode) settled(t *testing.T) {
 	}
 }
 
-// TestRepairFirewall removes the rules for pods from a firewall that drops forwarded packets, as a reload of the firewall does.
+// TestRepairFirewall checks a firewall that drops forwarded packets. The test removes the rules for pods from it, as a reload of the
+// firewall does.
 func TestRepairFirewall(t *testing.T) {
 	w := newKeptNode(t)
 	web := w.pod(t, w.n, "web")
@@ -283,7 +284,7 @@ func TestRepairFirewall(t *testing.T) {
 	}
 }
 
-// TestRepairAfterRestart removes the bridge while no agent runs.
+// TestRepairAfterRestart removes the bridge while no agent is running.
 func TestRepairAfterRestart(t *testing.T) {
 	w := newKeptNode(t)
 	web := w.pod(t, w.n, "web", tcp(8080, 80))
@@ -302,7 +303,7 @@ func TestRepairAfterRestart(t *testing.T) {
 	wantAnswer(t, w.outside, "tcp", "192.0.2.1", 8080, "web sees 192.0.2.2")
 }
 
-// TestLostSandbox: a pod whose namespace and port are gone is replaced.
+// TestLostSandbox checks that a pod is replaced if its network namespace and its bridge port no longer exist.
 func TestLostSandbox(t *testing.T) {
 	changed := make(chan struct{}, 100)
 	w := newKeptNode(t, func(c *Config) { c.Changed = func() { changed <- struct{}{} } })
@@ -330,7 +331,7 @@ func TestLostSandbox(t *testing.T) {
 	}
 }
 
-// TestNotRepaired: a failed repair is reported once, and retried later.
+// TestNotRepaired checks that a failed repair is reported once and retried later.
 func TestNotRepaired(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "web")
@@ -353,7 +354,7 @@ func TestNotRepaired(t *testing.T) {
 	}
 }
 
-// TestHold: during a trial, a pod that lost its port is not repaired. The trial therefore fails.
+// TestHold checks that a pod that has lost its bridge port is not repaired during a trial, so the trial fails.
 func TestHold(t *testing.T) {
 	w := newKeptNode(t, func(c *Config) { c.Hold = true })
 	web := w.pod(t, w.n, "web")
@@ -368,7 +369,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestContest: a program that removes an item after each repair does not cause a busy loop, and is reported.
+// TestContest checks that a program that removes an item after each repair is reported and does not cause a busy loop.
 func TestContest(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "web")
@@ -425,8 +426,8 @@ func TestContestGrows(t *testing.T) {
 	}
 }
 
-// TestLocalnetFollowsPorts: route_localnet is set while a host port is open at 127.0.0.1, and the rule that protects it exists during the
-// whole time.
+// TestLocalnetFollowsPorts checks that route_localnet is set while a host port is open at 127.0.0.1, and that the firewall rule for it
+// exists the whole time.
 func TestLocalnetFollowsPorts(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t)
@@ -450,7 +451,7 @@ func TestLocalnetFollowsPorts(t *testing.T) {
 	want("1")
 	check(t, n.Teardown(t.Context(), web.id, web.path, web.cfg))
 	want("0")
-	// An earlier agent set it permanently.
+	// An earlier agent has set route_localnet permanently.
 	check(t, w.node.Set(netns.Sysctl{Name: "ipv4/conf/islet0/route_localnet", Value: "1"}))
 	check(t, n.Ready())
 	want("0")

@@ -10,8 +10,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestHostPortSCTP sends a real SCTP packet to a host port. It uses raw sockets, because not every kernel has SCTP sockets. The kernel
-// translates the address without them.
+// TestHostPortSCTP sends a real SCTP packet to a host port. It uses raw sockets, because some kernels have no SCTP sockets. The kernel
+// translates the addresses of SCTP packets without them.
 func TestHostPortSCTP(t *testing.T) {
 	families(t, func(t *testing.T, at int, cidr ...string) {
 		w := newWorld(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// TestNotices makes changes of each kind and waits for the notices.
+// TestNotices makes changes of each kind. It waits for the notice of each change.
 func TestNotices(t *testing.T) {
 	ns, _ := netnstest.New(t)
 	l, err := Open(ns)
@@ -36,7 +36,7 @@ func TestNotices(t *testing.T) {
 		{func() error { return h.LinkSetUp(link) }, func(n Notice) bool { return n.Kind == Link && n.Index == link.Index && n.Up }},
 		{func() error { return h.AddrAdd(link, address) }, func(n Notice) bool { return n.Kind == Address && !n.Gone && n.Index == link.Index }},
 		{func() error { return h.AddrDel(link, address) }, func(n Notice) bool { return n.Kind == Route && n.Gone && n.Index == link.Index }},
-		// A namespace inherits settings of its creator, so forwarding may already be on.
+		// A namespace inherits settings of its creator, so forwarding may already be enabled.
 		{func() error {
 			return ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "0"}, netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"})
 		}, func(n Notice) bool { return n.Kind == Sysctl }},

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// TestTableIsWhatIsWanted adds and removes pods concurrently, and flushes the firewall several times. At the end, exactly the open ports
-// are in the kernel.
+// TestTableIsWhatIsWanted adds and removes pods concurrently and flushes the firewall several times. It checks that the kernel finally
+// has exactly the open ports.
 func TestTableIsWhatIsWanted(t *testing.T) {
 	ns, _ := netnstest.New(t)
 	table := New(ns, "islet", "islet0", t.TempDir())

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// A world is a machine's network: eth0 with a cable, and the pods' bridge.
+// A world is a network namespace with the interface eth0 and the bridge of the pods. It is the machine under test.
 type world struct {
 	*testing.T
 	*netlink.Handle
@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// wire creates an interface with a cable, and names the other end after it.
+// The method wire creates a veth pair. The other end has a name that is derived from name.
 func (w *world) wire(name string) {
 	w.Helper()
 	w.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "far" + name})
@@ -89,7 +89,7 @@ func parse(t *testing.T, s string) *netlink.Addr {
 	return a
 }
 
-// news waits for the next relevant message and returns the index of its interface.
+// The method news waits for the next relevant message. It returns the index of the message's interface.
 func (w *world) news() (int, error) {
 	for b := make([]byte, bufferSize); ; {
 		all, err := read(w.messages, b)
@@ -150,7 +150,7 @@ func TestWayOut(t *testing.T) {
 		if x.do(); w.names[x.about] == 0 {
 			w.names[x.about] = w.index(x.about)
 		}
-		for got := 0; got != w.names[x.about]; { // the kernel reports both ends of a cable
+		for got := 0; got != w.names[x.about]; { // the kernel reports both ends of a veth pair
 			var err error
 			got, err = w.news()
 			w.must(err)
@@ -158,7 +158,7 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
-// The first relevant message after changes of pods is about another interface.
+// TestPods checks that changes of pod interfaces are not relevant. The first relevant message after them is about another interface.
 func TestPods(t *testing.T) {
 	w := listening(t)
 	type first struct {
@@ -195,7 +195,7 @@ func TestPods(t *testing.T) {
 	got := <-told
 	w.must(got.err)
 	if got.about != w.index("wwan0") && got.about != w.index("farwwan0") {
-		t.Errorf("reported interface %d", got.about)
+		t.Errorf("unexpected interface %d", got.about)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunAgain: Run listens again after an error.
+// TestRunAgain checks that Run listens again after an error.
 func TestRunAgain(t *testing.T) {
 	w := newWorld(t)
 	path, warned := filepath.Join(t.TempDir(), "net"), make(chan struct{}, 100)

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// planted is an advisory for every version of a module that islet links.
+// The constant planted is an advisory for every version of a module that islet links.
 const planted = `{"id":"GO-2026-0001","modified":"2026-11-01T00:00:00Z","affected":[{"package":{"name":"github.com/spf13/pflag","ecosystem":"Go"},` +
 	`"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],"ecosystem_specific":{"imports":[{"path":"github.com/spf13/pflag"}]}}]}`
 
-// program is a small program of islet that links pflag.
+// The constant program is a small program of islet that links pflag.
 const program = "github.com/islet-edge/islet/internal/config"
 
-// copyOf returns a checker for a copy of the repository's files, which a test may change.
+// copyOf returns a checker for a copy of the repository's files. A test may change the copy.
 func copyOf(t *testing.T) (checker, *bytes.Buffer) {
 	t.Helper()
 	dir, out := t.TempDir(), &bytes.Buffer{}
@@ -46,7 +46,7 @@ func edit(t *testing.T, file string, change func(string) string) {
 	write(t, file, change(string(b)))
 }
 
-// TestPlantedAdvisory: an advisory for a linked package fails the check until it is reviewed.
+// TestPlantedAdvisory checks that an advisory for a linked package fails the check until the advisory is reviewed.
 func TestPlantedAdvisory(t *testing.T) {
 	c, out := copyOf(t)
 	edit(t, filepath.Join(c.dir, goFile), func(s string) string { return s + planted + "\n" })
@@ -56,13 +56,13 @@ func TestPlantedAdvisory(t *testing.T) {
 		t.Fatalf("not found: %v", err)
 	}
 	edit(t, filepath.Join(c.dir, reviewedFile), func(s string) string { return s + "GO-2026-0001 a test planted it\n" })
-	// Advisories for the toolchain of this machine do not matter for this test.
+	// Advisories for the Go toolchain of this machine do not matter for this test.
 	if err := c.check(t.Context(), 0, []string{program}); err != nil && strings.Contains(err.Error(), "GO-2026-0001") || err == nil && !strings.Contains(out.String(), "only the 1 reviewed") {
 		t.Errorf("reviewed: %v, %s", err, out)
 	}
 }
 
-// TestCheckRefuses lists the reasons for which the check fails without an advisory for a linked package.
+// TestCheckRefuses checks the reasons for which the check fails without an advisory for a linked package.
 func TestCheckRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file   string
@@ -91,7 +91,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestSnapshot: a snapshot has the advisories for the build's modules, except withdrawn ones.
+// TestSnapshot checks that a snapshot has the advisories for the modules of the build, except withdrawn advisories.
 func TestSnapshot(t *testing.T) {
 	c, out := copyOf(t)
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// program builds this program with symbols.
+// The function program builds the program under test with symbols.
 func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inspect")

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// archive is a minimal archive with all files that make dist-one creates, and with the real table.
+// The function archive creates a minimal archive with all files that make dist-one creates, and with the real table.
 func archive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,7 +63,8 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestSameBytes: packages that are built twice are identical, for each architecture. Their names are those that apt and dnf expect.
+// TestSameBytes checks that packages that are built twice are identical for each architecture. They have the names that apt and dnf
+// expect.
 func TestSameBytes(t *testing.T) {
 	from := archive(t)
 	for arch, names := range map[string][2]string{"amd64": {"amd64", "x86_64"}, "arm64": {"arm64", "aarch64"}, "arm": {"armhf", "armv7hl"}, "riscv64": {"riscv64", "riscv64"}} {
@@ -86,8 +87,9 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestContents unpacks each deb: it has exactly the files of the table and the documentation, and only root can write them. Settings are
-// not conffiles, because dpkg would prompt for existing ones and fail if nobody answers. The scripts install the settings.
+// TestContents unpacks each deb package. It must contain exactly the files of the table and the documentation, and only root can write
+// them. The settings are not conffiles, because dpkg would prompt for existing files and fail without an answer. The scripts install the
+// settings.
 func TestContents(t *testing.T) {
 	from := archive(t)
 	to := made(t, from, "amd64")
@@ -103,7 +105,7 @@ func TestContents(t *testing.T) {
 		if conffiles, err := os.ReadFile(filepath.Join(control, "conffiles")); err == nil {
 			t.Errorf("%s has conffiles: %s", p.name, conffiles)
 		}
-		after, _ := os.ReadFile(filepath.Join(control, "postinst")) // a missing script is empty
+		after, _ := os.ReadFile(filepath.Join(control, "postinst")) // empty if the script is missing
 		want := map[string]Entry{}
 		for _, e := range table {
 			if e.Part == p.name {
@@ -158,7 +160,7 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// TestDocuments unpacks the deb with the documents: each relative link in them leads to one of its files.
+// TestDocuments unpacks the deb package with the documents. Each relative link in the documents must refer to one of its files.
 func TestDocuments(t *testing.T) {
 	root := t.TempDir()
 	command(t, "dpkg-deb", "-x", filepath.Join(made(t, archive(t), "amd64"), "islet_0.1.0-1_amd64.deb"), root)
@@ -171,7 +173,7 @@ func TestDocuments(t *testing.T) {
 		for _, link := range pattern.FindAllSubmatch(text, -1) {
 			target := string(link[1])
 			if strings.Contains(target, ":") {
-				continue // an address
+				continue // a URL
 			}
 			links++
 			if _, err := os.Stat(filepath.Join(filepath.Dir(path), target)); err != nil {
@@ -185,7 +187,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestRelations: packages of a cluster's tools that depend on the kubelet or the plugins are satisfied.
+// TestRelations checks that packages of cluster tools that depend on the kubelet or the CNI plugins are satisfied.
 func TestRelations(t *testing.T) {
 	to := made(t, archive(t), "amd64")
 	for name, want := range map[string]string{"islet-kubelet": "kubelet (= 1.37.2)|kubelet|kubelet|islet (= 0.1.0-1)", "islet-cni": "kubernetes-cni (= 1.9.1)|kubernetes-cni|kubernetes-cni|islet (= 0.1.0-1)"} {
@@ -199,7 +201,7 @@ func TestRelations(t *testing.T) {
 	}
 }
 
-// TestTableRefuses: an invalid line is an error and is not skipped.
+// TestTableRefuses checks that an invalid line of the table is an error and is not skipped.
 func TestTableRefuses(t *testing.T) {
 	for _, line := range []string{"islet file 0644 a", "islet file 0999 a /b", "islet file 0644 a {where}/b", "islet man 0644 man/*.9 /usr/share/man/"} {
 		dir := t.TempDir()
@@ -212,7 +214,7 @@ func TestTableRefuses(t *testing.T) {
 	}
 }
 
-// TestScripts: each script is valid for sh, in debs and rpms.
+// TestScripts checks that each script of the deb and rpm packages is valid for sh.
 func TestScripts(t *testing.T) {
 	to := made(t, archive(t), "amd64")
 	for _, name := range []string{"islet", "islet-kubelet"} {
@@ -226,7 +228,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// dist is a real archive. make test builds it first, so that no check is skipped.
+// dist returns a real archive. make test builds it first, so no check is skipped.
 func dist(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_DIST_DIR")
@@ -236,7 +238,7 @@ func dist(t *testing.T) string {
 	return dir
 }
 
-// TestInstalledSize: without the OCI runtime, the installed files take at most 48 MB.
+// TestInstalledSize checks that the installed files without the OCI runtime have at most 48 MB.
 func TestInstalledSize(t *testing.T) {
 	dir := dist(t)
 	debs, err := filepath.Glob(filepath.Join(made(t, dir, runtime.GOARCH), "islet_*.deb"))
@@ -271,7 +273,8 @@ func TestInstalledSize(t *testing.T) {
 	}
 }
 
-// TestLicences: each part in the SBOM of a real archive has a licence file beside it, and in the documentation of each package.
+// TestLicences checks that each part in the SBOM of a real archive has a licence file beside the SBOM and in the documentation of each
+// package.
 func TestLicences(t *testing.T) {
 	dir := dist(t)
 	read := func(name string) []byte {
@@ -295,7 +298,7 @@ func TestLicences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	others := map[string]string{"libsystemd": "LGPL-2.1", "blake3": "islet"} // parts whose licence is that of another part
+	others := map[string]string{"libsystemd": "LGPL-2.1", "blake3": "islet"} // parts that have the licence of another part
 	found := map[string]bool{}
 	for _, p := range spdx.Packages[1:] {
 		found[p.Name] = true
@@ -323,8 +326,8 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// unpackedHere makes rpmlint unpack packages in its own directory. rpmlint uses cpio, which would put the files with absolute names that
-// nfpm writes into this machine's directories.
+// unpackedHere makes rpmlint unpack packages in its own directory. nfpm writes files with absolute names, and cpio, which rpmlint uses,
+// would put them into the directories of this machine.
 func unpackedHere(t *testing.T) {
 	t.Helper()
 	cpio, err := exec.LookPath("cpio")
@@ -339,8 +342,9 @@ func unpackedHere(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// TestLint checks packages with lintian and rpmlint, except for the exceptions with reasons in lintian/ and rpmlint.toml. It checks their
-// scripts with shellcheck. It also checks packages of other architectures if their archives are beside the one that ISLET_DIST_DIR names.
+// TestLint checks packages with lintian and rpmlint. The exceptions and their reasons are in lintian/ and rpmlint.toml. It checks the
+// scripts of the packages with shellcheck. It also checks packages of other architectures if their archives are beside the one that
+// ISLET_DIST_DIR names.
 func TestLint(t *testing.T) {
 	unpackedHere(t)
 	name, _ := strings.CutSuffix(dist(t), runtime.GOARCH)
@@ -362,7 +366,7 @@ func TestLint(t *testing.T) {
 			if err != nil || len(files) != 8 {
 				t.Fatal(files, err)
 			}
-			command(t, "shellcheck", append([]string{"-e", "SC3044"}, files...)...) // enable is a function here
+			command(t, "shellcheck", append([]string{"-e", "SC3044"}, files...)...) // these scripts have a function named enable
 		})
 		for kind, command := range map[string][]string{"deb": {"lintian", "--allow-root", "--fail-on", "error,warning"}, "rpm": {"rpmlint", "--config", "rpmlint.toml"}} {
 			t.Run(arch+" "+command[0], func(t *testing.T) {

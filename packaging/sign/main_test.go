@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// TestSign: a node accepts archives that this program has signed.
+// TestSign checks that a node accepts archives that this program has signed.
 func TestSign(t *testing.T) {
 	dir := t.TempDir()
 	var keys []release.Key

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// program writes a shell script as an OCI runtime and returns its path.
+// The function program writes a shell script that acts as an OCI runtime. It returns the path of the script.
 func program(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "oci")
@@ -23,7 +23,7 @@ func write(t *testing.T, path, script string) {
 	}
 }
 
-// TestAnswers checks the abilities for different outputs, including none and too much.
+// TestAnswers checks the abilities for different outputs of the program, including no output and too much output.
 func TestAnswers(t *testing.T) {
 	features := func(json string) string {
 		return `[ "$1" = features ] || exit 1; cat <<'END'` + "\n" + json + "\nEND"

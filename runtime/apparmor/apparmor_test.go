@@ -11,8 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// host returns a Host whose kernel files have the given content. If load succeeds, the default
-// profile is added to the profiles.
+// host returns a Host whose kernel files have the given content. A successful load adds the default profile to the kernel's list.
 func host(t *testing.T, enabled, profiles string, load func(string) error) *Host {
 	t.Helper()
 	root := t.TempDir()
@@ -44,7 +43,7 @@ func setProfiles(h *Host, profiles string) error {
 	if err := os.MkdirAll(filepath.Dir(h.profiles()), 0o755); err != nil {
 		return err
 	}
-	whole := h.profiles() + ".new" // rename it, so that a reader never sees a part of the list
+	whole := h.profiles() + ".new" // a rename, so a reader never sees a part of the list
 	return errors.Join(os.WriteFile(whole, []byte(profiles), 0o600), os.Rename(whole, h.profiles()))
 }
 

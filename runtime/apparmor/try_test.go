@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A parserBench tests a Host in a synctest bubble. Its parser runs until end is called.
+// A parserBench is a Host in a synctest bubble. Its parser runs until the method end is called.
 type parserBench struct {
 	*testing.T
 	*Host
@@ -28,8 +28,7 @@ type result struct {
 	err     error
 }
 
-// start calls Profile for one container for each argument. required means that the container
-// requests the default profile.
+// start calls Profile for one container per argument. An argument is true if the container requires the default profile.
 func (b *parserBench) start(needed ...bool) (who []chan result) {
 	for _, needed := range needed {
 		got := make(chan result, 1)
@@ -47,13 +46,13 @@ func (b *parserBench) start(needed ...bool) (who []chan result) {
 	return who
 }
 
-// end ends the running parser with an error or nil.
+// The method end stops the running parser with err, which may be nil.
 func (b *parserBench) end(err error) {
 	b.ends <- err
 	synctest.Wait()
 }
 
-// expect checks that the callers have returned with the result, and checks the number of attempts.
+// expect checks that the callers have returned the result, and how many times the parser was run.
 func (b *parserBench) expect(moment string, who []chan result, want string, err error, tries int) {
 	b.Helper()
 	for i, w := range who {
@@ -82,8 +81,8 @@ func (b *parserBench) expectWaiting(moment string, who []chan result) {
 
 const required, optional = true, false // whether a container requests the default profile
 
-// TestParserInstalled checks that the next container starts another attempt after apparmor_parser
-// was missing. A container that requests the default profile waits for the attempt.
+// TestParserInstalled checks that apparmor_parser is run for the next container after it was missing. A container that requires the
+// default profile waits for this attempt.
 func TestParserInstalled(t *testing.T) {
 	for _, who := range []bool{required, optional} {
 		synctest.Test(t, func(t *testing.T) {
@@ -106,9 +105,8 @@ func TestParserInstalled(t *testing.T) {
 	}
 }
 
-// TestParserFails checks that a failing parser is run at most once a minute, that containers that
-// request the profile wait for an attempt, and that other containers wait only for the first
-// attempt.
+// TestParserFails checks that a failing parser is run at most once a minute. Containers that require the profile wait for an attempt.
+// Other containers wait only for the first attempt.
 func TestParserFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newParserBench(t, "x (enforce)\n")
@@ -139,8 +137,8 @@ func TestParserFails(t *testing.T) {
 	})
 }
 
-// TestProfileGone checks that a profile that was removed or is in complain mode is loaded again
-// before a container starts, at most once a minute if it stays in complain mode.
+// TestProfileGone checks that a profile that was removed or set to complain mode is loaded again before a container starts. If it stays
+// in complain mode, it is loaded at most once a minute.
 func TestProfileGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newParserBench(t, "x (enforce)\n")
@@ -175,8 +173,8 @@ func TestProfileGone(t *testing.T) {
 	})
 }
 
-// TestProfileOfBefore checks that the profile of an earlier process is replaced in the background,
-// and is still used if it cannot be replaced.
+// TestProfileOfBefore checks that the profile that an earlier process has loaded is replaced in the background. It is still used if it
+// cannot be replaced.
 func TestProfileOfBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newParserBench(t, DefaultProfile+" (enforce)\n")

@@ -16,8 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// TestMain compares the events of the tests with docs/events.md. Without root, these tests are
-// skipped.
+// TestMain compares the events of the tests with docs/events.md. Without root it skips the tests.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 {
 		os.Exit(m.Run())
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(eventtest.Main(m, "cgroup"))
 }
 
-// A hierarchy is the cgroup of one test, and the events that were recorded.
+// A hierarchy is the root cgroup of one test, with the events that were recorded.
 type hierarchy struct {
 	t      *testing.T
 	root   string
@@ -62,8 +61,8 @@ func (h *hierarchy) pods(c Config) *Pods {
 	return p
 }
 
-// TestAll checks that the first pod creates kubepods with its limits, and that Start sets the
-// limits of a new configuration.
+// TestAll checks that the first pod creates the cgroup kubepods with its limits, and that Start applies the limits of a new
+// configuration.
 func TestAll(t *testing.T) {
 	h := newHierarchy(t)
 	at := "/" + h.root + "/kubepods"
@@ -89,8 +88,8 @@ func TestAll(t *testing.T) {
 	expect(t, at, "pids.max", "99")
 }
 
-// TestAllUseMore checks that pods that use more than a new memory limit are not killed, that an
-// event is recorded, and that the limit is set later.
+// TestAllUseMore checks a new memory limit that is lower than the usage of the pods. The pods are not killed, an event is recorded, and
+// the limit is set later.
 func TestAllUseMore(t *testing.T) {
 	h := newHierarchy(t)
 	p := h.pods(Config{})
@@ -167,7 +166,7 @@ func TestOthers(t *testing.T) {
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
-// TestReserved checks that Percent reduces the memory limits of lower QoS classes.
+// TestReserved checks that Percent lowers the memory limits of the lower QoS classes.
 func TestReserved(t *testing.T) {
 	h := newHierarchy(t)
 	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
@@ -190,7 +189,7 @@ func TestReserved(t *testing.T) {
 	expect(t, at+"/besteffort", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-100<<20))
 }
 
-// TestTiered checks the memory protection with cgroup v2 (KEP-2570).
+// TestTiered checks the memory protection of the QoS classes with cgroup v2 (KEP-2570).
 func TestTiered(t *testing.T) {
 	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})
 	burst := pod("b", v1.ResourceRequirements{Requests: list("memory", "200Mi")})
@@ -244,7 +243,7 @@ func TestLimitsOf(t *testing.T) {
 	}
 }
 
-// TestParse checks that paths are parsed in the notation of the cgroup driver.
+// TestParse checks that cgroup paths are parsed in the notation of the cgroup driver.
 func TestParse(t *testing.T) {
 	for in, want := range map[string]string{"/system.slice": "system", "/a.slice/a-b_c.slice": "a/b-c", "kube": "kube"} {
 		if got := strings.Join((&Pods{systemd: true}).parsePath(in), "/"); got != want {

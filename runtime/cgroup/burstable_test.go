@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestBurstableAfterRestart checks that the shares of the Burstable class still include the running
-// pods after a restart of the agent, when other pods start and end.
+// TestBurstableAfterRestart checks the CPU shares of the Burstable class after a restart of the agent. They still include the running
+// pods when other pods start and end.
 func TestBurstableAfterRestart(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -37,7 +37,7 @@ func TestBurstableAfterRestart(t *testing.T) {
 		}
 	}
 	asks := func(uid, cpu string) *v1.Pod { return pod(uid, v1.ResourceRequirements{Requests: list("cpu", cpu)}) }
-	// has checks the shares of the class: exactly with cgroup v1, and as a range with cgroup v2.
+	// The function has checks the CPU shares of the class: exactly with cgroup v1, and as a range with cgroup v2.
 	has := func(shares string, least, most uint64) {
 		t.Helper()
 		convert := cgroups.ConvertCPUSharesToCgroupV2Value
@@ -69,7 +69,7 @@ func TestBurstableAfterRestart(t *testing.T) {
 	has("1024", 1024, 1024)
 }
 
-// TestSharesOf checks that sharesOf returns shares with the given weight.
+// TestSharesOf checks that sharesOf returns CPU shares with the given weight.
 func TestSharesOf(t *testing.T) {
 	for _, shares := range []uint64{2, 3, 100, 1024, 4096, 100000, maxShares} {
 		weight := cgroups.ConvertCPUSharesToCgroupV2Value(shares)

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A tree is a directory with files like those of cgroup v2.
+// A tree is a directory with the files of a cgroup v2 hierarchy.
 type tree struct {
 	t      *testing.T
 	dir    string
@@ -21,7 +21,7 @@ type tree struct {
 
 func (f *tree) file(cgroup, file string) string { return filepath.Join(f.dir, cgroup, file) }
 
-// put creates a cgroup with the values of its files.
+// put creates a cgroup with the given values in its files.
 func (f *tree) put(cgroup, min, low, high string) {
 	f.t.Helper()
 	if err := os.MkdirAll(filepath.Join(f.dir, cgroup), 0o755); err != nil {
@@ -46,7 +46,7 @@ func (f *tree) values(cgroup string) string {
 	return strings.Join(out, " ")
 }
 
-// pods returns Pods whose cgroups are in the tree.
+// The method pods returns a Pods whose cgroups are in the tree.
 func (f *tree) pods(driver string, k Memory) *Pods {
 	f.t.Helper()
 	k.Unified = true
@@ -76,8 +76,8 @@ func (f *tree) pods(driver string, k Memory) *Pods {
 	return p
 }
 
-// TestFormerMemory: at the start of the agent, the protection and throttling that another configuration has set is removed
-// from kubepods, the QoS classes and the pods, and nothing else is written.
+// TestFormerMemory checks that the agent removes memory protection and throttling of an earlier configuration at its start. It removes
+// them from kubepods, the QoS classes and the pods, and writes nothing else.
 func TestFormerMemory(t *testing.T) {
 	active := func() []*v1.Pod {
 		return []*v1.Pod{
@@ -142,7 +142,8 @@ func TestFormerMemory(t *testing.T) {
 	}
 }
 
-// TestChanged: only values that differ are written, and a cgroup that does not exist yet has the kernel's.
+// TestChanged checks that only different values are written. A cgroup that does not exist yet counts as a cgroup with the defaults of the
+// kernel.
 func TestChanged(t *testing.T) {
 	f := &tree{t: t, dir: t.TempDir()}
 	f.put("a", "0", "4096", "max")
@@ -157,7 +158,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestThrottleWithLimit: protection and throttling are lowered together with the limit, that is after the containers'.
+// TestThrottleWithLimit checks that protection and throttling are lowered together with the memory limit, after the limits of the
+// containers.
 func TestThrottleWithLimit(t *testing.T) {
 	want := &cgroups.Resources{Memory: 100, Unified: map[string]string{memoryHigh: "90"}}
 	if dropDecreases(want, bounds{memory: 200}); want.Unified != nil {

@@ -8,9 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestHugePages checks that the limit is the request of the pod, or the sum of the requests of its
-// containers, and zero without requests. There is no limit for a size that the kernel does not
-// count.
+// TestHugePages checks that the limit is the request of the pod, or the sum of the requests of its containers. Without requests the limit
+// is zero. A page size that the kernel does not account has no limit.
 func TestHugePages(t *testing.T) {
 	r := v1.ResourceRequirements{Requests: list("memory", "1Mi", "hugepages-2Mi", "4Mi"), Limits: list("memory", "1Mi", "hugepages-2Mi", "4Mi")}
 	both := pod("a", r, r)

@@ -93,8 +93,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestPods checks that the cgroup of a pod is created with its limits, and that Release kills its
-// processes and removes it.
+// TestPods checks that the cgroup of a pod is created with its limits, and that Release kills the processes in the cgroup and removes it.
 func TestPods(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -200,8 +199,8 @@ func TestDefaultPIDs(t *testing.T) {
 	}
 }
 
-// expect compares the first existing file of the cgroup with the wanted values, one of which must
-// match. files and wants are lists for cgroup v1 and v2.
+// expect compares the first existing file of the cgroup with its wanted value. The parameters files and wants have one entry each for
+// cgroup v1 and v2.
 func expect(t *testing.T, path, files, wants string) {
 	t.Helper()
 	for _, d := range dirs(path) {
@@ -223,7 +222,7 @@ func expect(t *testing.T, path, files, wants string) {
 	t.Errorf("%s has none of %s", path, files)
 }
 
-// dirs returns the directories of a cgroup in all hierarchies.
+// The function dirs returns the directories of a cgroup in all hierarchies.
 func dirs(path string) []string {
 	v1, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", path))
 	v2, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", path))

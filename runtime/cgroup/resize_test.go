@@ -33,15 +33,15 @@ func TestKeepMore(t *testing.T) {
 			t.Errorf("%s: %+v", name, tt.want)
 		}
 	}
-	// The limit of huge pages that a running pod uses without a request is not changed.
+	// The limit of huge pages is not changed if a running pod uses these pages without a request.
 	pages := cgroups.Resources{HugetlbLimit: []*cgroups.HugepageLimit{{Pagesize: "1GB"}, {Pagesize: "2MB", Limit: 2 << 20}}}
 	if dropDecreases(&pages, bounds{}); len(pages.HugetlbLimit) != 1 || pages.HugetlbLimit[0].Pagesize != "2MB" {
 		t.Errorf("huge pages: %+v", pages.HugetlbLimit)
 	}
 }
 
-// TestResize checks that Grow only raises limits, that Shrink sets them, that Grow rejects a memory
-// limit below the usage, and that Prepare after a restart of the agent does not lower limits.
+// TestResize checks that Grow only raises limits and that Shrink sets them. Grow rejects a memory limit below the usage. After a restart
+// of the agent, Prepare does not lower limits.
 func TestResize(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// in returns the cgroup of a process.
+// The function in returns the cgroup of a process.
 func in(t *testing.T, pid int) string {
 	t.Helper()
 	all, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -26,7 +26,7 @@ func in(t *testing.T, pid int) string {
 	return all[""]
 }
 
-// waiter starts a process in the cgroup at and returns its PID. The process ends with the test.
+// The function waiter starts a process in the cgroup at and returns its PID. The process ends with the test.
 func waiter(t *testing.T, at string) int {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -51,8 +51,7 @@ func waiter(t *testing.T, at string) int {
 	return cmd.Process.Pid
 }
 
-// TestGather checks that processes directly in Root are moved, and processes in other cgroups are
-// not.
+// TestGather checks that the processes directly in Root are moved, and that processes in other cgroups are not moved.
 func TestGather(t *testing.T) {
 	h := newHierarchy(t)
 	root := "/" + h.root
@@ -96,7 +95,7 @@ func kernelThread(stat string) bool {
 	return flags&0x200000 != 0
 }
 
-// TestEnter checks that Enter moves the process to Agent. The test runs in a child process.
+// TestEnter checks that Enter moves the calling process to the cgroup Agent. The test runs in a child process.
 func TestEnter(t *testing.T) {
 	const envName = "ISLET_TEST_ENTER"
 	if at := os.Getenv(envName); at != "" {

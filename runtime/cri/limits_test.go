@@ -12,8 +12,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestCharge checks that a large request that exceeds maxInWork waits until another request is
-// done, that it is rejected after receiveTime, and that requests of ordinary size do not wait.
+// TestCharge checks that a large request that exceeds maxInWork waits until another request has ended, and is rejected after receiveTime.
+// Requests of ordinary size do not wait.
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits()

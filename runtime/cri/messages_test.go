@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// broken is a runtime that cannot create containers.
+// The type broken is a runtime that cannot create containers.
 type broken struct {
 	api.UnimplementedRuntimeServiceServer
 	err error
@@ -25,8 +25,8 @@ func (b *broken) CreateContainer(context.Context, *api.CreateContainerRequest) (
 	return nil, b.err
 }
 
-// TestMessagesOfARuntime: the error of a remote runtime has the runtime's own message, as in the status of a kubelet's
-// container, and keeps its kind.
+// TestMessagesOfARuntime checks that the error of a remote runtime has the message of the runtime, as in the container status of a
+// kubelet. The error keeps its kind.
 func TestMessagesOfARuntime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/runtime/fake"
 )
 
-// serve serves a runtime on a socket until the test ends, and returns the path of the socket.
+// serve serves a runtime on a socket until the test ends. It returns the path of the socket.
 func serve(t *testing.T, r cri.Runtime, i cri.Images) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -81,8 +81,7 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// TestSilentClient checks that a client that starts calls without sending their requests blocks
-// other clients only while it is connected.
+// TestSilentClient checks that a client that starts calls without sending their requests blocks other clients only while it is connected.
 func TestSilentClient(t *testing.T) {
 	path := serve(t, fake.New(), nil)
 	silent := dial(t, path)
@@ -104,7 +103,7 @@ func TestSilentClient(t *testing.T) {
 	}
 }
 
-// TestLargeRequest checks that a request beyond maxRequest does not reach the runtime.
+// TestLargeRequest checks that a request larger than maxRequest does not reach the runtime.
 func TestLargeRequest(t *testing.T) {
 	r := fake.New()
 	c := api.NewRuntimeServiceClient(dial(t, serve(t, r, nil)))
@@ -132,7 +131,7 @@ func TestMessageBombs(t *testing.T) {
 	}
 }
 
-// barrier is a runtime whose CreateContainer blocks until all is closed.
+// A barrier is a runtime whose CreateContainer blocks until the channel all is closed.
 type barrier struct {
 	cri.Runtime
 	arrived chan struct{}
@@ -207,8 +206,7 @@ func TestLargeCalls(t *testing.T) {
 	}
 }
 
-// TestUnknownMethods checks that calls of unknown methods do not count towards maxReceiving after
-// they have ended.
+// TestUnknownMethods checks that calls of unknown methods no longer count towards maxReceiving after they have ended.
 func TestUnknownMethods(t *testing.T) {
 	c := dial(t, serve(t, fake.New(), nil))
 	for i := range 200 {
@@ -293,7 +291,7 @@ func TestStreamedLists(t *testing.T) {
 	collect(t, ms, err, (*api.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics)
 }
 
-// follow subscribes to events and returns when the subscription has begun.
+// follow subscribes to events. It returns when the subscription has begun.
 func follow(t *testing.T, path string, options ...grpc.DialOption) grpc.ServerStreamingClient[api.ContainerEventResponse] {
 	t.Helper()
 	s, err := api.NewRuntimeServiceClient(dial(t, path, options...)).GetContainerEvents(t.Context(), &api.GetEventsRequest{})
@@ -306,8 +304,7 @@ func follow(t *testing.T, path string, options ...grpc.DialOption) grpc.ServerSt
 	return s
 }
 
-// TestEventsUnderLoad checks that a client that reads late receives all events after the header in
-// order.
+// TestEventsUnderLoad checks that a client that starts to read late receives all events in order.
 func TestEventsUnderLoad(t *testing.T) {
 	r := fake.New()
 	path := serve(t, r, nil)
@@ -336,8 +333,8 @@ func TestEventsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestEventsOfSlowClient checks that a client that does not read receives an error, and before it
-// the first events without a gap.
+// TestEventsOfSlowClient checks that a client that stops reading receives an error. Before it the client receives the first events
+// without a gap.
 func TestEventsOfSlowClient(t *testing.T) {
 	r := fake.New()
 	const window = 64 << 10 // fixed, because it would grow on a busy machine
@@ -362,8 +359,7 @@ func TestEventsOfSlowClient(t *testing.T) {
 	}
 }
 
-// TestEventClients checks that the number of event clients is limited, and that a disconnected
-// client no longer counts.
+// TestEventClients checks that the number of event clients is limited, and that a client that has disconnected does not count.
 func TestEventClients(t *testing.T) {
 	r := fake.New()
 	path := serve(t, r, nil)
@@ -408,7 +404,7 @@ func TestEventClients(t *testing.T) {
 	}
 }
 
-// byTool is a runtime that sends on marked whether a call is marked by ByTool.
+// The type byTool is a runtime that sends on marked whether a call is marked by ByTool.
 type byTool struct {
 	cri.Runtime
 	marked chan bool
@@ -424,8 +420,7 @@ func (b byTool) ListPodSandbox(ctx context.Context, _ *api.ListPodSandboxRequest
 	return nil, fmt.Errorf("no list: %w", errdefs.ErrFailedPrecondition)
 }
 
-// TestCallsAreTools checks that calls of a socket are marked by ByTool, and that errors keep their
-// code.
+// TestCallsAreTools checks that calls through a socket are marked by ByTool, and that errors keep their code.
 func TestCallsAreTools(t *testing.T) {
 	b := byTool{marked: make(chan bool, 1)}
 	path := serve(t, b, nil)

@@ -16,10 +16,10 @@ import (
 	"testing"
 )
 
-// root is the root directory of the repository.
+// The path root is the root directory of the repository.
 const root = "../.."
 
-// compared contains the packages of containerd's CRI that docs/cri.md covers.
+// The list compared contains the packages of containerd's CRI that docs/cri.md covers.
 var compared = []string{"server", "server/images", "server/podsandbox", "opts", "util", "sputil"}
 
 // TestComparedWithContainerd checks that docs/cri.md has a row for each function of containerd's
@@ -55,8 +55,7 @@ func TestComparedWithContainerd(t *testing.T) {
 	}
 }
 
-// TestComparedWithCRIO checks docs/cri-o.md in the same way, except whether the functions exist,
-// because CRI-O is not linked.
+// TestComparedWithCRIO checks docs/cri-o.md in the same way. It does not check whether the functions exist, because CRI-O is not linked.
 func TestComparedWithCRIO(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/cri-o.md")
 	if err != nil {
@@ -106,7 +105,7 @@ func checkRows(t *testing.T, table string) map[string]bool {
 	return documented
 }
 
-// functionsOf adds the functions and methods of a package on Linux in the form "file name".
+// functionsOf adds to all the functions and methods that a package has on Linux, in the form "file name".
 func functionsOf(t *testing.T, in, dir string, all map[string]bool) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(in, dir))

@@ -22,8 +22,8 @@ const (
 	idleTime  = 10 * time.Second
 )
 
-// BenchmarkStart runs 30 pods of one container and reports the cost. For comparison, it also
-// reports the cost of the OCI runtime alone for the same specifications.
+// BenchmarkStart runs 30 pods with one container each and reports the cost. For comparison, it reports the cost of the OCI runtime alone
+// for the same specifications.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		n := newNode(b, 16)
@@ -54,8 +54,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkMany starts many pods and compares the CPU time per pod of the last batch with that of
-// the first batch.
+// BenchmarkMany starts many pods. It compares the CPU time per pod of the last batch with that of the first batch.
 func BenchmarkMany(b *testing.B) {
 	const many = 8 * benchPods
 	for b.Loop() {
@@ -110,8 +109,8 @@ func (n *node) cost(t testing.TB) cost {
 	return c
 }
 
-// shimDirs returns the shims' directories in /proc. It makes a single pass, because its own cost is
-// part of the next measurement and grows with the number of containers.
+// shimDirs returns the directories of the shims in /proc. It makes a single pass, because its own cost is part of the next measurement
+// and grows with the number of containers.
 func (n *node) shimDirs(t testing.TB) (dirs []string) {
 	t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -141,8 +140,7 @@ func procNumber(path, field string) uint64 {
 	return 0
 }
 
-// bare creates and starts containers with the OCI runtime alone, from the node's specifications,
-// and returns the CPU time used.
+// The method bare creates and starts containers from the node's specifications with the OCI runtime alone. It returns the CPU time.
 func (n *node) bare(t testing.TB) time.Duration {
 	t.Helper()
 	st, err := n.Status(context.Background(), &api.StatusRequest{Verbose: true})
@@ -173,7 +171,7 @@ func (n *node) bare(t testing.TB) time.Duration {
 	return cpuTime(after) - cpuTime(before)
 }
 
-// bareBundle copies a bundle, with another root file system and cgroup.
+// bareBundle copies a bundle and gives the copy another root file system and cgroup.
 func (n *node) bareBundle(t testing.TB, id, as string) string {
 	t.Helper()
 	from := filepath.Join(n.run, "b", id)

@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// members returns the names and contents of the files in an archive.
+// The function members returns the names and contents of the files in an archive.
 func members(t *testing.T, b []byte) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -40,8 +40,7 @@ func members(t *testing.T, b []byte) map[string]string {
 	}
 }
 
-// TestCheckpoint replaces CRIU by a script. It tests the content of the archive, and that a failed
-// checkpoint leaves no archive.
+// TestCheckpoint replaces CRIU by a script. It checks the content of the archive, and that a failed checkpoint leaves no archive.
 func TestCheckpoint(t *testing.T) {
 	n := newNode(t, 4)
 	real, _ := n.wrapper(t, "real")
@@ -127,7 +126,7 @@ exec %[2]s "$@"
 	}
 }
 
-// waitLogged waits until a container's log has a text.
+// waitLogged waits until a container's log contains a text.
 func (n *node) waitLogged(t testing.TB, pod int, container, text string) {
 	t.Helper()
 	path := filepath.Join(n.dir, "logs", fmt.Sprint(pod), container+".log")

@@ -15,9 +15,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestShimSilent: a container whose shim does not respond ends soon after its grace period, while
-// the shim's other containers keep running. Its status is that of a killed container, also after
-// the shim has resumed or died. A shim that resumes in time reports the end itself.
+// TestShimSilent checks that a container whose shim does not respond ends soon after its grace period, while the other containers of the
+// shim keep running. Its status is that of a killed container, also after the shim has resumed or died. A shim that resumes in time
+// reports the end itself.
 func TestShimSilent(t *testing.T) {
 	n := newNode(t, 2)
 	ctx := t.Context()
@@ -90,8 +90,8 @@ func TestShimSilent(t *testing.T) {
 	check("after a restart of the agent")
 }
 
-// TestShimSilentDies: the record of a container that was killed without its shim stays when the
-// shim dies, and the container can be removed.
+// TestShimSilentDies checks that the record of a container that was killed without its shim is kept when the shim dies. The container can
+// then be removed.
 func TestShimSilentDies(t *testing.T) {
 	n := newNode(t, 2)
 	ctx := t.Context()
@@ -117,7 +117,7 @@ func TestShimSilentDies(t *testing.T) {
 	}
 }
 
-// dead reports whether a process has ended, including zombies.
+// The function dead reports whether a process has ended. A zombie counts as ended.
 func dead(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := bytes.Cut(text, []byte(") "))

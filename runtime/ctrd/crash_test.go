@@ -18,11 +18,10 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// victimEnv makes the test program an agent that is to be killed; it contains the node's
-// directories.
+// The environment variable victimEnv makes the test program an agent that the test kills. It contains the node's directories.
 const victimEnv = "ISLET_TEST_VICTIM"
 
-// victim runs, stops and removes pods at random, until it is killed.
+// The function victim runs, stops and removes pods at random until its process is killed.
 func victim() {
 	part := strings.Split(os.Getenv(victimEnv), ":")
 	n := &node{dir: part[0], run: part[1], cgroup: part[2], shimPods: 2, shim: part[3], network: &network{up: map[string]bool{}}}
@@ -35,7 +34,7 @@ func victim() {
 	}
 	fmt.Println("ready")
 	var g sync.WaitGroup
-	for i := 1; i <= 4; i++ { // pod 0 is not touched
+	for i := 1; i <= 4; i++ { // pod 0 is never stopped
 		g.Go(func() {
 			for {
 				if err := n.churn(i); err != nil {
@@ -48,8 +47,7 @@ func victim() {
 	g.Wait()
 }
 
-// churn runs one pod with two containers, and then stops or removes it. Some containers are removed
-// earlier.
+// churn runs a pod with two containers, and then stops or removes it. Some of the containers are removed before that.
 func (n *node) churn(i int) error {
 	ctx, cfg := context.Background(), n.podConfig(i)
 	if i%2 == 0 {
@@ -84,8 +82,8 @@ func (n *node) churn(i int) error {
 	return err
 }
 
-// TestKilledAgain kills the agent at random moments while pods come and go. Untouched pods keep
-// running, nothing is lost, and in the end nothing is left over.
+// TestKilledAgain kills the agent at random moments while pods start and end. It checks that unaffected pods keep running, that nothing
+// is lost, and that no resource is left at the end.
 func TestKilledAgain(t *testing.T) { testKilledAgain(t, newNode(t, 2), 8) }
 
 func testKilledAgain(t *testing.T, n *node, rounds int) {
@@ -116,7 +114,7 @@ func testKilledAgain(t *testing.T, n *node, rounds int) {
 	}
 }
 
-// killVictim starts an agent, lets it work for a while and kills it.
+// killVictim starts an agent, waits for the time after and kills the agent.
 func (n *node) killVictim(t *testing.T, round int, after time.Duration) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -147,7 +145,7 @@ func (n *node) killVictim(t *testing.T, round int, after time.Duration) {
 	}
 }
 
-// lines collects output and signals when the agent is ready.
+// The type lines collects output. It signals when the agent is ready.
 type lines struct {
 	mu    sync.Mutex
 	b     strings.Builder

@@ -9,8 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// unreadable makes the kernel fail to read and to remove a file (EIO and EBUSY), until mend is
-// called.
+// The function unreadable makes the kernel fail to read and to remove a file, with EIO and EBUSY, until mend is called.
 func unreadable(t *testing.T, path string) (mend func()) {
 	t.Helper()
 	if err := unix.Mount("/proc/self/mem", path, "", unix.MS_BIND, ""); err != nil {
@@ -24,8 +23,8 @@ func unreadable(t *testing.T, path string) (mend func()) {
 	return mend
 }
 
-// TestRecordsOnAFailingDisk: if a record cannot be read, only the pod of this record is restarted,
-// even if the container has neither a shim nor a bundle.
+// TestRecordsOnAFailingDisk checks that only the pod of a record is restarted if the record cannot be read, even if the container has
+// neither a shim nor a bundle.
 func TestRecordsOnAFailingDisk(t *testing.T) {
 	n := newNode(t, 1)
 	pods, ids, pids := map[int]string{}, map[int]string{}, map[int]int{}
@@ -53,8 +52,7 @@ func TestRecordsOnAFailingDisk(t *testing.T) {
 			t.Errorf("container %d has a status without its record", i)
 		}
 	}
-	// The pods can run again while the records can be neither read nor removed. After a restart, the
-	// agent finds the new containers.
+	// The pods can run again while the records can be neither read nor removed. After a restart the agent finds the new containers.
 	again := map[int]string{}
 	for i := range 3 {
 		_, again[i] = n.runPod(t, i, "ignore")
@@ -74,7 +72,7 @@ func TestRecordsOnAFailingDisk(t *testing.T) {
 	}
 	n.stop(t)
 	n.start(t)
-	for i := range 3 { // as a planner does for a pod that has no container
+	for i := range 3 { // as for a pod that has no container
 		cfg := n.podConfig(i)
 		cfg.Metadata.Attempt = 1
 		s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// TestExecAccounts: a running container may replace its /etc/passwd and /etc/group, which OCI
-// runtimes read. A command in it then runs, or fails with an error, but does not block.
+// TestExecAccounts checks commands in a container that has replaced its /etc/passwd and /etc/group, which OCI runtimes read. A command
+// runs or fails with an error. It does not block.
 func TestExecAccounts(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 1, "wait")
@@ -55,8 +55,8 @@ func TestExecAccounts(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// TestExecSwapped: a FIFO replaces /etc/passwd after the check. The caller can cancel the exec, and
-// no process is left in the container.
+// TestExecSwapped checks a FIFO that replaces /etc/passwd after the check. The caller can cancel the exec, and no process is left in the
+// container.
 func TestExecSwapped(t *testing.T) {
 	n, id := newSwappingNode(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -74,8 +74,7 @@ func TestExecSwapped(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// TestExecSwappedLong is like TestExecSwapped, but the caller does not cancel. The command fails
-// after execStartTimeout.
+// TestExecSwappedLong is TestExecSwapped without the cancellation. The command fails after execStartTimeout.
 func TestExecSwappedLong(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("ISLET_TEST_LONG is not set")
@@ -90,8 +89,7 @@ func TestExecSwappedLong(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// newSwappingNode returns a node with a container whose /etc/passwd becomes a FIFO when its OCI runtime is
-// called for a command.
+// newSwappingNode returns a node with a container whose /etc/passwd is replaced by a FIFO when the OCI runtime is called for a command.
 func newSwappingNode(t *testing.T) (n *node, id string) {
 	t.Helper()
 	n = newNode(t, 4)
@@ -127,7 +125,7 @@ func newSwappingNode(t *testing.T) (n *node, id string) {
 	return n, c.ContainerId
 }
 
-// processes counts the processes of all containers of a node.
+// The function processes returns the number of processes in all containers of a node.
 func processes(n *node) int {
 	seen := map[string]bool{}
 	for _, dir := range cgroupDirs(n.cgroup) {

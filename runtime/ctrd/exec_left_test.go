@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// TestChildLeftBehind: an exec ends with its command, with the right exit code and all of the
-// output, while a child keeps the output open for an hour. runc alone would wait for the child.
+// TestChildLeftBehind checks that an exec ends with its command, and returns the exit code and all of the output, while a child process
+// keeps the output open for an hour. runc alone would wait for the child process.
 func TestChildLeftBehind(t *testing.T) {
 	for _, oci := range []string{"", "runc"} {
 		t.Run("by "+oci, func(t *testing.T) {

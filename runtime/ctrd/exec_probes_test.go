@@ -23,12 +23,11 @@ const (
 	probesAtOnce       = 32
 )
 
-// TestProbes: exec probes that leave children of every kind behind return their own output and exit
-// code, and leave nothing: no process, descriptor, goroutine, cgroup, mount, FIFO or file. With
-// ISLET_TEST_LONG it runs 10,000.
+// TestProbes checks exec probes that leave child processes of every kind behind. Each probe returns its own output and exit code. No
+// process, descriptor, goroutine, cgroup, mount, FIFO or file is left. With ISLET_TEST_LONG the test runs 10,000 probes.
 func TestProbes(t *testing.T) { testProbes(t, newNode(t, 16), probes, longProbes) }
 
-// TestTaskProbes: the same with a containerd shim, which is called for each probe.
+// TestTaskProbes is TestProbes with a containerd shim, which is called for each probe.
 func TestTaskProbes(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestProbes, by a containerd shim: ISLET_TEST_LONG=1")
@@ -36,8 +35,8 @@ func TestTaskProbes(t *testing.T) {
 	testProbes(t, newTaskNode(t), probes/4, longProbes/10)
 }
 
-// TestProbeKilledEarly: while runc starts a command, it mounts its program to a file next to its
-// state. If the probe times out, this file is removed, and the program remains.
+// TestProbeKilledEarly checks a probe that times out while runc starts its command. runc mounts its own program to a file next to its
+// state meanwhile. This file is removed, and the program remains.
 func TestProbeKilledEarly(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
@@ -89,11 +88,11 @@ type probe struct {
 	timeout  int64
 	code     int32
 	out      string
-	child    string // output of the child; it is missing if the child starts only after the probe has ended
+	child    string // output of the child process; it is missing if the child starts only after the probe has ended
 	timesOut bool   // whether the probe times out
 }
 
-// kinds returns the kinds of probes. Their children outlive them.
+// The function kinds returns one probe of each kind. Their child processes outlive them.
 func kinds() []probe {
 	return []probe{
 		{name: "a silent child", cmd: []string{"forked", "2s", "print", "own"}, timeout: 120, out: "own\n"},
@@ -105,7 +104,7 @@ func kinds() []probe {
 	}
 }
 
-// probe runs count probes of all kinds.
+// The method probe runs count probes of all kinds.
 func (n *node) probe(t *testing.T, id string, count int) {
 	t.Helper()
 	table := kinds()
@@ -138,15 +137,14 @@ func (p probe) run(t *testing.T, n *node, id string) {
 	}
 }
 
-// holdings are the resources of a node and this process.
+// The type holdings contains the numbers of resources of a node and of this process.
 type holdings struct {
-	goroutines, descriptors, children int // table this process
+	goroutines, descriptors, children int // of this process
 	processes, shimDescriptors, shims int
 	cgroups, mounts, files            int
 }
 
-// within reports whether h has no more resources than before. It may have fewer, because pools
-// shrink.
+// The method within reports whether h has no more resources than before. It may have fewer, because pools shrink.
 func (h holdings) within(before holdings) bool {
 	return h.goroutines <= before.goroutines && h.descriptors <= before.descriptors && h.children <= before.children &&
 		h.processes <= before.processes && h.shimDescriptors <= before.shimDescriptors && h.shims <= before.shims &&
@@ -185,7 +183,7 @@ func (n *node) holds(t *testing.T) (h holdings) {
 	return h
 }
 
-// files returns the files of a node.
+// The method files returns the files of a node.
 func (n *node) files() map[string]bool {
 	paths := map[string]bool{}
 	for _, dir := range []string{n.run, n.dir} {
@@ -202,8 +200,8 @@ func entries(dir string) int {
 	return len(list)
 }
 
-// settle waits until the containers have base processes and all resources have been constant for a
-// while. Then the children of probes have ended too.
+// settle waits until the containers have base processes and all numbers of resources have been constant for a while. The child processes
+// of probes have ended then.
 func (n *node) settle(t *testing.T, base int) (last holdings) {
 	t.Helper()
 	expectProcesses(t, n, base)

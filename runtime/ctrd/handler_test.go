@@ -15,10 +15,10 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// wrapper creates an OCI runtime that records its arguments and then calls the real one.
+// The method wrapper creates an OCI runtime that records its arguments and then calls the real one.
 func (n *node) wrapper(t *testing.T, name string) (program string, calls func(verb string) int) {
 	t.Helper()
-	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // reports which one works on this host
+	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // reports the OCI runtime that works on this host
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,9 +41,8 @@ func (n *node) wrapper(t *testing.T, name string) (program string, calls func(ve
 	}
 }
 
-// TestHandler: all containers and the init of a sandbox with a handler are run by that handler's
-// program only, even if the agent restarts and its configuration no longer has the handler. An
-// unknown handler is an error.
+// TestHandler checks that only the program of a sandbox's handler runs the containers and the init process of the sandbox. This also
+// applies if the agent restarts with a configuration that lacks the handler. An unknown handler is an error.
 func TestHandler(t *testing.T) {
 	n := newNode(t, 4)
 	program, calls := n.wrapper(t, "boxed")
@@ -64,7 +63,7 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	if got := strings.Join(names, ","); got != ",boxed" {
-		t.Errorf("handlers %q, want only those that are installed", got)
+		t.Errorf("handlers %q, want only installed handlers", got)
 	}
 	for name, want := range map[string]string{"kata": `no runtime for "kata" is configured: this node has "boxed", "lost"`, "lost": "install the program"} {
 		_, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: n.podConfig(9), RuntimeHandler: name})
@@ -123,8 +122,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestHandlerOfBefore: an earlier version that ignored handlers left sandboxes that run without the
-// requested isolation. They are not ready, so they are recreated or rejected.
+// TestHandlerOfBefore checks sandboxes of an earlier version that ignored handlers. They run without the requested isolation. Therefore
+// they are not ready, and are recreated or rejected.
 func TestHandlerOfBefore(t *testing.T) {
 	n := newNode(t, 4)
 	pod, _ := n.runPod(t, 1, "wait")
@@ -148,9 +147,8 @@ func TestHandlerOfBefore(t *testing.T) {
 	}
 }
 
-// TestOtherOCIRuntime: after a change of the node's OCI runtime, for example by an upgrade of its
-// packages, the previous OCI runtime still manages the containers that it created. New containers
-// are created with the new one.
+// TestOtherOCIRuntime checks that the previous OCI runtime still manages the containers that it created after the node's OCI runtime has
+// changed, for example by an upgrade of the packages. New containers are created by the new one.
 func TestOtherOCIRuntime(t *testing.T) {
 	n := newNode(t, 4)
 	old, byOld := n.wrapper(t, "old")

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestCountsHugePages: hasHugetlb searches for a controller on cgroup v2, and for a hierarchy on
-// v1.
+// TestCountsHugePages checks that hasHugetlb searches for a controller on cgroup v2, and for a hierarchy on cgroup v1.
 func TestCountsHugePages(t *testing.T) {
 	for _, tt := range []struct {
 		name        string

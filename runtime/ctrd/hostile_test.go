@@ -18,10 +18,10 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// hostileTime is the limit for a start. It is much longer than a start that does not block.
+// hostileTime is the time limit for a start. It is much longer than a start that does not block.
 const hostileTime = 30 * time.Second
 
-// tree returns the content of a directory, with modes, times and texts.
+// The function tree returns the modes, times and contents of all files in a directory.
 func tree(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -47,9 +47,8 @@ func tree(t testing.TB, dir string) string {
 	return all.String()
 }
 
-// TestHostileRootfs: an image has a symlink to the host, or a FIFO, at a path where the runtime
-// creates files or mounts. The container runs confined or fails with an error within hostileTime,
-// and no file of the host changes.
+// TestHostileRootfs checks an image with a symlink to the host, or a FIFO, at a path where the runtime creates files or mounts. The
+// container runs confined or fails with an error within hostileTime. No file of the host changes.
 func TestHostileRootfs(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := context.Background()
@@ -100,8 +99,7 @@ func TestHostileRootfs(t *testing.T) {
 	}
 }
 
-// tryContainer runs a container to its end and returns its output or the error. The error must
-// contain a path.
+// tryContainer runs a container to its end. It returns the output, or the error. The error must contain a path.
 func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr *api.ContainerConfig) string {
 	t.Helper()
 	ctx := context.Background()
@@ -123,9 +121,8 @@ func (n *node) tryContainer(t testing.TB, pod string, cfg *api.PodSandboxConfig,
 	return string(b)
 }
 
-// TestAccountsOfVolumes: if a volume replaces /etc/passwd or /etc/group by a FIFO, which would
-// block OCI runtimes, the container fails immediately. HOME is taken from the /etc/passwd in the
-// volume.
+// TestAccountsOfVolumes checks that a container fails immediately if a volume replaces /etc/passwd or /etc/group by a FIFO, which would
+// block OCI runtimes. HOME comes from the /etc/passwd in the volume.
 func TestAccountsOfVolumes(t *testing.T) {
 	n := newNode(t, 16)
 	dir := filepath.Join(n.dir, "pods", "u", "volumes", "v")
@@ -172,8 +169,8 @@ func TestAccountsOfVolumes(t *testing.T) {
 	}
 }
 
-// TestAccountsSwapped: a FIFO replaces /etc/passwd after the check. The start fails after its
-// timeout of two minutes and leaves no process.
+// TestAccountsSwapped checks a FIFO that replaces /etc/passwd after the check. The start fails after its timeout of two minutes and
+// leaves no process.
 func TestAccountsSwapped(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("ISLET_TEST_LONG is not set")
@@ -215,11 +212,11 @@ func TestAccountsSwapped(t *testing.T) {
 			}
 		}
 	}
-	n.removeAll(t) // newNode checks that nothing is left
+	n.removeAll(t) // newNode checks that no resource is left
 }
 
-// TestHostileVolume: if an image has a symlink to the host or a FIFO at a sub path that is mounted,
-// the container sees the image's own files or is rejected.
+// TestHostileVolume checks an image with a symlink to the host, or a FIFO, at a subpath that is mounted. The container sees the files of
+// the image, or is rejected.
 func TestHostileVolume(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestBootName: a boot keeps its name, even after an update of islet. The next boot has another
-// name, whether or not the file still exists.
+// TestBootName checks that the name of a boot does not change, even after an update of islet. The next boot has another name, whether or
+// not the stored file still exists.
 func TestBootName(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "boot")

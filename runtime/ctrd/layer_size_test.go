@@ -15,7 +15,7 @@ import (
 
 const payload = 1 << 20
 
-// deepen creates n nested directories, and a file of payload bytes in the innermost.
+// deepen creates n nested directories, and a file of payload bytes in the innermost directory.
 func deepen(t *testing.T, dir string, n int) {
 	t.Helper()
 	dir = filepath.Join(dir, strings.Repeat("d/", n))
@@ -24,9 +24,8 @@ func deepen(t *testing.T, dir string, n int) {
 	}
 }
 
-// TestLayerHides: a container writes deeply nested directories. The size of its writes is reported,
-// or that it has more files than can be counted. The figures of other containers are still
-// reported. Package disk tests other ways of hiding files.
+// TestLayerHides checks a container that writes deeply nested directories. The runtime reports the size of the layer, or that it has too
+// many files to count. It still reports the figures of other containers. Package disk tests other ways of hiding files.
 func TestLayerHides(t *testing.T) {
 	for _, snapshotter := range []string{daemon.Overlay, daemon.Native} {
 		t.Run(snapshotter, func(t *testing.T) {
@@ -71,7 +70,7 @@ func TestLayerHides(t *testing.T) {
 	}
 }
 
-// TestDroppedLayer: a deleted layer has no size, not even a cached one.
+// TestDroppedLayer checks that no size is reported for a deleted layer, not even a cached one.
 func TestDroppedLayer(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 0, "exit", "0")
@@ -96,7 +95,7 @@ func TestDroppedLayer(t *testing.T) {
 	}
 }
 
-// TestFiguresLeftOut: a caller that has given up gets an error, not partial figures.
+// TestFiguresLeftOut checks that a caller whose context has ended gets an error instead of partial figures.
 func TestFiguresLeftOut(t *testing.T) {
 	n := newNode(t, 4)
 	n.runPod(t, 0, "wait")

@@ -8,8 +8,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestDropLayers: the writable layers of exited containers are deleted, those of running ones stay,
-// and the status of both is unchanged.
+// TestDropLayers checks that the writable layers of exited containers are deleted, and those of running containers are kept. The status
+// of both is unchanged.
 func TestDropLayers(t *testing.T) {
 	n := newNode(t, 4)
 	_, ended := n.runPod(t, 0, "exit", "3")

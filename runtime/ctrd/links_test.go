@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestWithoutLinks: withoutLinks has the same result as EvalSymlinks for paths with and without
-// symlinks, and for paths that do not exist.
+// TestWithoutLinks checks that withoutLinks returns the same result as EvalSymlinks for paths with and without symlinks, and for paths
+// that do not exist.
 func TestWithoutLinks(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

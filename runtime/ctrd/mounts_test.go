@@ -14,9 +14,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// mountsEnv is set in a child process that runs the tests in its own mount namespace. The mounts
-// there are shared, as with systemd, so that shims get their own namespaces. The host is not
-// affected.
+// The environment variable mountsEnv is set in a child process that runs the tests in its own mount namespace. The mounts in this
+// namespace are shared, as with systemd, so shims get their own namespaces. The host is not affected.
 const mountsEnv = "ISLET_TEST_MOUNTS"
 
 // amongSharedMounts runs the tests in such a child process.
@@ -44,8 +43,8 @@ func amongSharedMounts(run func() int) int {
 	return 0
 }
 
-// TestShimSeesNoMountsOfPods: a shim does not see the mounts of pods, and the root file systems of
-// running containers are not mounted on the host.
+// TestShimSeesNoMountsOfPods checks that a shim does not see the mounts of pods, and that the root file systems of running containers are
+// not mounted on the host.
 func TestShimSeesNoMountsOfPods(t *testing.T) {
 	n := newNode(t, 16)
 	volumes := filepath.Join(n.dir, "pods")
@@ -70,8 +69,8 @@ func TestShimSeesNoMountsOfPods(t *testing.T) {
 	}
 }
 
-// TestLentMounts: a pod's mounts on the host, including nested ones, are visible in its containers.
-// They are still mounted on the host after the containers have started and ended.
+// TestLentMounts checks that the mounts of a pod on the host, including nested ones, are visible in its containers. They are still
+// mounted on the host after the containers have started and ended.
 func TestLentMounts(t *testing.T) {
 	n := newNode(t, 16)
 	volume := filepath.Join(n.dir, "pods", "u", "volumes", "memory")

@@ -41,7 +41,7 @@ type node struct {
 	images      *image.Service
 }
 
-// programs are built once per run of the tests.
+// The variable programs contains the programs that the tests need. They are built once per run.
 var programs struct {
 	once       sync.Once
 	shim       string
@@ -50,8 +50,8 @@ var programs struct {
 	cleanupDir string
 }
 
-// The main thread stays locked to the main goroutine, as in islet's own main function, because
-// /proc files of this process describe that thread.
+// The main thread stays locked to the main goroutine, as in the main function of islet, because some /proc files of this process describe
+// the main thread.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
@@ -97,15 +97,14 @@ func build(t testing.TB) {
 	}
 }
 
-// newNode starts a node with the test image. After the test it checks that the node left nothing
-// behind.
+// newNode starts a node with the test image. After the test it checks that no resource of the node is left.
 func newNode(t testing.TB, shimPods int) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	build(t)
-	run, err := os.MkdirTemp("", "ir") // short, because sockets are below it
+	run, err := os.MkdirTemp("", "ir") // short, because the sockets are in this directory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,10 +118,10 @@ func newNode(t testing.TB, shimPods int) *node {
 	return n
 }
 
-// systemd reports whether to test with systemd's cgroup driver.
+// The function systemd reports whether the tests use systemd's cgroup driver.
 func systemd() bool { return os.Getenv("ISLET_TEST_SYSTEMD") != "" }
 
-// mountRun makes the run directory like /run: in memory, so that a reboot removes its content.
+// mountRun mounts the run directory in memory like /run, so a reboot removes its content.
 func (n *node) mountRun(t testing.TB) {
 	t.Helper()
 	if err := unix.Mount("run", n.run, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755"); err != nil {
@@ -137,7 +136,7 @@ func (n *node) start(t testing.TB) {
 	}
 }
 
-// open starts the node's parts, and imports archive if it is not nil.
+// The method open starts the parts of the node. It imports archive, which may be nil.
 func (n *node) open(log *slog.Logger, archive []byte) error {
 	ctx := context.Background()
 	var err error
@@ -163,12 +162,12 @@ func (n *node) open(log *slog.Logger, archive []byte) error {
 	return err
 }
 
-// cdi returns the directories of CDI specifications.
+// The method cdi returns the directories of CDI specifications.
 func (n *node) cdi() []string {
 	return []string{filepath.Join(n.dir, "etc-cdi"), filepath.Join(n.dir, "run-cdi")}
 }
 
-// stop ends the runtime as an agent ends: containers keep running.
+// stop ends the runtime like the end of the agent. Containers keep running.
 func (n *node) stop(t testing.TB) {
 	t.Helper()
 	if n.Runtime != nil {
@@ -189,7 +188,7 @@ func (n *node) clean(t testing.TB) func() {
 			n.checkClean(t)
 		}
 		n.stop(t)
-		n.powerOff(t) // after a failure anything may be left
+		n.powerOff(t) // after a failure, resources may be left
 		os.RemoveAll(n.run)
 	}
 }
@@ -207,7 +206,7 @@ func (n *node) removeAll(t testing.TB) {
 	}
 }
 
-// checkClean checks that nothing is left over.
+// checkClean checks that no resource of the node is left.
 func (n *node) checkClean(t testing.TB) {
 	t.Helper()
 	for _, d := range []string{"b", "ns", "s", "sandboxes", "oci"} {
@@ -220,7 +219,7 @@ func (n *node) checkClean(t testing.TB) {
 		expectEmpty(t, filepath.Join(n.dir, "state", d))
 	}
 	for _, c := range cgroupDirs(n.cgroup) {
-		if n.handler != "" { // a containerd shim of a killed agent may leave empty cgroups, which the agent removes with the pod's
+		if n.handler != "" { // after the agent was killed, a containerd shim may leave empty cgroups, which the agent removes with the pod's
 			removeCgroup(c)
 		}
 		for _, e := range subdirs(c) {
@@ -331,7 +330,7 @@ func (n *node) powerOff(t testing.TB) {
 	}
 }
 
-// network assigns addresses and records them.
+// A network assigns addresses and records them.
 type network struct {
 	mu sync.Mutex
 	up map[string]bool
@@ -373,7 +372,7 @@ func (n *network) left() (out []string) {
 	return out
 }
 
-// testWriter logs to a test while it is running.
+// A testWriter writes to the log of a test while the test is running.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// TestOCIOfState: if a record does not contain its OCI runtime, crun is never called for runc's
-// state, and runc is never called for crun's.
+// TestOCIOfState checks that an OCI runtime is never called for the state of another one if a record does not contain its OCI runtime.
+// This applies to crun and runc.
 func TestOCIOfState(t *testing.T) {
 	programs, state := t.TempDir(), t.TempDir()
 	t.Setenv("PATH", programs)

@@ -44,8 +44,8 @@ func TestLayerDirs(t *testing.T) {
 	}
 }
 
-// FuzzUsers: a user namespace in a request is rejected, or is the host's, or has one valid range of
-// UIDs and one of GIDs, without the host's root.
+// FuzzUsers checks that a user namespace in a request is rejected, is the host's namespace, or has one valid range of UIDs and one of
+// GIDs without the host's root.
 func FuzzUsers(f *testing.F) {
 	f.Add(int32(api.NamespaceMode_POD), uint32(0), uint32(65536), uint32(65536), uint32(0), uint32(65536), uint32(65536), true)
 	f.Add(int32(api.NamespaceMode_NODE), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), uint32(0), false)

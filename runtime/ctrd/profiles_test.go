@@ -7,8 +7,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestProfiles: profiles in the deprecated CRI fields are used if the current fields are not set.
-// An invalid profile is an error.
+// TestProfiles checks that the profiles in deprecated CRI fields are used if the current fields are not set. An invalid profile is an
+// error.
 func TestProfiles(t *testing.T) {
 	local, standard, none := &api.SecurityProfile{ProfileType: api.SecurityProfile_Localhost, LocalhostRef: "/x/y"},
 		&api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault}, &api.SecurityProfile{ProfileType: api.SecurityProfile_Unconfined}

@@ -12,8 +12,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestPropagation: a mount whose propagation would have no effect, such as a host path in a private
-// mount, is rejected with an error that names it. The other mounts propagate.
+// TestPropagation checks that a mount whose propagation would have no effect, such as a host path in a private mount, is rejected with an
+// error that contains the mount. The other mounts propagate.
 func TestPropagation(t *testing.T) {
 	n := newNode(t, 4)
 	cfg := n.podConfig(1)
@@ -34,14 +34,14 @@ func TestPropagation(t *testing.T) {
 		if err := os.Mkdir(host, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.Mount(host, host, "", unix.MS_BIND, ""); err != nil { // bound from a shared mount, so shared
+		if err := unix.Mount(host, host, "", unix.MS_BIND, ""); err != nil { // bind-mounted from a shared mount, so it is shared
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { unix.Unmount(host, unix.MNT_DETACH) })
 		if err := unix.Mount("", host, "", c.kind, ""); err != nil {
 			t.Fatal(err)
 		}
-		inside := filepath.Join(host, "new", "dir") // the runtime creates it
+		inside := filepath.Join(host, "new", "dir") // the runtime creates this directory
 		ctr := containerConfig(fmt.Sprint("main", i), "wait")
 		ctr.Mounts = []*api.Mount{{ContainerPath: "/p", HostPath: inside, Propagation: c.propagation}}
 		created, err := n.CreateContainer(t.Context(), &api.CreateContainerRequest{PodSandboxId: pod.PodSandboxId, SandboxConfig: cfg, Config: ctr})
@@ -60,13 +60,13 @@ func TestPropagation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.kind == unix.MS_SLAVE {
-			continue // mounts propagate only from its master
+			continue // a slave mount only receives mounts from its master
 		}
 		n.expectReach(t, created.ContainerId, inside, c.propagation != api.MountPropagation_PROPAGATION_PRIVATE, i)
 	}
 }
 
-// expectReach mounts a tmpfs on the host and checks whether a container sees it.
+// expectReach mounts a tmpfs on the host and checks whether the container sees it.
 func (n *node) expectReach(t *testing.T, id, dir string, reaches bool, i int) {
 	t.Helper()
 	late := filepath.Join(dir, "late")

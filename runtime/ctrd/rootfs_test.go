@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestCopyMount: the copy of an image has the mode of the image's root directory. Copying stops
-// when its context ends.
+// TestCopyMount checks that the copy of an image has the mode of the image's root directory. The copying stops when its context ends.
 func TestCopyMount(t *testing.T) {
 	image := t.TempDir()
 	if err := errors.Join(os.WriteFile(filepath.Join(image, "file"), []byte("image"), 0o640),

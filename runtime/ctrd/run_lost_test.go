@@ -12,9 +12,9 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// TestExecLost: the files that the OCI runtime needs to start a command are removed while a
-// container runs. A user's exec gets an error with advice, and the container keeps running. A probe
-// would fail forever, so it makes its pod not ready, and the pod is started again.
+// TestExecLost removes the files that the OCI runtime needs to start a command while a container runs. An exec of a user fails with
+// advice, and the container keeps running. An exec probe would fail forever. Therefore it makes its pod not ready, and the pod is started
+// again.
 func TestExecLost(t *testing.T) {
 	n := newNode(t, 16)
 	defer func() {
@@ -55,9 +55,8 @@ func TestExecLost(t *testing.T) {
 	}
 }
 
-// TestShimWithoutSocket: the socket of a shim was removed while no agent was running, so no agent
-// can connect to the shim. The next agent kills the shim with its containers, and no process is
-// left.
+// TestShimWithoutSocket checks a shim whose socket was removed while no agent was running. No agent can connect to it. The next agent
+// kills the shim with its containers, and no process is left.
 func TestShimWithoutSocket(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 0, "wait")

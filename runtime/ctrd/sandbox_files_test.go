@@ -13,7 +13,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sizeOf returns the bytes below a directory that are on the same file system as the directory.
+// sizeOf returns the size of the files below a directory on the directory's file system, in bytes.
 func sizeOf(t testing.TB, dir string) (bytes int64) {
 	t.Helper()
 	top, err := os.Stat(dir)
@@ -42,8 +42,8 @@ func sizeOf(t testing.TB, dir string) (bytes int64) {
 	return bytes
 }
 
-// TestSandboxFilesHaveALimit: a pod's writes to its files and to /dev/shm are limited, and use no
-// space of the host's run directory.
+// TestSandboxFilesHaveALimit checks that a pod can write a limited amount of data to its sandbox files and to /dev/shm, and that the data
+// uses no space of the host's run directory.
 func TestSandboxFilesHaveALimit(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := context.Background()
@@ -115,8 +115,8 @@ func (n *node) startIn(t testing.TB, pod string, cfg *api.PodSandboxConfig, ctr 
 	return c.ContainerId
 }
 
-// TestSandboxFilesOfAnEarlierIslet: an earlier version kept the files of a sandbox in the run
-// directory itself. Such a sandbox is adopted, starts containers, and is removed completely.
+// TestSandboxFilesOfAnEarlierIslet checks sandboxes of an earlier version, whose files are directly in the run directory. Such a sandbox
+// is adopted, can start containers, and is removed completely.
 func TestSandboxFilesOfAnEarlierIslet(t *testing.T) {
 	n := newNode(t, 16)
 	pod, _ := n.runPod(t, 1, "wait")
@@ -146,5 +146,5 @@ func TestSandboxFilesOfAnEarlierIslet(t *testing.T) {
 	if got := string(out.GetStdout()); err != nil || got != "earlier\n64 dtrwxrwxrwx\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	n.removeAll(t) // newNode checks that nothing is left
+	n.removeAll(t) // newNode checks that no resource is left
 }

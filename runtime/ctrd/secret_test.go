@@ -14,9 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// TestNoSecretOnDisk: values of Secrets in a container's environment or command are never in a file
-// on disk, neither while the container runs nor after a power cut. They are removed from records of
-// an older version.
+// TestNoSecretOnDisk checks that the values of Secrets in a container's environment or command are in no file on disk, neither while the
+// container runs nor after a power failure. They are removed from the records of an older version.
 func TestNoSecretOnDisk(t *testing.T) {
 	const value = "s3cr3t-in-the-environment"
 	n := newNode(t, 16)
@@ -43,7 +42,7 @@ func TestNoSecretOnDisk(t *testing.T) {
 	}
 	expectNowhere(t, n.dir, value)
 
-	// Write the record as an earlier version did.
+	// The record is written as by an earlier version.
 	n.stop(t)
 	record := filepath.Join(n.dir, "state", "containers", c.ContainerId, "record.json")
 	b, err := os.ReadFile(record)
@@ -76,7 +75,7 @@ func TestNoSecretOnDisk(t *testing.T) {
 	n.start(t)
 }
 
-// expectNowhere fails if a file below dir contains text, also inside a base64 configuration.
+// expectNowhere fails the test if a file below dir contains text, also inside a base64 configuration.
 func expectNowhere(t *testing.T, dir, text string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -94,7 +93,7 @@ func expectNowhere(t *testing.T, dir, text string) {
 	}
 }
 
-// decodes reports whether a record has a configuration that contains text.
+// The function decodes reports whether a record has a configuration that contains text.
 func decodes(b []byte, text string) bool {
 	for line := range bytes.Lines(b) {
 		var rec struct{ Config []byte }

@@ -8,8 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestLabelsRefused: a container that requests SELinux labels is not created if they cannot be
-// enforced.
+// TestLabelsRefused checks that a container that requests SELinux labels is not created if the labels cannot be enforced.
 func TestLabelsRefused(t *testing.T) {
 	if selinux.GetEnabled() {
 		t.Skip("this machine has SELinux")

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// TestInOtherMounts: inOtherMounts distinguishes a process in its own mount namespace from one in
-// the mount namespace of this process.
+// TestInOtherMounts checks that inOtherMounts distinguishes a process in its own mount namespace from a process in the mount namespace of
+// the test.
 func TestInOtherMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	for _, ownMounts := range []bool{false, true} {
-		cmd := exec.Command("cat") // until its input ends
+		cmd := exec.Command("cat") // runs until its input ends
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -39,8 +39,8 @@ func TestInOtherMounts(t *testing.T) {
 	}
 }
 
-// TestJoinApart: a new sandbox does not join a shim in another mount namespace. A sandbox that
-// already has such a shim keeps it.
+// TestJoinApart checks that a new sandbox does not join a shim in another mount namespace. A sandbox that already uses such a shim keeps
+// it.
 func TestJoinApart(t *testing.T) {
 	s := newShims(&Runtime{c: Config{ShimPods: 4}})
 	if name := s.join("old", false); name != "1" {

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/runtime/namespace"
 )
 
-// TestPodNetworkFigures: a pod's figures include those of its network, without loopback.
+// TestPodNetworkFigures checks that the figures of a pod include those of its network without the loopback interface.
 func TestPodNetworkFigures(t *testing.T) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skip("no network interface can be created")
@@ -58,7 +58,7 @@ func TestPodNetworkFigures(t *testing.T) {
 	}
 }
 
-// makeInterface creates an interface in a network namespace, which exists until the file is closed.
+// makeInterface creates an interface in a network namespace. The interface exists until the file is closed.
 func makeInterface(t *testing.T, netns, name string) *os.File {
 	t.Helper()
 	var f *os.File

@@ -23,8 +23,7 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }
 
-// short returns the names of the tests that a subject runs without ISLET_TEST_LONG. TestContract
-// runs all tests in any case.
+// The function short returns the names of the tests that a subject runs without ISLET_TEST_LONG. TestContract always runs all tests.
 func short(names ...string) []string {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return nil
@@ -32,7 +31,7 @@ func short(names ...string) []string {
 	return names
 }
 
-// TestContractUsers runs the same tests with pods that have a user namespace.
+// TestContractUsers runs the contract tests with pods that have a user namespace.
 func TestContractUsers(t *testing.T) {
 	n := newUsersNode(t, 16)
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.Range(3 << 16),
@@ -41,8 +40,8 @@ func TestContractUsers(t *testing.T) {
 			"HostProcesses", "Files", "Exec", "Terminal", "Stats")})
 }
 
-// TestContractOverSocket runs the same tests through a CRI socket. Without ISLET_TEST_LONG these
-// are the tests of sandboxes, filters, errors, events and streams.
+// TestContractOverSocket runs the contract tests through a CRI socket. Without ISLET_TEST_LONG it runs those for sandboxes, filters,
+// errors, events and streams.
 func TestContractOverSocket(t *testing.T) {
 	n := newNode(t, 16)
 	socket := filepath.Join(n.run, "cri.sock")

@@ -76,7 +76,7 @@ func (n *node) sandboxState(t testing.TB, id string) api.PodSandboxState {
 	return r.Status.State
 }
 
-// eventually waits for a condition for which there is no event to wait for.
+// The function eventually polls a condition for which no event exists.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
@@ -110,15 +110,15 @@ func shimProcess(t testing.TB, program, name string) int {
 		}
 	}
 	for pid, parent := range found {
-		if _, child := found[parent]; !child { // a child of the shim has the shim's command line until its exec
+		if _, child := found[parent]; !child { // a child process of the shim has the shim's command line until its exec
 			return pid
 		}
 	}
 	return 0
 }
 
-// TestAgentRestart: a restart of the agent does not affect running containers. The next agent
-// reports the containers that have ended meanwhile.
+// TestAgentRestart checks that a restart of the agent does not affect running containers. The next agent reports the containers that have
+// ended meanwhile.
 func TestAgentRestart(t *testing.T) {
 	n := newNode(t, 4)
 	const pods = 6
@@ -171,7 +171,7 @@ func TestAgentRestart(t *testing.T) {
 	}
 }
 
-// TestSignalOnce: a stop signal is sent only once, even if the agent restarts.
+// TestSignalOnce checks that a stop signal is sent only once, even if the agent restarts.
 func TestSignalOnce(t *testing.T) {
 	n := newNode(t, 1)
 	_, id := n.runPod(t, 0, "once")
@@ -186,7 +186,7 @@ func TestSignalOnce(t *testing.T) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600}) // until the caller stops waiting
+		n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id, Timeout: 600}) // returns when the context ends
 	}()
 	logged("signal terminated")
 	eventually(t, "the signal is recorded", func() bool {
@@ -219,7 +219,7 @@ func (n *node) pid(t testing.TB, id string) int {
 	return info.Pid
 }
 
-// TestShimDeath: if a shim dies, its containers end and others continue. The pods of the dead shim
+// TestShimDeath checks that the containers of a dead shim end, and that the containers of other shims continue. The pods of the dead shim
 // get a new shim.
 func TestShimDeath(t *testing.T) {
 	n := newNode(t, 2)
@@ -263,7 +263,7 @@ func TestShimDeath(t *testing.T) {
 	}
 }
 
-// TestShimAndAgentDeath: a shim dies while no agent is running.
+// TestShimAndAgentDeath checks a shim that dies while no agent is running.
 func TestShimAndAgentDeath(t *testing.T) {
 	n := newNode(t, 2)
 	_, running := n.runPod(t, 0, "ignore")
@@ -284,9 +284,8 @@ func TestShimAndAgentDeath(t *testing.T) {
 	}
 }
 
-// TestRecordLostByPowerCut: a power cut may destroy the record of a container that has run and was
-// reported. The next container with the same attempt then has another ID. Within a boot the same
-// identity has the same ID, also after restarts of the agent.
+// TestRecordLostByPowerCut checks that a container gets another ID if a power failure has destroyed the record of an earlier container
+// with the same attempt that was reported. Within one boot, the same identity always has the same ID, also after restarts of the agent.
 func TestRecordLostByPowerCut(t *testing.T) {
 	n := newNode(t, 2)
 	pod, before := n.runPod(t, 0, "ignore")
@@ -308,8 +307,7 @@ func TestRecordLostByPowerCut(t *testing.T) {
 	}
 }
 
-// TestReboot: after a reboot no container is running, nothing is left over, and the containers have
-// a status.
+// TestReboot checks that no container is running after a reboot, that no resource is left, and that the containers have a status.
 func TestReboot(t *testing.T) {
 	n := newNode(t, 2)
 	shared := n.podConfig(9)

@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// runcShim builds containerd's own shim once, in the repository's cache. The shim is built in its
-// own module, because its dependencies are not islet's.
+// The function runcShim builds containerd's own shim once, in the repository's cache. The shim is built in its own module, because its
+// dependencies are not dependencies of islet.
 var runcShim = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" {
 		return filepath.Join(dir, "containerd-shim-runc-v2"), nil
@@ -47,7 +47,7 @@ var runcShim = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// taskHandler is the handler of containerd-shim-runc-v2.
+// taskHandler is the name of the handler that uses containerd-shim-runc-v2.
 const taskHandler = "task"
 
 // newTaskNode returns a node whose pods are run by taskHandler.
@@ -67,8 +67,7 @@ func newTaskNode(t *testing.T) *node {
 	return n
 }
 
-// taskShims returns the PIDs of the containerd shims of a sandbox, or of all sandboxes if sandbox
-// is "".
+// taskShims returns the PIDs of a sandbox's containerd shims, or of all containerd shims if sandbox is "".
 func (n *node) taskShims(t testing.TB, sandbox string) (pids []int) {
 	t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -97,7 +96,7 @@ func (n *node) killTaskShim(t testing.TB, sandbox string) {
 	}
 }
 
-// TestTaskContract: pods run by a containerd shim satisfy the contract of the CRI.
+// TestTaskContract checks that pods of a containerd shim pass the contract tests of the CRI.
 func TestTaskContract(t *testing.T) {
 	n := newTaskNode(t)
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, Handler: n.handler, CgroupParent: n.cgroup,
@@ -106,8 +105,8 @@ func TestTaskContract(t *testing.T) {
 			"Update", "Stats", "Metrics")})
 }
 
-// TestTaskRestart: containers of a containerd shim survive a restart of the agent, with their logs.
-// The next agent reports the exit codes of containers that ended meanwhile.
+// TestTaskRestart checks that the containers of a containerd shim and their logs survive a restart of the agent. The next agent reports
+// the exit codes of containers that ended meanwhile.
 func TestTaskRestart(t *testing.T) {
 	n := newTaskNode(t)
 	ctx := t.Context()
@@ -159,8 +158,8 @@ func TestTaskRestart(t *testing.T) {
 	n.handlers = handlers
 }
 
-// TestTaskShimSilent: shims that do not respond do not affect the figures of other containers, and
-// delay a list by one timeout in total.
+// TestTaskShimSilent checks that containerd shims that do not respond do not affect the figures of other containers, and delay a list by
+// one timeout in total.
 func TestTaskShimSilent(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestShimSilent, by a containerd shim: ISLET_TEST_LONG=1")
@@ -187,8 +186,7 @@ func TestTaskShimSilent(t *testing.T) {
 	}
 }
 
-// stopped reports whether all threads of a process are stopped, which may take a moment after the
-// signal.
+// The function stopped reports whether all threads of a process are stopped. They stop some time after the signal.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -196,14 +194,14 @@ func stopped(t *testing.T, pid int) bool {
 		t.Fatalf("process %d has no threads: %v", pid, err)
 	}
 	return !slices.ContainsFunc(files, func(file string) bool {
-		text, _ := os.ReadFile(file) // an ended thread is not running
+		text, _ := os.ReadFile(file) // a thread that has ended is not running
 		_, state, ok := bytes.Cut(text, []byte(") "))
 		return ok && state[0] != 'T'
 	})
 }
 
-// TestTaskShimDies: if a containerd shim dies, its containers are ended and reported, whether or
-// not an agent was running. The pod can run again.
+// TestTaskShimDies checks that the containers of a dead containerd shim are ended and reported, whether or not an agent was running. The
+// pod can run again.
 func TestTaskShimDies(t *testing.T) {
 	n := newTaskNode(t)
 	ctx := t.Context()
@@ -237,8 +235,8 @@ func TestTaskShimDies(t *testing.T) {
 	}
 }
 
-// TestTaskStreamsLost: islet's own shim serves the streams of a containerd shim's containers. If it
-// dies, the pod is ended too, because its output would be lost.
+// TestTaskStreamsLost checks that a pod of a containerd shim is ended if islet's own shim, which serves the streams of its containers,
+// dies. The output would be lost otherwise.
 func TestTaskStreamsLost(t *testing.T) {
 	n := newTaskNode(t)
 	pod, id := n.runPod(t, 1, "wait")
@@ -251,8 +249,7 @@ func TestTaskStreamsLost(t *testing.T) {
 	eventually(t, "its sandbox is not ready", func() bool { return n.sandboxState(t, pod) == api.PodSandboxState_SANDBOX_NOTREADY })
 }
 
-// TestTaskReboot: after a reboot no resource of a containerd shim is left, and the pod is
-// recreated.
+// TestTaskReboot checks that no resource of a containerd shim is left after a reboot, and that the pod is recreated.
 func TestTaskReboot(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestReboot, by a containerd shim: ISLET_TEST_LONG=1")
@@ -273,7 +270,7 @@ func TestTaskReboot(t *testing.T) {
 	}
 }
 
-// TestTaskKilledAgain: like TestKilledAgain, with containerd shims.
+// TestTaskKilledAgain is TestKilledAgain with containerd shims.
 func TestTaskKilledAgain(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestKilledAgain, by a containerd shim: ISLET_TEST_LONG=1")
@@ -281,8 +278,7 @@ func TestTaskKilledAgain(t *testing.T) {
 	testKilledAgain(t, newTaskNode(t), 4)
 }
 
-// TestTaskShimRefused: the sandbox fails if its program is not a containerd shim, and no resource
-// is left.
+// TestTaskShimRefused checks that a sandbox fails if its program is not a containerd shim. No resource is left.
 func TestTaskShimRefused(t *testing.T) {
 	n := newTaskNode(t)
 	n.stop(t)

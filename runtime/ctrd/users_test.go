@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/runtime/daemon"
 )
 
-// currentRunc returns a runc that supports idmapped mounts. Debian 12's runc does not. It is built
-// once from its module.
+// currentRunc returns a runc that supports idmapped mounts. It is built once from its module, because the runc of Debian 12 does not
+// support them.
 func currentRunc(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" { // without Go, as in a virtual machine
@@ -52,8 +52,8 @@ func (n *node) usersConfig(i int, name string, args ...string) (*api.PodSandboxC
 	return cfg, c
 }
 
-// TestUsersSurvive: a pod with a user namespace survives a restart of the agent, gets new
-// containers afterwards, and does not survive a reboot.
+// TestUsersSurvive checks that a pod with a user namespace survives a restart of the agent and gets new containers afterwards. It does
+// not survive a reboot.
 func TestUsersSurvive(t *testing.T) {
 	n := newUsersNode(t, 4)
 	ctx := t.Context()
@@ -84,9 +84,9 @@ func TestUsersSurvive(t *testing.T) {
 	}
 }
 
-// TestBundlesArePrivate: no user of the host can access a container's root file system, which may
-// have setuid programs (CVE-2021-41103). Root of one pod's user namespace cannot access the root
-// file system of another pod. Bundles that an earlier version left open are closed.
+// TestBundlesArePrivate checks that no user of the host can access a container's root file system, which may have setuid programs
+// (CVE-2021-41103). The root user of one pod's user namespace cannot access the root file system of another pod. Bundles that an earlier
+// version left accessible are protected.
 func TestBundlesArePrivate(t *testing.T) {
 	n := newUsersNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
@@ -120,8 +120,8 @@ func TestBundlesArePrivate(t *testing.T) {
 	}
 }
 
-// TestUsersNative: without overlays, the copy of an image is mounted with mapped owners, and so are
-// image volumes.
+// TestUsersNative checks a pod with a user namespace on the native snapshotter. The copy of the image and the image volumes are mounted
+// with mapped owners.
 func TestUsersNative(t *testing.T) {
 	n := newNode(t, 4)
 	n.stop(t)

@@ -59,8 +59,8 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// TestInterruptedChecks checks that Start unmounts and removes the files of an interrupted
-// overlayfs test, but not if it cannot open the storage.
+// TestInterruptedChecks checks that Start unmounts and removes the files of an interrupted overlayfs test. It does not do so if it cannot
+// open the storage.
 func TestInterruptedChecks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -115,7 +115,7 @@ func TestInterruptedChecks(t *testing.T) {
 	}
 }
 
-// failing fails a test if anything is logged.
+// The type failing is a log output that fails the test on any write.
 type failing struct{ *testing.T }
 
 func (f failing) Write(line []byte) (int, error) {
@@ -123,8 +123,8 @@ func (f failing) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestTornIngests checks that Start removes an unfinished blob with missing or empty files, as
-// after a power cut, and keeps a blob that can be resumed.
+// TestTornIngests checks that Start removes an incomplete blob with missing or empty files, as after a power failure. It keeps a blob
+// that can be resumed.
 func TestTornIngests(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -23,7 +23,7 @@ import (
 type fifoProcess struct {
 	*exec.Cmd
 	out    drain.Outputs
-	broken int // calls of BrokenPipe
+	broken int // number of calls of BrokenPipe
 }
 
 // startFIFO starts a shell script whose output is copied to w. If signal is true, BrokenPipe sends

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// run runs a shell script whose output is copied to w. It returns the results of Wait and Finish.
+// The function run runs a shell script whose output is copied to w. It returns the results of Wait and Finish.
 func run(t *testing.T, ctx context.Context, w io.Writer, limit time.Duration, script string) (error, error) {
 	t.Helper()
 	var out drain.Outputs
@@ -35,7 +35,7 @@ func run(t *testing.T, ctx context.Context, w io.Writer, limit time.Duration, sc
 	return err, out.Finish(ctx, limit)
 }
 
-// seq returns the output of seq 1 n.
+// seq returns the output of the command seq 1 n.
 func seq(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -44,7 +44,7 @@ func seq(n int) string {
 	return b.String()
 }
 
-// A gated reader blocks in Write until open is closed.
+// The type gated is a reader whose Write blocks until the channel open is closed.
 type gated struct {
 	bytes.Buffer
 	once sync.Once
@@ -79,8 +79,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestChildren checks that the output of a child process is read after the end of the process, and
-// that a child process that writes nothing is ignored after Grace.
+// TestChildren checks that the output of a child process is read after the end of the process. A child process that writes nothing is
+// ignored after Grace.
 func TestChildren(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -98,8 +98,8 @@ func TestChildren(t *testing.T) {
 	exec.Command("kill", "-9", strings.TrimSpace(out.String())).Run()
 }
 
-// TestEndlessChild checks that a child process that never stops writing does not block Finish with
-// a limit or with a context that ends, and that the process's own output is complete.
+// TestEndlessChild checks that a child process that never stops writing does not block Finish if Finish has a limit or a context that
+// ends. The output of the process itself is complete.
 func TestEndlessChild(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -116,7 +116,7 @@ func TestEndlessChild(t *testing.T) {
 	}
 }
 
-// A failing reader returns an error after a number of bytes.
+// The type failing is a reader whose Write returns an error after a number of bytes.
 type failing struct{ after int }
 
 func (f *failing) Write(b []byte) (int, error) {
@@ -128,7 +128,7 @@ func (f *failing) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestLost checks that a failure of the reader is an error and does not block the process.
+// TestLost checks that a failure of the reader is reported as an error and does not block the process.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	err, lost := run(t, t.Context(), &failing{after: 100}, 0, "yes")

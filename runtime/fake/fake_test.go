@@ -22,7 +22,7 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: r})
 }
 
-// TestInjection checks Fail, End and Reboot.
+// TestInjection checks Fail, End and Reboot of the fake runtime.
 func TestInjection(t *testing.T) {
 	r := fake.New("i")
 	wrong := errors.New("wrong")

@@ -13,8 +13,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestAnswerBombs: responses of registries and token servers use little memory. Endless responses
-// are not read to the end.
+// TestAnswerBombs checks that responses of registries and token servers use little memory, and that endless responses are not read to the
+// end.
 func TestAnswerBombs(t *testing.T) {
 	img := small(t)
 	layer := layerDigests(t, img)[0]
@@ -127,8 +127,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestLongerThanDescriptor: a document whose length differs from the size in its descriptor is
-// rejected.
+// TestLongerThanDescriptor checks that a document whose length differs from the size in its descriptor is rejected.
 func TestLongerThanDescriptor(t *testing.T) {
 	for _, more := range []int64{1, -1} {
 		hub := newBombRegistry(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// file is a file of a layer or an archive.
+// A file is an entry of a layer or of an archive.
 type file struct {
 	name, body string
 	link       string
@@ -59,7 +59,7 @@ func layerOf(tb testing.TB, files ...file) v1.Layer {
 	return l
 }
 
-// noise returns n incompressible bytes, which are always the same for a seed.
+// The function noise returns n incompressible bytes. The same seed results in the same bytes.
 func noise(seed uint64, n int) string {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
@@ -67,7 +67,7 @@ func noise(seed uint64, n int) string {
 	return string(b)
 }
 
-// imageOf returns an image with these layers for the host's platform.
+// imageOf returns an image with the given layers for the host's platform.
 func imageOf(tb testing.TB, user string, layers ...v1.Layer) v1.Image {
 	tb.Helper()
 	return imageFor(tb, runtime.GOARCH, user, layers...)
@@ -93,7 +93,7 @@ func imageFor(tb testing.TB, arch, user string, layers ...v1.Layer) v1.Image {
 	return img
 }
 
-// small returns an image of two layers. The second deletes a file of the first.
+// The function small returns an image of two layers. The second layer deletes a file of the first.
 func small(tb testing.TB) v1.Image {
 	tb.Helper()
 	return imageOf(tb, "1000:100",
@@ -127,7 +127,7 @@ func dockerArchive(tb testing.TB, images map[string]v1.Image) []byte {
 	return b.Bytes()
 }
 
-// ociArchive returns an OCI layout with the images that add appends.
+// ociArchive returns an archive of an OCI layout with the images that the function add appends.
 func ociArchive(tb testing.TB, add func(layout.Path) error) []byte {
 	tb.Helper()
 	dir := tb.TempDir()

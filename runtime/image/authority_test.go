@@ -20,7 +20,7 @@ import (
 
 const secretWord = "open-sesame"
 
-// thief is a server that records the secrets in its requests.
+// A thief is a server that records the secrets in its requests.
 type thief struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -71,9 +71,8 @@ func (x *thief) check(t *testing.T) {
 	}
 }
 
-// TestSecretsStay: credentials of a registry are sent only to the registry. They are not sent to a
-// server to which the registry redirects, even if that server demands credentials. An anonymous
-// token of that server is used.
+// TestSecretsStay checks that the credentials of a registry are sent only to this registry. They are not sent to a server to which the
+// registry redirects, even if that server demands credentials. An anonymous token of that server is used.
 func TestSecretsStay(t *testing.T) {
 	img := small(t)
 	layer := layerDigests(t, img)[0]
@@ -131,9 +130,8 @@ func TestSecretsStay(t *testing.T) {
 	}
 }
 
-// TestTokenServer: credentials are sent to the token server that the registry names. They are not
-// sent without TLS if the registry uses TLS, and not to a server to which the token server
-// redirects.
+// TestTokenServer checks that credentials are sent to the token server that the registry names. They are not sent without TLS if the
+// registry uses TLS, and not to a server to which the token server redirects.
 func TestTokenServer(t *testing.T) {
 	auth := &api.AuthConfig{Username: "u", Password: secretWord}
 	t.Run("without TLS", func(t *testing.T) {
@@ -190,7 +188,7 @@ func wantToken(hub *server, realm string) {
 	})
 }
 
-// TestForeignURLs: the urls of a layer are not used, for any media type.
+// TestForeignURLs checks that the urls field of a layer's descriptor is ignored for every media type.
 func TestForeignURLs(t *testing.T) {
 	requests := make(chan string, 10)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

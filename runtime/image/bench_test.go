@@ -54,7 +54,7 @@ func benchImage(tb testing.TB) v1.Image {
 	return imageOf(tb, "", l)
 }
 
-// cost reports the CPU time, the bytes written to disk and the peak memory of f.
+// The function cost reports the CPU time, the bytes written to disk and the peak memory of f.
 func cost(b *testing.B, f func() error) {
 	b.Helper()
 	cpu := func() float64 {

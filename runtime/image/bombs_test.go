@@ -66,7 +66,7 @@ func wantHeap(t *testing.T, f func()) {
 	}
 }
 
-// wide returns a JSON document of about n bytes with a list that repeats one value.
+// The function wide returns a JSON document of about n bytes with a list that repeats one value.
 func wide(before, entry, after string, n int) []byte {
 	return []byte(before + strings.Repeat(entry+",", max(1, n/(len(entry)+1))) + entry + after)
 }
@@ -116,7 +116,7 @@ func (b *bombRegistry) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// add adds a document to the registry. The tag 1 refers to the last document.
+// add adds a document to the registry. The tag 1 refers to the document that was added last.
 func (b *bombRegistry) add(t *testing.T, mediaType string, doc []byte) ocispec.Descriptor {
 	t.Helper()
 	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(doc), Size: int64(len(doc))}
@@ -125,7 +125,7 @@ func (b *bombRegistry) add(t *testing.T, mediaType string, doc []byte) ocispec.D
 	return d
 }
 
-// indexOf returns an index of these entries, padded to n bytes by an ignored field.
+// indexOf returns an image index with the given entries. An ignored field pads it to n bytes.
 func indexOf(t *testing.T, n int, entries ...ocispec.Descriptor) []byte {
 	t.Helper()
 	text := toJSON(t, map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": entries})
@@ -134,8 +134,8 @@ func indexOf(t *testing.T, n int, entries ...ocispec.Descriptor) []byte {
 
 const manifestOpen = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",`
 
-// documentBombs are documents that are small on the network and large in memory. The last document
-// that add adds is the root of an image.
+// The map documentBombs contains documents that are small on the network and large in memory. The root of the image is the document that
+// is added last.
 var documentBombs = map[string]struct {
 	want string
 	add  func(*testing.T, *bombRegistry)
@@ -203,9 +203,9 @@ func (b *bombRegistry) addImage(t *testing.T, config []byte) {
 	b.add(t, ocispec.MediaTypeImageManifest, []byte(manifestOpen+`"config":`+toJSON(t, c)+`}`))
 }
 
-// TestDocumentBombs: no index, manifest or config of a registry uses much memory, even if several
-// images are pulled at once, or if images are loaded at the next start. One kind of document is
-// pulled four times at once; with ISLET_TEST_LONG, every kind.
+// TestDocumentBombs checks that no index, manifest or config of a registry uses much memory, even if several images are pulled
+// concurrently, or if images are loaded at the next start. Without ISLET_TEST_LONG only one kind of document is pulled four times
+// concurrently.
 func TestDocumentBombs(t *testing.T) {
 	for name, bomb := range documentBombs {
 		parallel := 1
@@ -240,7 +240,7 @@ func TestDocumentBombs(t *testing.T) {
 	}
 }
 
-// TestConfigDocument: an image has the values of its config document, also after a restart.
+// TestConfigDocument checks that an image has the values of its config document, also after a restart.
 func TestConfigDocument(t *testing.T) {
 	hub := newBombRegistry(t)
 	long := "LONG=" + strings.Repeat("x", maxCachedConfig)

@@ -35,8 +35,7 @@ func logger(tb testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(tb.Output(), nil))
 }
 
-// onSmallDisk mounts a file system of size bytes. It is in memory, so that tests do not wait for a
-// disk.
+// onSmallDisk mounts a file system of the given size in bytes. It is in memory, so tests do not wait for a disk.
 func onSmallDisk(tb testing.TB, size int) string {
 	tb.Helper()
 	return onSmallDiskWith(tb, fmt.Sprintf("size=%d", size))
@@ -76,7 +75,7 @@ func serviceOn(tb testing.TB, d *daemon.Daemon, dir string, with func(*Config)) 
 	return s
 }
 
-// left returns the image data that containerd has: records, leases, blobs, downloads and snapshots.
+// The function left returns the image data that containerd has stored: records, leases, blobs, downloads and snapshots.
 func left(tb testing.TB, s *Service) []string {
 	tb.Helper()
 	ctx := namespaced(context.Background())

@@ -14,8 +14,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imports tries to import data and checks the result. A failed import leaves nothing behind. An
-// imported image can be inspected and removed, and its removal leaves nothing behind.
+// The function imports tries to import data and checks the result. A failed import leaves no data. An imported image can be inspected and
+// removed, and its removal leaves no data.
 func imports(t *testing.T, s *Service, data []byte) {
 	t.Helper()
 	refs, err := s.ImportArchive(t.Context(), bytes.NewReader(data), "fuzz", nil)
@@ -90,7 +90,7 @@ func FuzzImportParts(f *testing.F) {
 	})
 }
 
-// relink makes the first entry of an index refer to manifest.
+// relink returns an index whose first entry refers to manifest.
 func relink(index, manifest string) string {
 	var x ocispec.Index
 	if json.Unmarshal([]byte(index), &x) != nil || len(x.Manifests) == 0 {

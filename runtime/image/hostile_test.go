@@ -35,8 +35,7 @@ func toJSON(tb testing.TB, v any) string {
 	return string(b)
 }
 
-// TestImportHostile: an invalid archive causes a specific error, leaves nothing behind, and does
-// not write to the host.
+// TestImportHostile checks that an invalid archive causes a specific error, leaves no data, and does not write to the host.
 func TestImportHostile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	config := toJSON(t, ocispec.Image{Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}})
@@ -107,7 +106,7 @@ func TestImportHostile(t *testing.T) {
 	}
 }
 
-// importers are the functions that import an archive.
+// The map importers contains the functions that import an archive.
 var importers = map[string]func(testing.TB, *Service, []byte) ([]string, error){
 	"stream": func(tb testing.TB, s *Service, data []byte) ([]string, error) {
 		return s.ImportArchive(tb.Context(), bytes.NewReader(data), "stream", nil)
@@ -159,8 +158,8 @@ func ociOf(t *testing.T, blob string) []byte {
 	return tarOf(t, file{name: "blobs/sha256/" + d.Encoded(), body: blob}, file{name: "index.json", body: toJSON(t, index)})
 }
 
-// TestDiskFull: a nearly full disk rejects images and keeps no part of them. It accepts images when
-// there is space again.
+// TestDiskFull checks that images are rejected on a nearly full disk and that no part of them is kept. Images are accepted when the disk
+// has free space again.
 func TestDiskFull(t *testing.T) {
 	dir := onSmallDisk(t, reserve+10<<20)
 	s := serviceOn(t, newDaemon(t, dir), dir, nil)
@@ -184,8 +183,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestHiddenBombs: a layer that needs much more disk space than its stream has bytes is rejected
-// before the disk is full.
+// TestHiddenBombs checks that a layer that needs much more disk space than the size of its stream is rejected before the disk is full.
 func TestHiddenBombs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options string
@@ -233,7 +231,7 @@ func free(t *testing.T, dir string) freeSpace {
 	return freeSpace{int64(st.Bavail) * int64(st.Bsize), int64(st.Ffree)}
 }
 
-// sparse returns a tar entry of a file that has a hole only, in GNU tar's PAX format.
+// The function sparse returns a tar entry, in GNU tar's PAX format, of a file that consists of one hole.
 func sparse(name string, size int64) []byte {
 	block := func(name string, kind byte, data string) []byte {
 		h := make([]byte, 512, 1536)

@@ -107,7 +107,7 @@ func wantImage(t *testing.T, s *Service, ref, id string) {
 	}
 }
 
-// wantFiles checks an image's files as a container sees them.
+// wantFiles checks the files of an image as a container sees them.
 func wantFiles(t *testing.T, s *Service, ref string, want map[string]string, gone ...string) {
 	t.Helper()
 	ctx := namespaced(t.Context())
@@ -148,7 +148,7 @@ func count(list []string, prefix string) int {
 	return n
 }
 
-// TestImportTruncated: a truncated archive is an error, and its import leaves nothing behind.
+// TestImportTruncated checks that a truncated archive is an error, and that its import leaves no data.
 func TestImportTruncated(t *testing.T) {
 	s := newService(t, nil)
 	for name, data := range map[string][]byte{
@@ -171,8 +171,7 @@ func TestImportTruncated(t *testing.T) {
 	}
 }
 
-// TestForsake: the next process removes the layers that an ended process has unpacked without a
-// record.
+// TestForsake checks that the next process removes layers that a killed process has unpacked without a record.
 func TestForsake(t *testing.T) {
 	dir := t.TempDir()
 	d := newDaemon(t, dir)
@@ -210,7 +209,7 @@ func TestForsake(t *testing.T) {
 	}
 }
 
-// TestSnapshotters: both snapshotters apply layers completely, including whiteouts.
+// TestSnapshotters checks that both snapshotters apply layers completely, including whiteouts.
 func TestSnapshotters(t *testing.T) {
 	data := dockerArchive(t, map[string]v1.Image{"demo:1": small(t)})
 	for _, name := range []string{daemon.Overlay, daemon.Native} {

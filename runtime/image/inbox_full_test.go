@@ -11,9 +11,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestInboxFullDisk: an image was removed, and its archive cannot be imported again because the
-// disk is full. It is imported as soon as there is space, although the archive was imported before
-// and the first attempt failed.
+// TestInboxFullDisk checks an image that was removed and whose archive cannot be imported again because the disk is full. The archive is
+// imported as soon as the disk has free space, although it was imported before and the first attempt failed.
 func TestInboxFullDisk(t *testing.T) {
 	x := newInbox(t)
 	writeFile(t, filepath.Join(x.dir, "one.tar"), dockerArchive(t, map[string]v1.Image{"one:1": small(t)}))
@@ -45,7 +44,7 @@ func TestInboxFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	// A change of the directory triggers a scan before scanInterval is over.
+	// A change of the directory starts a scan before scanInterval is over.
 	writeFile(t, filepath.Join(x.dir, "other.tar"), []byte("not an archive"))
 	for range 2 { // reports of one.tar's success and other.tar's failure
 		r := recv(t, x.reports)

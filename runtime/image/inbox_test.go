@@ -14,7 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// memory implements Imports.
+// A memory is an Imports in memory.
 type memory struct {
 	mu   sync.Mutex
 	keys map[string]string
@@ -34,7 +34,7 @@ func (m *memory) AddImport(_ context.Context, key, name string) error {
 	return nil
 }
 
-// report is a call of Report.
+// A report contains the arguments of one call of Report.
 type report struct {
 	file string
 	err  error
@@ -86,7 +86,7 @@ func (x *inboxTest) start(t *testing.T) (stop func()) {
 	return stop
 }
 
-// wait waits for an image as a pod does and reports whether it exists.
+// The method wait waits for an image as a pod does. It reports whether the image exists.
 func (x *inboxTest) wait(t *testing.T, ref string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -127,8 +127,7 @@ func TestInbox(t *testing.T) {
 	}
 	recv(t, x.changes)
 
-	// An archive that appears later is imported because of its event, whether it is written or moved
-	// here.
+	// An archive that appears later is imported because of its inotify event, whether it is written or moved to the directory.
 	writeFile(t, filepath.Join(x.dir, "two.tar.gz"), gzipped(t, dockerArchive(t, map[string]v1.Image{"two:1": imageOf(t, "")})))
 	recv(t, x.changes)
 	if !x.wait(t, "two:1") {
@@ -165,8 +164,7 @@ func TestInbox(t *testing.T) {
 	}
 }
 
-// TestBusyInbox: an archive is imported while another archive is being written, however long that
-// takes.
+// TestBusyInbox checks that an archive is imported while another archive is being written, however long that takes.
 func TestBusyInbox(t *testing.T) {
 	x := newInbox(t)
 	x.start(t)
@@ -207,7 +205,7 @@ func TestBusyInbox(t *testing.T) {
 	}
 }
 
-// TestInboxHalfWritten: a file that is being written is not read until it is closed.
+// TestInboxHalfWritten checks that a file that is being written is not read until it is closed.
 func TestInboxHalfWritten(t *testing.T) {
 	x := newInbox(t)
 	data := dockerArchive(t, map[string]v1.Image{"slow:1": small(t)})
@@ -238,8 +236,7 @@ func TestInboxHalfWritten(t *testing.T) {
 	}
 }
 
-// TestInboxStopped: if the Inbox is stopped during an import, the next start imports the archive,
-// and nothing else is left.
+// TestInboxStopped checks that the next start imports the archive if the Inbox was stopped during an import. No other data is left.
 func TestInboxStopped(t *testing.T) {
 	x := newInbox(t)
 	var layers []v1.Layer
@@ -254,7 +251,7 @@ func TestInboxStopped(t *testing.T) {
 	if !x.wait(t, "big:1") {
 		t.Fatal("the image was not imported")
 	}
-	stop() // the image exists before its import has cleaned up
+	stop() // the image exists before its import has removed its temporary data
 	if got := left(t, x.svc); count(got, "lease ")+count(got, "download ") > 0 || count(got, "snapshot ") != len(layers) {
 		t.Errorf("left over: %q", got)
 	}

@@ -12,15 +12,14 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Environment of the process that TestKill kills: its storage, an archive, and the registry.
+// These environment variables contain the storage, the archive and the registry of the process that TestKill kills.
 const (
 	envDir     = "ISLET_TEST_DIR"
 	envArchive = "ISLET_TEST_ARCHIVE"
 	envCerts   = "ISLET_TEST_CERTS"
 )
 
-// TestKilled is not a test. It is the process that TestKill kills: it imports, pulls and removes
-// images forever.
+// TestKilled is not a test. It runs in the process that TestKill kills. It imports, pulls and removes images in an endless loop.
 func TestKilled(t *testing.T) {
 	dir := os.Getenv(envDir)
 	if dir == "" {
@@ -52,8 +51,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKill: a process is killed at random moments. The next process uses or removes all of its
-// data, and no incomplete image exists.
+// TestKill kills a process at random moments. It checks that the next process uses or removes all of its data, and that no incomplete
+// image exists.
 func TestKill(t *testing.T) {
 	dir := onSmallDisk(t, 1<<30)
 	hub := newServer(t, false)
@@ -79,7 +78,7 @@ func TestKill(t *testing.T) {
 		if _, err := out.Read(up); err != nil || string(up) != "up\n" {
 			t.Errorf("the process did not start: %q, %v", up, err)
 		}
-		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) // the random moment is intended
+		<-time.After(time.Duration(rand.IntN(300)) * time.Millisecond) // the randomness is intended
 		child.Process.Kill()
 		child.Wait()
 		if t.Failed() {

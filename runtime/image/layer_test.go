@@ -23,7 +23,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// packed writes a tar stream and compresses it. It does not write the end of the stream.
+// The function packed writes a tar stream and compresses it. The stream has no end marker.
 func packed(t *testing.T, write func(*tar.Writer, io.Writer)) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -50,7 +50,7 @@ func putEntry(t *testing.T, w *tar.Writer, h tar.Header) {
 	}
 }
 
-// ended writes the two empty blocks that end a tar stream, followed by more zero bytes.
+// The function ended writes the two empty blocks that end a tar stream, followed by more zero bytes.
 func ended(t *testing.T, w io.Writer, more int) {
 	t.Helper()
 	if _, err := io.CopyN(w, zeros{}, int64(1024+more)); err != nil {
@@ -58,7 +58,7 @@ func ended(t *testing.T, w io.Writer, more int) {
 	}
 }
 
-// TestArchiveBombs: the headers of an archive use little memory. Endless archives are rejected.
+// TestArchiveBombs checks that the headers of an archive use little memory, and that endless archives are rejected.
 func TestArchiveBombs(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
 	for name, bomb := range map[string]struct {
@@ -111,7 +111,7 @@ func TestArchiveBombs(t *testing.T) {
 	}
 }
 
-// paxHeaderOnly returns a PAX header that no file follows.
+// paxHeaderOnly returns a PAX header without a following file.
 func paxHeaderOnly(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -120,7 +120,7 @@ func paxHeaderOnly(t *testing.T) []byte {
 	return b.Bytes()[:b.Len()-512]
 }
 
-// extracted unpacks a layer as the first layer of an image, or as a later one. It returns the
+// The function extracted unpacks a layer as the first layer of an image if bottom is true, and otherwise as a later layer. It returns the
 // directory of the layer.
 func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bottom bool) (string, error) {
 	t.Helper()
@@ -134,8 +134,7 @@ func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bott
 	return dir, err
 }
 
-// TestLayerBombs: the names of a layer's files use a limited amount of memory. Endless layers are
-// rejected.
+// TestLayerBombs checks that the file names of a layer use a limited amount of memory, and that endless layers are rejected.
 func TestLayerBombs(t *testing.T) {
 	long := strings.Repeat("x", 900<<10)
 	for name, bomb := range map[string]struct {
@@ -181,8 +180,7 @@ func TestLayerBombs(t *testing.T) {
 	}
 }
 
-// TestNamesBehindLinks: if a name in a layer leads through a symlink, the length of the resolved
-// path counts.
+// TestNamesBehindLinks checks that the length of the resolved path counts if a name in a layer leads through a symlink.
 func TestNamesBehindLinks(t *testing.T) {
 	root := t.TempDir()
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 18)
@@ -214,8 +212,7 @@ func TestNamesBehindLinks(t *testing.T) {
 	t.Error("the number of files is not limited")
 }
 
-// TestEndlessPadding: a stream of zeros after a layer's end is rejected early, although it is
-// highly compressed.
+// TestEndlessPadding checks that a stream of zeros after the end of a layer is rejected early, although it compresses well.
 func TestEndlessPadding(t *testing.T) {
 	layer := packed(t, func(w *tar.Writer, z io.Writer) {
 		putEntry(t, w, tar.Header{Name: "a", Typeflag: tar.TypeReg})
@@ -241,8 +238,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestOpaqueWhiteouts: an opaque directory is not walked again for each marker. In an image's first
-// layer it is not walked at all, so the files of the layer itself remain.
+// TestOpaqueWhiteouts checks that an opaque directory is not walked again for each marker. In the first layer of an image it is not
+// walked at all, so the files of the layer remain.
 func TestOpaqueWhiteouts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -275,13 +272,13 @@ func TestOpaqueWhiteouts(t *testing.T) {
 	}
 }
 
-// skippable returns a skippable zstd frame. pzstd and other programs begin a stream with one.
+// The function skippable returns a skippable zstd frame. pzstd and other programs write one at the beginning of a stream.
 func skippable(n int) []byte {
 	return slices.Concat([]byte{0x50, 0x2a, 0x4d, 0x18, byte(n), byte(n >> 8), 0, 0}, make([]byte, n))
 }
 
-// TestZstdFrames: a zstd stream may begin with a skippable frame, have several frames, and have a
-// window of 64 MiB. The error for a larger window says what to do.
+// TestZstdFrames checks that a zstd stream may begin with a skippable frame, have several frames, and have a window of 64 MiB. The error
+// for a larger window contains advice.
 func TestZstdFrames(t *testing.T) {
 	plain := tarOf(t, file{name: "a", body: noise(3, 300<<10)})
 	whole := zstded(t, plain)
@@ -331,7 +328,7 @@ func TestZstdFrames(t *testing.T) {
 	}
 }
 
-// windowed compresses with a given window size.
+// The function windowed compresses data with the given window size.
 func windowed(t *testing.T, b []byte, window int) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -339,7 +336,7 @@ func windowed(t *testing.T, b []byte, window int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The frame's header has the window size only without the content size.
+	// The header of a frame has the window size only if it has no content size.
 	for _, part := range [][]byte{b[:len(b)/2], b[len(b)/2:]} {
 		if _, err := w.Write(part); err != nil {
 			t.Fatal(err)
@@ -367,8 +364,8 @@ func archiveWith(t *testing.T, plain, layer []byte) []byte {
 		file{name: "l", body: string(layer)})
 }
 
-// TestCompressionOfNames: an uncompressed tar archive is recognized even if the name of its first
-// file begins like a compressed stream.
+// TestCompressionOfNames checks that an uncompressed tar archive is recognized even if the name of its first file begins like a
+// compressed stream.
 func TestCompressionOfNames(t *testing.T) {
 	s := newService(t, nil)
 	for _, name := range []string{"BZh.txt", "PK\x03\x04", "\x1f\x8b", "P*M\x18"} {
@@ -379,8 +376,7 @@ func TestCompressionOfNames(t *testing.T) {
 	}
 }
 
-// TestLayerTypes: a layer that is not a tar archive, or is encrypted, is rejected because of its
-// media type.
+// TestLayerTypes checks that a layer that is encrypted or is not a tar archive is rejected because of its media type.
 func TestLayerTypes(t *testing.T) {
 	const oci, docker = "application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."
 	for _, good := range []string{oci + "v1.tar", oci + "v1.tar+gzip", oci + "v1.tar+zstd", oci + "nondistributable.v1.tar+gzip", docker + "diff.tar", docker + "diff.tar.gzip", docker + "diff.tar.zstd", docker + "foreign.diff.tar.gzip"} {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TestMaxParallel: maxParallelImagePulls limits the number of concurrent pulls, and that number is
-// reached. serializeImagePulls limits it to one.
+// TestMaxParallel checks that the number of concurrent pulls reaches and never exceeds maxParallelImagePulls. With serializeImagePulls
+// this number is one.
 func TestMaxParallel(t *testing.T) {
 	for _, tt := range []struct {
 		serial    bool
@@ -64,7 +64,7 @@ func TestMaxParallel(t *testing.T) {
 	}
 }
 
-// TestPullRate: the rate of pulls that download something is limited. Other pulls are not limited.
+// TestPullRate checks that the rate of pulls that download data is limited, and that other pulls are not limited.
 func TestPullRate(t *testing.T) {
 	hub := newServer(t, false)
 	for _, name := range []string{"first", "second"} {

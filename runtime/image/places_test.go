@@ -11,8 +11,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestTurns: a layer that has used its time share gives up its turn to a waiting layer, and
-// continues afterwards. If no layer waits, it continues without a pause.
+// TestTurns checks that a layer that has used its time share gives up its turn to a waiting layer and continues afterwards. If no layer
+// waits, it continues without a pause.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := newSharedResources(1)
@@ -40,7 +40,7 @@ func TestTurns(t *testing.T) {
 		if err := long.takeTurns(t.Context()); err != nil || !short.Load() || !long.turn {
 			t.Errorf("the waiting layer had its turn: %v (%v)", short.Load(), err)
 		}
-		// It keeps its turn until its time share is over.
+		// The layer keeps its turn until its time share is over.
 		ctx, cancel := context.WithCancel(t.Context())
 		second := make(chan error)
 		go func() { second <- (&allocation{shared: &shared}).begin(ctx) }()
@@ -57,7 +57,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestMemoryClasses: the number of layers in the classes much and some is limited. A layer that
+// TestMemoryClasses checks that the number of concurrent layers in each of the memory classes "much" and "some" is limited. A layer that
 // waits for memory has no turn. All layers finish, in any order.
 func TestMemoryClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestMemoryClasses(t *testing.T) {
 	})
 }
 
-// TestDocumentsWait: the wait for another image's documents does not count as a stalled registry.
-// After the wait, the image has the full time.
+// TestDocumentsWait checks that the wait for the documents of another image does not count as a stalled registry. After the wait, the
+// image has its full time.
 func TestDocumentsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Service{shared: newSharedResources(1)}

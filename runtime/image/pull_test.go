@@ -73,8 +73,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestPullResumes: an interrupted download is resumed within the same pull, in the next pull, and
-// after the process was killed.
+// TestPullResumes checks that an interrupted download is resumed within the same pull, in the next pull, and after the process was
+// killed.
 func TestPullResumes(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(7, 3<<20)}))
 	hub := newServer(t, false)
@@ -120,7 +120,7 @@ func TestPullResumes(t *testing.T) {
 	d := openDaemon(t, dir)
 	s := serviceOn(t, d, dir, func(c *Config) { c.CertsDir = certs })
 	t.Run("the next pull", func(t *testing.T) {
-		// After the first interruption, the registry is out of order.
+		// After the first interruption, the registry responds with errors.
 		broken := false
 		hub.set(func(h *server) {
 			h.cut = func(blob string) int {
@@ -181,8 +181,7 @@ func TestPullResumes(t *testing.T) {
 	})
 }
 
-// TestPullDamagedPartial: a power cut may damage a partial download. The pull detects this and
-// downloads the layer again.
+// TestPullDamagedPartial checks that a pull detects a partial download that a power failure has damaged, and downloads the layer again.
 func TestPullDamagedPartial(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(8, 2<<20)}))
 	hub := newServer(t, false)
@@ -211,17 +210,16 @@ func TestPullDamagedPartial(t *testing.T) {
 	}
 }
 
-// resumes matches a request with a Range header for the rest of a blob.
+// The pattern resumes matches the Range header of a request for the rest of a blob.
 var resumes = regexp.MustCompile(`bytes=[1-9][0-9]*-$`)
 
-// TestPullStalls: a download from a registry that sends no more data is cancelled. The received
-// bytes are kept.
+// TestPullStalls checks that a download from a registry that stops sending data is cancelled, and that the received bytes are kept.
 func TestPullStalls(t *testing.T) {
 	img := imageOf(t, "", layerOf(t, file{name: "data", body: noise(6, 2<<20)}))
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", img)
 	s := newService(t, func(c *Config) { c.CertsDir = plainDir(t, hub.URL) })
-	s.stall = 2 * time.Second // long enough for a busy machine to receive data
+	s.stall = 2 * time.Second // long enough to receive data on a busy machine
 	layers, err := img.Layers()
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +258,7 @@ func TestPullStalls(t *testing.T) {
 	if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
 		t.Fatal(err)
 	}
-	// The number of received bytes depends on the machine.
+	// The number of received bytes depends on the speed of the machine.
 	if got := hub.requests("GET /v2/demo/blobs/" + layer.String()); len(got) != 1 || !resumes.MatchString(got[0]) {
 		t.Errorf("requested %q", got)
 	}
@@ -344,7 +342,7 @@ func TestPullMirrors(t *testing.T) {
 	}
 }
 
-// TestPullMovedTag: when a tag moves, the old image is kept under its digest.
+// TestPullMovedTag checks that the old image is kept under its digest after a tag has moved to a new image.
 func TestPullMovedTag(t *testing.T) {
 	hub := newServer(t, false)
 	first, second := small(t), imageOf(t, "1000", layerOf(t, file{name: "new", body: "2"}))
@@ -365,7 +363,7 @@ func TestPullMovedTag(t *testing.T) {
 	}
 }
 
-// TestPullParallel: many pulls of images with common layers run concurrently.
+// TestPullParallel checks that many pulls of images with common layers run concurrently.
 func TestPullParallel(t *testing.T) {
 	hub := newServer(t, false)
 	base := layerOf(t, file{name: "base", body: noise(3, 1<<20)})

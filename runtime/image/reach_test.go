@@ -14,7 +14,7 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
 
-// TestRegistryTrouble: all errors except responses about the image are ErrRegistryUnavailable.
+// TestRegistryTrouble checks that all errors are ErrRegistryUnavailable, except for responses about the image.
 func TestRegistryTrouble(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
@@ -42,7 +42,7 @@ func TestRegistryTrouble(t *testing.T) {
 	}
 }
 
-// TestRetryAfter: every pull respects the Retry-After header of a registry.
+// TestRetryAfter checks that every pull respects the Retry-After header of a registry.
 func TestRetryAfter(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))
@@ -94,8 +94,7 @@ func TestRetryAfterHeader(t *testing.T) {
 	}
 }
 
-// TestSilentRegistry: only the first pull waits for a registry that does not respond. The wait is
-// short if the uplink is down.
+// TestSilentRegistry checks that only the first pull waits for a registry that does not respond. The wait is short if the uplink is down.
 func TestSilentRegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -137,7 +136,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestPullLocalhost: a registry on this host needs neither TLS nor configuration.
+// TestPullLocalhost checks that a registry on this host needs neither TLS nor configuration.
 func TestPullLocalhost(t *testing.T) {
 	hub := newServer(t, false)
 	hub.push(t, "demo:1", small(t))

@@ -20,7 +20,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// server is a registry that records requests and can interrupt its responses.
+// A server is a registry that records requests and can interrupt its responses.
 type server struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -59,7 +59,7 @@ func newServer(t testing.TB, tls bool) *server {
 	return s
 }
 
-// cutWriter closes the connection after left bytes.
+// A cutWriter closes the connection after left bytes.
 type cutWriter struct {
 	http.ResponseWriter
 	left int
@@ -84,7 +84,7 @@ func (s *server) host(t testing.TB) string {
 	return u.Host
 }
 
-// push adds an image to the registry and returns its manifest's digest.
+// push adds an image to the registry. It returns the digest of the manifest.
 func (s *server) push(t testing.TB, repo string, img v1.Image) string {
 	t.Helper()
 	repo, tag, _ := strings.Cut(repo, ":")
@@ -172,8 +172,7 @@ func (s *server) set(f func(*server)) {
 	f(s)
 }
 
-// certsDir returns a directory with a hosts.toml in which hosts are the mirrors of
-// registry.example, in this order.
+// certsDir returns a directory with a hosts.toml that lists the hosts as mirrors of registry.example in their order.
 func certsDir(t testing.TB, hosts ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -192,7 +191,7 @@ func writeCA(t *testing.T, dir string, s *server) {
 	writeFile(t, filepath.Join(dir, "registry.example", "ca.crt"), b)
 }
 
-// plainDir is like certsDir, for plain HTTP.
+// plainDir is certsDir for plain HTTP.
 func plainDir(t testing.TB, hosts ...string) string {
 	t.Helper()
 	dir := t.TempDir()

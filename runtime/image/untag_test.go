@@ -8,7 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestUntag: Untag removes one name of an image. With the last name it removes the image.
+// TestUntag checks that Untag removes one name of an image. With the last name it removes the image.
 func TestUntag(t *testing.T) {
 	s := newService(t, nil)
 	img := small(t)

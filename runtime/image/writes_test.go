@@ -10,8 +10,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// transactions returns the ID of the last transaction in containerd's metadata. It reads the two
-// meta pages of the bolt file.
+// The function transactions returns the ID of the last transaction in containerd's metadata. It reads the two meta pages of the bolt
+// file.
 func transactions(t *testing.T, s *Service) int {
 	t.Helper()
 	f, err := os.Open(filepath.Join(s.c.Root, "meta.db"))
@@ -31,9 +31,8 @@ func transactions(t *testing.T, s *Service) int {
 	return int(last)
 }
 
-// TestWrites limits the number of transactions of each operation. Flash wears out, and every
-// transaction is at least two writes with a flush. Operations that only read must make no
-// transaction.
+// TestWrites checks the number of transactions of each operation. Flash memory wears out, and every transaction is at least two writes
+// with a flush. Operations that only read must have no transaction.
 func TestWrites(t *testing.T) {
 	s := newService(t, nil)
 	hub := newServer(t, false)

@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(m.Run))
 }
 
-// newHost mounts a shared file system, like the root of a host with systemd. host is a directory
-// with mounts of the administrator, and own is a directory of islet.
+// newHost mounts a shared file system, like the root of a host with systemd. It returns two directories in it: one with mounts of the
+// administrator (host), and one of islet (own).
 func newHost(t *testing.T) (host, own string) {
 	t.Helper()
 	root := t.TempDir()
@@ -203,7 +203,7 @@ func TestDetachBelowKeepsTheDirectoryItself(t *testing.T) {
 	tmpfs(t, own)
 	must(t, os.Mkdir(own+"/v", 0o755))
 	tmpfs(t, own+"/v")
-	must(t, os.Mkdir(own+"-other", 0o755)) // only has the same prefix
+	must(t, os.Mkdir(own+"-other", 0o755)) // this directory only has the same prefix
 	tmpfs(t, own+"-other")
 	must(t, DetachBelow(own))
 	for path, want := range map[string]bool{own: true, own + "-other": true, own + "/v": false, host: true} {
@@ -347,8 +347,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveDeep checks that RemoveAll removes more nested directories than the process may have
-// open files.
+// TestRemoveDeep checks that RemoveAll can remove more nested directories than the process may have open files.
 func TestRemoveDeep(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(dir+"/tree/"+removal+"1", 0o755)) // a name that moveUp would use

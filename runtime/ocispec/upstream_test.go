@@ -16,7 +16,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The tests of this file cover former differences from containerd.
+// The tests in this file cover former differences from containerd.
 
 // TestArgsEmptyEntrypoint checks that an ENTRYPOINT of one empty word counts as unset.
 func TestArgsEmptyEntrypoint(t *testing.T) {
@@ -35,8 +35,8 @@ func TestArgsEmptyEntrypoint(t *testing.T) {
 	}
 }
 
-// TestEnvWithoutValue checks that a name without "=" in an image's ENV removes the variable,
-// because runc rejects such an entry, and that 200,000 variables need no quadratic time.
+// TestEnvWithoutValue checks that a name without "=" in an image's ENV removes the variable, because runc rejects such an entry. 200,000
+// variables must not take quadratic time.
 func TestEnvWithoutValue(t *testing.T) {
 	in := input(nil)
 	in.Image.Env = []string{"A=1", "B", "A", "PATH", "C=", "A=2", "D=x=y", ""}
@@ -66,7 +66,7 @@ func TestEnvHostname(t *testing.T) {
 	}
 }
 
-// at returns the mounts of a specification by destination.
+// The function at returns the mounts of a specification by destination.
 func at(t *testing.T, in Input) map[string]specs.Mount {
 	t.Helper()
 	out := map[string]specs.Mount{}
@@ -101,7 +101,7 @@ func TestMountsOfTheHost(t *testing.T) {
 	}
 }
 
-// TestMountsOfVolumes checks that the volumes of the image come before all other mounts.
+// TestMountsOfVolumes checks that the volumes of the image are mounted before all other mounts.
 func TestMountsOfVolumes(t *testing.T) {
 	in := input(func(c *api.ContainerConfig) { c.Mounts = []*api.Mount{{ContainerPath: "/x/own", HostPath: "/host"}} })
 	in.Volumes = []Volume{{"/a/b/c", "/v/1"}, {"/a/b/c/d", "/v/2"}}
@@ -134,8 +134,7 @@ func TestMountsOfCgroups(t *testing.T) {
 	}
 }
 
-// TestDevices checks that a device may be a symlink or a directory, and that it has the requested
-// path, also in privileged containers.
+// TestDevices checks that a device may be a symlink or a directory. It has the requested path, also in privileged containers.
 func TestDevices(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

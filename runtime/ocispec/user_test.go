@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// files returns a ReadFile for files in memory.
+// The function files returns a ReadFile for files in memory.
 func files(m map[string]string) ReadFile {
 	return func(name string) ([]byte, error) {
 		if s, ok := m[name]; ok {
@@ -127,8 +127,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// FuzzUser checks for arbitrary files of an image that a number is used as the UID or GID, and that
-// a name has UID 0 only if /etc/passwd says so.
+// FuzzUser checks for arbitrary files of an image that a number is used as the UID or GID. A name has UID 0 only if it has this UID in
+// /etc/passwd.
 func FuzzUser(f *testing.F) {
 	f.Add("nina:x:1000:1001::/:/bin/sh", "staff:x:50:nina", "nina:staff")
 	f.Add("1000:x:0:0::/:/bin/sh", "50:x:0:1000", "1000:50")
@@ -162,7 +162,7 @@ func FuzzUser(f *testing.F) {
 	})
 }
 
-// mentions reports whether a line of file has the name and the ID 0.
+// The function mentions reports whether a line of file has the name and the ID 0.
 func mentions(file, name string) bool {
 	for line := range strings.Lines(file) {
 		e := strings.Split(strings.TrimSpace(line), ":")

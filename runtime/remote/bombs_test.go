@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// heavy is a runtime whose lists need much more memory than their encoded size.
+// The type heavy is a runtime whose lists need much more memory than their encoded size.
 type heavy struct {
 	api.UnimplementedRuntimeServiceServer
 	api.UnimplementedImageServiceServer
@@ -42,8 +42,8 @@ func (h *heavy) GetContainerEvents(_ *api.GetEventsRequest, to grpc.ServerStream
 	return to.Send(h.event)
 }
 
-// TestHeavyAnswers checks that a response or an event that is too large when decoded, and a long
-// error message, fail only that call. A long list of ordinary containers is accepted.
+// TestHeavyAnswers checks that a response or an event that is too large when decoded fails only its own call. The same applies to a long
+// error message. A long list of ordinary containers is accepted.
 func TestHeavyAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefix is the prefix of the names of the suite's directories and cgroups. The PID of the test
-// follows.
+// The names of the suite's directories and cgroups begin with prefix, followed by the PID of the test.
 const prefix = "islet-remote-"
 
 // TestMain sets close-on-exec for all inherited file descriptors, so that the daemons of the suite
@@ -32,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(inOwnFolder(m.Run))
 }
 
-// inOwnFolder runs run with a temporary directory of its own, and then removes it. A later run
-// removes the directory of an interrupted run.
+// inOwnFolder calls run with a temporary directory of its own and removes the directory afterwards. If a run is interrupted, a later run
+// removes its directory.
 func inOwnFolder(run func() int) int {
 	sweep()
 	own, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", prefix, os.Getpid()))
@@ -46,8 +45,7 @@ func inOwnFolder(run func() int) int {
 	return run()
 }
 
-// sweep removes the directories and cgroups of interrupted runs. Their processes ended with the
-// test.
+// sweep removes the directories and cgroups of interrupted runs. The processes of these runs have ended with them.
 func sweep() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	groups, _ := filepath.Glob("/sys/fs/cgroup/" + prefix + "*")
@@ -92,7 +90,7 @@ func startContainerd(t *testing.T, dir, disk, config string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	// The shell is process 1 of the namespace and reaps the shims.
+	// The shell is process 1 of the PID namespace and reaps the shims.
 	cmd := exec.Command("sh", "-c", `mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs none /run || exit 1
 "$0" --config "$1" &
 wait`, filepath.Join(dir, "containerd"), config)
@@ -121,8 +119,8 @@ wait`, filepath.Join(dir, "containerd"), config)
 	})
 }
 
-// process returns the PID of a process in the namespace of the test. pid is its PID in the
-// namespace of containerd. Its cgroup must be below parent.
+// The function process returns the PID of a process in the PID namespace of the test. The parameter pid is its PID in the namespace of
+// containerd. Its cgroup must be below parent.
 func process(t testing.TB, parent string, pid int) int {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/status")
@@ -143,7 +141,7 @@ func process(t testing.TB, parent string, pid int) int {
 	return 0
 }
 
-// numbers returns the PIDs of a process in all namespaces, from the outermost to its own.
+// The function numbers returns the PIDs of a process in all namespaces, from the outermost to its own.
 func numbers(status []byte) []string {
 	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
 	line, _, _ := strings.Cut(rest, "\n")

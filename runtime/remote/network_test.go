@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// network writes a CNI configuration with the CNI plugins of islet.
+// The function network writes a CNI configuration that uses the CNI plugins of islet.
 func network(t *testing.T, disk string) {
 	t.Helper()
 	islet := os.Getenv("ISLET_BIN")
@@ -34,8 +34,8 @@ func network(t *testing.T, disk string) {
 	}
 }
 
-// image returns the path of an archive of the suite's image, or of a sandbox image. The program of
-// both is that of the suite, which only waits if its name is pause.
+// The function image returns the path of an archive with the suite's image or a sandbox image. Both contain the program of the suite,
+// which only waits if its name is pause.
 func image(t *testing.T, ref string) string {
 	t.Helper()
 	prog := crisuite.Build(t, "github.com/islet-edge/islet/runtime/crisuite/prog")

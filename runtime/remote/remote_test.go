@@ -31,8 +31,7 @@ func sandboxOf(uid string, attempt uint32) *api.RunPodSandboxRequest {
 		Metadata: &api.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid, Attempt: attempt}, Labels: map[string]string{keys.PodUID: uid}}}
 }
 
-// strict rejects an existing name like containerd, and returns an error after it has created a
-// sandbox.
+// The type strict is a runtime that rejects an existing name, like containerd. After it has created a sandbox it returns an error.
 type strict struct {
 	*fake.Runtime
 	made map[string]bool
@@ -84,7 +83,7 @@ func TestMakingTwice(t *testing.T) {
 	}
 }
 
-// old is a runtime without events.
+// The type old is a runtime without events.
 type old struct{ cri.Runtime }
 
 // TestChangesWithoutEvents checks that changes are reported for a runtime without events.
@@ -101,7 +100,7 @@ func TestChangesWithoutEvents(t *testing.T) {
 	go func() {
 		ended <- r.ContainerEvents(ctx, func(e *api.ContainerEventResponse) { changed <- e.PodSandboxStatus.Metadata.Uid })
 	}()
-	// The changes are made without the client, as if containers ended by themselves.
+	// The changes are made without the client, as if the containers ended by themselves.
 	sb, err := f.RunPodSandbox(ctx, sandboxOf("a", 0))
 	if err != nil {
 		t.Fatal(err)
@@ -121,8 +120,8 @@ func TestChangesWithoutEvents(t *testing.T) {
 	}
 }
 
-// TestRuntimeGoesAndComes checks that Await waits for the runtime, and that ContainerEvents returns
-// an error when the runtime stops and errBack when it responds again.
+// TestRuntimeGoesAndComes checks that Await waits for the runtime. ContainerEvents returns an error when the runtime stops, and errBack
+// when it responds again.
 func TestRuntimeGoesAndComes(t *testing.T) {
 	f := fake.New()
 	path := filepath.Join(t.TempDir(), "s")
@@ -164,8 +163,8 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 	}
 }
 
-// TestReady checks that Ready returns an error only after downAfter without a response, and that
-// its errors have the text of a kubelet.
+// TestReady checks that Ready returns an error only if the runtime has not responded for downAfter. The errors have the text of a
+// kubelet.
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{state: state{answers: true, at: time.Now()}}
@@ -192,7 +191,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// hangs is a runtime that does not respond to ListContainers.
+// The type hangs is a runtime that does not respond to ListContainers.
 type hangs struct{ *fake.Runtime }
 
 func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (*api.ListContainersResponse, error) {
@@ -263,7 +262,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// hostile serves answer as the response to each connection, and returns a URL.
+// The function hostile starts a server that sends answer as the response on each connection. It returns the URL of the server.
 func hostile(t *testing.T, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

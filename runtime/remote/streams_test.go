@@ -14,8 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// terminals is a runtime with streams. Commands end at once. Attach sends the terminal's size on
-// got.
+// The type terminals is a runtime with streams. Its commands end immediately. Attach sends the size of the terminal to the channel got.
 type terminals struct {
 	*fake.Runtime
 	cri.Streamer
@@ -39,7 +38,7 @@ func (terminals) ContainerStatus(context.Context, *api.ContainerStatusRequest) (
 	return &api.ContainerStatusResponse{Status: &api.ContainerStatus{State: api.ContainerState_CONTAINER_RUNNING}}, nil
 }
 
-// TestSizesAfterTheEnd checks that an ended stream does not receive from its Resize channel.
+// TestSizesAfterTheEnd checks that a stream that has ended does not receive from its Resize channel.
 func TestSizesAfterTheEnd(t *testing.T) {
 	rt, got := fake.New(), make(chan cri.TerminalSize, 1)
 	served, err := stream.Wrap(terminals{Runtime: rt, got: got}, slog.New(slog.DiscardHandler))

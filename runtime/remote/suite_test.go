@@ -38,7 +38,7 @@ func serve(t *testing.T, path string, r cri.Runtime, i cri.Images) (stop func())
 	return stop
 }
 
-// open opens the runtime at path and starts Run.
+// The function open opens the runtime at path and starts Run.
 func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
 	t.Helper()
 	c := Config{Endpoint: path, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler)}
@@ -62,7 +62,7 @@ func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
 	return r
 }
 
-// streamer is a fake runtime with a nil Streamer.
+// A streamer is a fake runtime with a nil Streamer.
 type streamer struct {
 	*fake.Runtime
 	cri.Streamer
@@ -80,16 +80,15 @@ func TestFakeSuite(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: Streaming{open(t, path)}})
 }
 
-// promised contains the tests that every runtime must pass. The other tests are about behaviour of
-// the built-in runtime (pods without a pause process, commands that end with their caller,
-// checkpoints, stricter validation, exit times that are never before the start), or about features
-// that containerd 1.6 does not have (events, users and stop signals in the status).
+// The list promised contains the tests that every runtime must pass. The other tests cover behaviour of the built-in runtime (pods
+// without a pause process, commands that end with their caller, checkpoints, stricter validation, exit times that are never before the
+// start), or features that containerd 1.6 does not have (events, users and stop signals in the status).
 var promised = []string{"SandboxLife", "SandboxFilter", "ContainerLife", "ContainerFilter", "RemoveRunning",
 	"StartError", "Logs", "LogRotation", "Image", "Mounts", "ReadonlyRoot", "Security", "Target", "HostProcesses",
 	"Files", "Exec", "ExecTimeout", "Forward", "Update"}
 
-// promisedLater contains tests that current versions must also pass. In containerd 1.6, an ended
-// container may be visible before its reason is OOMKilled.
+// The list promisedLater contains the tests that current versions must also pass. In containerd 1.6, a container that has ended may be
+// visible before its reason is OOMKilled.
 var promisedLater = []string{"OOM", "Stop", "Terminal", "Attach"}
 
 // TestContainerdSuite runs the contract tests against the containerd versions in $ISLET_CONTAINERD;

@@ -12,7 +12,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// enforcing returns a Host with the labels of Fedora's policy that does not need SELinux.
+// The function enforcing returns a Host that needs no SELinux. It has the labels of Fedora's policy.
 func enforcing() *Host {
 	return &Host{
 		enabled: func() bool { return true },
@@ -81,7 +81,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// marking returns a Host that stores labels in an extended attribute that needs no SELinux.
+// The function marking returns a Host that stores labels in an extended attribute that needs no SELinux.
 func marking() *Host {
 	const attribute = "trusted.islet-test"
 	return &Host{
@@ -134,7 +134,7 @@ func TestRelabel(t *testing.T) {
 	}
 }
 
-// TestRelabelDeep checks that directories deeper than maxDepth are an error.
+// TestRelabelDeep checks that directories that are nested deeper than maxDepth are an error.
 func TestRelabelDeep(t *testing.T) {
 	h := marking()
 	dir := filepath.Join(t.TempDir(), "v")

@@ -18,13 +18,13 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// payload is the output of commands and containers of sender.
+// The variable payload is the output of the commands and containers of sender.
 var payload = bytes.Repeat([]byte("0123456789abcdef"), 512<<10/16)
 
 const portSends, portFloods = 81, 82
 
-// sender is a runtime whose commands, containers and ports send payload. The command "give CODE"
-// exits with CODE. The container "flood" and the port portFloods send until the client disconnects.
+// A sender is a runtime whose commands, containers and ports send payload. The command "give CODE" exits with CODE. The container "flood"
+// and the port portFloods send until the client disconnects.
 type sender struct {
 	cri.Runtime
 	begun chan struct{}
@@ -76,15 +76,15 @@ func (g sender) Forward(ctx context.Context, _ string, port int32, s io.ReadWrit
 	return err
 }
 
-// A flow is a client of exec, attach or port-forward. path returns the URL of a new stream.
+// A flow is a client of exec, attach or port-forward. Its function path returns the URL of a new stream.
 type flow struct {
 	streamtest.Way
 	path func(r *Runtime) (string, error)
 	code int
 }
 
-// flows returns a flow for each client. With flood, their streams send until the client disconnects.
-// Otherwise they send payload.
+// The function flows returns one flow for each client. If flood is true, the streams send until the client disconnects. Otherwise they
+// send payload.
 func flows(flood bool) (all []flow) {
 	id := map[bool]string{false: "c", true: "flood"}[flood]
 	port := map[bool]int{false: portSends, true: portFloods}[flood]
@@ -119,8 +119,8 @@ func flows(flood bool) (all []flow) {
 	return all
 }
 
-// TestFlows checks every protocol. A client that reads slowly or pauses receives every byte and the
-// exit code. A client that disconnects receives no success, and its stream ends.
+// TestFlows checks every protocol. A client that reads slowly or pauses receives every byte and the exit code. A client that disconnects
+// does not receive a success, and its stream ends.
 func TestFlows(t *testing.T) {
 	for name, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func serveSender(t *testing.T, g sender) *Runtime {
 	return r
 }
 
-// client returns a client that connects through a link, and the path of a new stream.
+// The method client returns a client that connects through a link, and the path of a new stream.
 func (f flow) client(t *testing.T, r *Runtime, read streamtest.Reader) (c *streamtest.Client, path string) {
 	t.Helper()
 	at, err := f.path(r)

@@ -29,8 +29,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// echo is a runtime whose container c implements the commands exit, cat, head, size and wait. Its
-// port 80 echoes five bytes.
+// An echo is a runtime whose container c implements the commands exit, cat, head, size and wait. Its port 80 echoes five bytes.
 type echo struct {
 	cri.Runtime
 	waiting chan struct{} // receives a value when the command wait is running
@@ -55,8 +54,8 @@ func (echo) PodSandboxStatus(_ context.Context, req *api.PodSandboxStatusRequest
 	return &api.PodSandboxStatusResponse{Status: &api.PodSandboxStatus{Id: req.GetPodSandboxId(), State: state}}, nil
 }
 
-// TestNoStreams checks that requests for a missing container, a container that is not running, and
-// a sandbox that is not ready return an error with the right code instead of a URL.
+// TestNoStreams checks that the runtime returns an error with the right code instead of a URL for a missing container, a container that
+// is not running, and a sandbox that is not ready.
 func TestNoStreams(t *testing.T) {
 	r, _, _ := start(t)
 	for id, is := range map[string]func(error) bool{"nothing": errdefs.IsNotFound, "created": errdefs.IsFailedPrecondition, "ended": errdefs.IsFailedPrecondition} {
@@ -149,7 +148,7 @@ func start(t *testing.T) (r *Runtime, e echo, stop func()) {
 	return r, e, stop
 }
 
-// clients contains the clients of exec and attach by their protocol.
+// The map clients contains the clients of exec and attach by their protocol.
 var clients = map[string]func(u *url.URL) (remotecommand.Executor, error){
 	"spdy": func(u *url.URL) (remotecommand.Executor, error) {
 		return remotecommand.NewSPDYExecutor(&rest.Config{Host: u.Host}, http.MethodPost, u)
@@ -242,7 +241,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// dialers contains the clients of port-forward by their protocol.
+// The map dialers contains the clients of port-forward by their protocol.
 var dialers = map[string]func(u *url.URL) (httpstream.Dialer, error){
 	"spdy": func(u *url.URL) (httpstream.Dialer, error) {
 		transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{Host: u.Host})
@@ -322,7 +321,7 @@ func testPortForward(t *testing.T, dialer func(*url.URL) (httpstream.Dialer, err
 	}
 }
 
-// TestStop checks that the end of Run's context ends the streams, and that Run returns after that.
+// TestStop checks that the streams end when the context of Run ends, and that Run returns after that.
 func TestStop(t *testing.T) {
 	for name, dial := range clients {
 		t.Run(name, func(t *testing.T) {

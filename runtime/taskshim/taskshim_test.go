@@ -135,7 +135,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestEvents checks that the IDs of out-of-memory events are stored, and at most maxOOM of them.
+// TestEvents checks that the container IDs of out-of-memory events are stored. At most maxOOM IDs are stored.
 func TestEvents(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	e, err := ServeEvents(socket)

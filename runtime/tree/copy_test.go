@@ -35,8 +35,7 @@ func copyOf(t *testing.T, ctx context.Context, from string, room Room) (string, 
 
 var plenty = Room{Bytes: 1 << 30, Files: 1 << 20}
 
-// describe returns a description of all files in a directory with the properties that Copy must
-// preserve.
+// describe returns a description of all files in a directory, with the properties that Copy must preserve.
 func describe(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -134,9 +133,8 @@ func TestCopyIsBounded(t *testing.T) {
 	}
 }
 
-// TestCopiesAtOnce checks that concurrent copies, each with a Room of half of the free space, leave
-// half of the space free. It also checks a copy of many small files, which use more space than
-// their bytes.
+// TestCopiesAtOnce checks that two copies whose Rooms were measured at the same time leave half of the disk free. It also checks a copy
+// of many small files, which use more disk space than the sum of their sizes.
 func TestCopiesAtOnce(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -175,8 +173,7 @@ func TestCopiesAtOnce(t *testing.T) {
 	}
 }
 
-// TestCopyRemembersLittle checks that the total length of the stored names of files with hard links
-// is limited.
+// TestCopyRemembersLittle checks that the total length of the stored names of hard links is limited.
 func TestCopyRemembersLittle(t *testing.T) {
 	from := t.TempDir()
 	deep := filepath.Join(from, strings.Repeat(strings.Repeat("d", 250)+"/", 12))
@@ -205,7 +202,7 @@ func TestCopyRemembersLittle(t *testing.T) {
 	}
 }
 
-// TestHalf checks that the Room is about half of the free space.
+// TestHalf checks that Half returns a Room of about half of the free space.
 func TestHalf(t *testing.T) {
 	dir := t.TempDir()
 	var st unix.Statfs_t

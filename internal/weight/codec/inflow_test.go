@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	most   = 4 << 20 // bytes of a message
+	most   = 4 << 20 // size of a message in bytes
 	window = 64 << 10
 )
 
@@ -59,7 +59,7 @@ func client(t *testing.T, socket string) healthpb.HealthClient {
 	return healthpb.NewHealthClient(conn)
 }
 
-// partOfMessage returns the prefix of a message of the given length, and some bytes of the message.
+// partOfMessage returns the frame header of a message of the given length, and the first bytes of the message.
 func partOfMessage(length, here int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(length)), unknownField(length)[:here]...)
 }
@@ -71,8 +71,8 @@ func unknownField(length int) []byte {
 	return append(head, make([]byte, n)...)
 }
 
-// TestShares: the bytes of incomplete messages from many peers are limited. A peer that stalls
-// loses its connection, sooner while other peers wait. Then a waiting peer's message is received.
+// TestShares checks that the bytes of incomplete messages from many peers are limited. A peer that stalls loses its connection, sooner
+// while other peers wait. The message of a waiting peer is then received.
 func TestShares(t *testing.T) {
 	var sent atomic.Int64
 	full := make(chan struct{}, 100)
@@ -114,13 +114,12 @@ func TestShares(t *testing.T) {
 	if _, err := good.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a large message that waits: %v", err)
 	}
-	if took := time.Since(began); took < shortestTime { // TestSlowPeers has the most
-		t.Errorf("it came in %v, while others had all", took)
+	if took := time.Since(began); took < shortestTime { // TestSlowPeers checks the maximum
+		t.Errorf("the message was received in %v while other peers had the whole pool", took)
 	}
 }
 
-// TestSharesAreGivenBack: after many large messages, failed calls and closed connections, the whole
-// pool is free again.
+// TestSharesAreGivenBack checks that the whole pool is free again after many large messages, failed calls and closed connections.
 func TestSharesAreGivenBack(t *testing.T) {
 	var n atomic.Int32
 	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -128,12 +127,12 @@ func TestSharesAreGivenBack(t *testing.T) {
 		case 0:
 			_, _ = w.Write(partOfMessage(most, most))
 		case 1:
-			_, _ = w.Write(partOfMessage(most, 1<<20)) // the stream ends
+			_, _ = w.Write(partOfMessage(most, 1<<20)) // ends the stream
 		case 2:
 			_, _ = w.Write(partOfMessage(most, 1<<20))
-			panic(http.ErrAbortHandler) // it is reset
+			panic(http.ErrAbortHandler) // resets the stream
 		case 3:
-			_, _ = w.Write(append([]byte{0, 0x40, 0, 0, 0}, make([]byte, most)...)) // refused
+			_, _ = w.Write(append([]byte{0, 0x40, 0, 0, 0}, make([]byte, most)...)) // rejected
 		}
 	})
 	c := client(t, socket)
@@ -150,9 +149,9 @@ func TestSharesAreGivenBack(t *testing.T) {
 	largeMessages.release(poolSize)
 }
 
-// TestCallEnded: a message that arrives after its call has ended keeps its share for useTime, not
-// until the client's next call. Otherwise a plugin that is never called again would block all other
-// plugins. A peer that sends many such messages does not increase the memory usage.
+// TestCallEnded checks that a message that arrives after its call has ended keeps its share of the pool for useTime, not until the
+// client's next call. Otherwise a plugin that is never called again would block all other plugins. A peer that sends many such messages
+// does not increase the memory usage.
 func TestCallEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := &Inflow{limit: most}
@@ -170,7 +169,7 @@ func TestCallEnded(t *testing.T) {
 			if i == 0 && largeMessages.idle() {
 				t.Fatal("a large message has no share")
 			}
-			time.Sleep(useTime + time.Second) // of the bubble
+			time.Sleep(useTime + time.Second) // in the bubble
 			if !largeMessages.idle() {
 				t.Fatal("the share was not freed")
 			}
@@ -181,9 +180,9 @@ func TestCallEnded(t *testing.T) {
 	})
 }
 
-// TestFollow: frames are parsed for any division into reads, with padding, and with messages that
-// span frames. The end of a stream, also by trailers, frees the share of its message before the
-// connection ends. A peer with too many incomplete messages gets an error.
+// TestFollow checks that frames are parsed for any division into reads, with padding, and with messages that span frames. The end of a
+// stream, also by trailers, frees the share of its message before the connection ends. A peer with too many incomplete messages gets an
+// error.
 func TestFollow(t *testing.T) {
 	frame := func(kind, flags byte, stream uint32, content string) string {
 		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, flags}
@@ -192,8 +191,8 @@ func TestFollow(t *testing.T) {
 	long := strings.Repeat("x", maxSmall+1)
 	prefix := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(long))))
 	text := frame(4, 0, 0, "123456") + frame(dataFrame, 0, 1, "\x00\x00\x00\x00\x03ab") + frame(1, 0xff&^endsStream, 1, "headers") +
-		frame(dataFrame, hasPadding, 1, "\x04c\x00\x00padd") + frame(dataFrame, 0, 1, "\x00\x00\x01z") + // one whole, one begun and whole
-		frame(dataFrame, 0, 3, prefix+long[:100]) + frame(dataFrame, hasPadding, 3, "\x00"+long[100:]) + // large, whole
+		frame(dataFrame, hasPadding, 1, "\x04c\x00\x00padd") + frame(dataFrame, 0, 1, "\x00\x00\x01z") + // one message, then one in two parts
+		frame(dataFrame, 0, 3, prefix+long[:100]) + frame(dataFrame, hasPadding, 3, "\x00"+long[100:]) + // large and complete
 		frame(dataFrame, 0, 5, prefix) + frame(resetFrame, 0, 5, "1234") + frame(dataFrame, 0, 7, prefix) + frame(dataFrame, endsStream, 7, "") +
 		frame(dataFrame, 0, 11, prefix) + frame(headFrame, endsStream, 11, "trailers") + frame(dataFrame, hasPadding, 9, "\xff")
 	for _, size := range []int{1, 2, 7, 1000, len(text)} {
@@ -232,5 +231,5 @@ func TestFollow(t *testing.T) {
 			rest = rest[n:]
 		}
 	}
-	t.Error("any number of messages may be begun")
+	t.Error("the number of incomplete messages is not limited")
 }

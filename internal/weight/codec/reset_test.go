@@ -15,13 +15,13 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// TestCancelledInAMessage: a call that is cancelled in the middle of a large message frees the
-// message's share at once. Many such calls affect neither the connection nor other calls.
+// TestCancelledInAMessage checks that a call that is cancelled in the middle of a large message frees the share of the message
+// immediately. Many such calls affect neither the connection nor other calls.
 func TestCancelledInAMessage(t *testing.T) {
 	begun, finish := make(chan struct{}, 1), make(chan struct{})
 	var calls, connections atomic.Int32
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if calls.Add(1) == 1 { // the other call
+		if calls.Add(1) == 1 { // the call that continues
 			_, _ = w.Write(partOfMessage(100, 50))
 			_ = http.NewResponseController(w).Flush()
 			begun <- struct{}{}
@@ -84,7 +84,7 @@ func TestCancelledInAMessage(t *testing.T) {
 	}
 }
 
-// relay forwards connections from ln to a socket, and counts them.
+// The function relay forwards connections from ln to a socket and counts them.
 func relay(ln net.Listener, socket string, count *atomic.Int32) {
 	for {
 		from, err := ln.Accept()
@@ -113,8 +113,7 @@ func carry(to, from net.Conn) {
 	}
 }
 
-// TestResets: the streams that a client resets are detected for any division of its frames into
-// writes.
+// TestResets checks that the streams that a client resets are detected for any division of its frames into writes.
 func TestResets(t *testing.T) {
 	frame := func(kind byte, stream uint32, content string) string {
 		head := []byte{0, byte(len(content) >> 8), byte(len(content)), kind, 0}

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// idle reports whether the pool is unused and has no waiters.
+// The method idle reports whether the pool is unused and has no waiters.
 func (p *pool) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.free == poolSize && len(p.held)+len(p.queue) == 0
 }
 
-// TestSlowPeers: peers stall with large messages, repeatedly over new connections. They delay
-// another peer by at most the minimum time of one message. While no other message waits, a message
-// has the maximum time.
+// TestSlowPeers checks peers that stall with large messages, repeatedly over new connections. They delay another peer by at most the
+// minimum time of one message. While no other message waits, a message has the maximum time.
 func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make([]*Inflow, 4*poolSize/most)
@@ -30,7 +29,7 @@ func TestSlowPeers(t *testing.T) {
 		}
 		<-alone.ctx.Done()
 		if time.Since(began) != receiveTime {
-			t.Errorf("one that nobody waits for has %v", time.Since(began))
+			t.Errorf("a message without waiters had %v", time.Since(began))
 		}
 		least := (&share{size: most}).minTime()
 		for round := range 5 {
@@ -40,7 +39,7 @@ func TestSlowPeers(t *testing.T) {
 			}
 			synctest.Wait()
 			if round == 0 {
-				time.Sleep(time.Minute) // all have been slow
+				time.Sleep(time.Minute) // all peers have been slow
 				if !largeMessages.idle() {
 					t.Fatal("shares are kept")
 				}
@@ -53,8 +52,8 @@ func TestSlowPeers(t *testing.T) {
 			}
 			c.in.keepShare(m)
 			c.in.release()
-			_ = c.Close()           // there is none
-			time.Sleep(time.Minute) // of the bubble
+			_ = c.Close()           // fails, because no connection exists
+			time.Sleep(time.Minute) // in the bubble
 		}
 		if !largeMessages.idle() {
 			t.Error("shares are kept")
@@ -62,7 +61,7 @@ func TestSlowPeers(t *testing.T) {
 	})
 }
 
-// TestAbandoned: a waiter whose context ends gets no bytes, and the next waiter gets them.
+// TestAbandoned checks that a waiter whose connection is closed gets no bytes, and that the next waiter gets them.
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := func() *conn { return (&Inflow{limit: most}).conn(&net.UnixConn{}).(*conn) }
@@ -76,14 +75,14 @@ func TestAbandoned(t *testing.T) {
 		go func() { got <- third.waitForShare(&message{}, most) }()
 		synctest.Wait()
 		if len(got) != 0 {
-			t.Fatal("one goes past the first")
+			t.Fatal("a waiter was served before the first waiter")
 		}
-		_ = second.Close() // it fails, as there is no socket
+		_ = second.Close() // fails, because no socket exists
 		if err := <-got; err != net.ErrClosed {
-			t.Errorf("who gave up: %v", err)
+			t.Errorf("the waiter whose connection was closed got: %v", err)
 		}
 		if err := <-got; err != nil {
-			t.Errorf("who waited behind: %v", err)
+			t.Errorf("the next waiter got: %v", err)
 		}
 		_, _ = first.Close(), third.Close()
 		synctest.Wait()

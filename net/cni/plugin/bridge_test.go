@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// site is a node and a container in separate namespaces.
+// A site is a node and a container in separate network namespaces.
 type site struct {
 	node netns.NS
 	path string
@@ -121,7 +121,7 @@ func TestBridgeAddressInTheWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This order matters: an address is removed together with the first address of its network.
+	// The order matters: an address is removed together with the first address of its network.
 	if err := h.AddrDel(br, addr(t, "10.9.0.1/24")); err != nil {
 		t.Fatal(err)
 	}

@@ -175,7 +175,7 @@ func TestRunRefusesOtherVersions(t *testing.T) {
 }
 
 func TestRunTurnsPanicIntoError(t *testing.T) {
-	// A request without an IPAM executor is a mistake of this package, not of the caller.
+	// A request without an IPAM executor is a mistake of this package, not of its caller.
 	_, err := Run(context.Background(), "bridge", &Request{Command: "ADD", Args: &skel.CmdArgs{StdinData: []byte(`{"cniVersion": "1.0.0", "name": "n", "ipam": {"type": "x"}}`)}})
 	if err == nil || !strings.Contains(err.Error(), "panicked") {
 		t.Errorf("error is %v", err)
@@ -218,7 +218,8 @@ func TestExecutable(t *testing.T) {
 	}
 }
 
-// TestOutputBombs: plugin output that is too large is rejected before it is decoded, for successful and failed plugins.
+// TestOutputBombs checks that plugin output that is too large is rejected before it is decoded, for plugins that succeed and plugins that
+// fail.
 func TestOutputBombs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -46,7 +46,7 @@ func TestLowerPriority(t *testing.T) {
 	for _, path := range stats {
 		b, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		_, rest, _ := strings.Cut(string(b), ") ")
 		if f := strings.Fields(rest); f[16] != "19" || f[38] != "5" {
@@ -65,7 +65,7 @@ func TestCompress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(secret, log+".gz.tmp"); err != nil { // placed by a pod in advance
+	if err := os.Symlink(secret, log+".gz.tmp"); err != nil { // created by a pod in advance
 		t.Fatal(err)
 	}
 	if err := compress(dir, "0.log.1"); err != nil {

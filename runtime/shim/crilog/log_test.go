@@ -146,8 +146,8 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// TestRemovedLog checks that a removed log is recreated within a second, and a moved log at its
-// next rotation. A removed file must not grow.
+// TestRemovedLog checks that a removed log is created again within a second, and a moved log at its next rotation. A removed file must
+// not grow.
 func TestRemovedLog(t *testing.T) {
 	for name, take := range map[string]func(root, path string) error{
 		"the file is removed":                       func(_, path string) error { return os.Remove(path) },
@@ -248,8 +248,7 @@ func FuzzCRILog(f *testing.F) {
 	})
 }
 
-// TestHostileLog opens a log at a path where a pod that mounts the host's log directory has created
-// another file.
+// TestHostileLog checks a log whose path is a file of another kind. A pod that mounts the host's log directory has created the file.
 func TestHostileLog(t *testing.T) {
 	for name, make := range map[string]func(target, log string) error{
 		"a link":          func(target, log string) error { return os.Symlink(target+"/file", log) },
@@ -286,9 +285,8 @@ func TestHostileLog(t *testing.T) {
 	}
 }
 
-// TestHostileRotation replaces the directory of a log by a symlink, as a pod can do that mounts it.
-// The rotation must not rename, remove or create a file in the target of the link. The log
-// continues in the old file.
+// TestHostileRotation replaces the directory of a log by a symlink, as a pod that mounts it can do. The rotation must not rename, remove
+// or create a file in the target of the link. The log continues in the old file.
 func TestHostileRotation(t *testing.T) {
 	dir := t.TempDir()
 	path, own, other := dir+"/pods/default_web_u1/c/0.log", dir+"/pods/default_web_u1/c", dir+"/pods/default_db_u2/c"

@@ -16,12 +16,11 @@ import (
 	"time"
 )
 
-// plenty reports a disk with enough free space.
+// The function plenty reports a disk with enough free space.
 func plenty(*os.File) (free, total int64) { return 1 << 40, 1 << 40 }
 
-// A shipper follows a log like Fluent Bit and similar programs. It periodically checks the path of
-// the current file. It reads an open file to its end, even if the file was renamed, before it opens
-// the path again.
+// A shipper follows a log like Fluent Bit and similar programs. It checks the path of the current file at intervals. It reads an open
+// file to its end before it opens the path again, even if the file was renamed.
 type shipper struct {
 	path  string
 	f     *os.File
@@ -29,7 +28,7 @@ type shipper struct {
 	lines int
 }
 
-// look checks the path and reads at most about most bytes.
+// The method look checks the path. Then it reads lines until it has read about most bytes.
 func (s *shipper) look(t *testing.T, most int) {
 	t.Helper()
 	for most > 0 {
@@ -69,9 +68,8 @@ func (s *shipper) look(t *testing.T, most int) {
 	}
 }
 
-// TestShipper checks that a shipper that reads 10 MB per second and checks the path every 200 ms
-// gets all lines of a burst of 57 MB. The burst has different durations and begins at different
-// times after the last rotation.
+// TestShipper checks that a shipper gets all lines of a burst of 57 MB. It reads 10 MB per second and checks the path every 200 ms. The
+// burst has different durations and begins at different times after the last rotation.
 func TestShipper(t *testing.T) {
 	const (
 		every = 200 * time.Millisecond
@@ -90,7 +88,7 @@ func TestShipper(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "0.log")
 				l, err := Open(path, Options{MaxBytes: 10 << 20, MaxFiles: 5, Interval: 10 * time.Second, Free: plenty,
-					Compress: func(_, root string, names []string) { // compresses at once
+					Compress: func(_, root string, names []string) { // compresses immediately
 						for _, name := range names {
 							if err := os.Rename(filepath.Join(root, name), filepath.Join(root, name+".gz")); err != nil {
 								t.Error(err)
@@ -125,7 +123,7 @@ func TestShipper(t *testing.T) {
 	}
 }
 
-// sizes returns the sizes of the files in a log's directory, and their sum.
+// The function sizes returns the sizes of the files in a log's directory, and their sum.
 func sizes(t *testing.T, path string) (all map[string]int64, sum int64) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -234,8 +232,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestShortDisk checks that a log is rotated at its configured size, and its oldest files are
-// removed at once, if the disk is short of space.
+// TestShortDisk checks a log on a disk with little free space. The log is rotated at its configured size, and its oldest files are
+// removed immediately.
 func TestShortDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := open(t, Options{MaxBytes: 10_000, MaxFiles: 3, Interval: 10 * time.Second, Now: time.Now, Free: func(*os.File) (int64, int64) { return 4 << 10, 1 << 20 }})

@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// received reads all frames of a connection. hasEnd reports whether one of them is StreamEnd, and end
-// is its payload.
+// The function received reads all frames of a connection. If one of them is StreamEnd, hasEnd is true and end is the payload.
 func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	t.Helper()
 	var b strings.Builder
@@ -32,7 +31,7 @@ func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	}
 }
 
-// attached returns streams with one attached client. theirs is the client's end of the connection.
+// The function attached returns streams with one attached client. The connection theirs is the client's end.
 func attached(end bool) (s *streams, c *client, theirs net.Conn) {
 	ours, theirs := net.Pipe()
 	s = emptyStreams()
@@ -42,8 +41,7 @@ func attached(end bool) (s *streams, c *client, theirs net.Conn) {
 	return s, c, theirs
 }
 
-// TestStoppingReader checks that a reader that pauses for less than patience blocks the container
-// and receives every byte.
+// TestStoppingReader checks that a reader that pauses for less than patience blocks the container, and receives every byte.
 func TestStoppingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)

@@ -36,7 +36,7 @@ func TestCompressor(t *testing.T) {
 			return slices.Clone(done)
 		}
 		begin := time.Now()
-		for round := range 100 { // each log has two files, one of which an earlier round enqueued
+		for round := range 100 { // each log has two files, one of which was enqueued in an earlier round
 			for l := range 10 {
 				log := fmt.Sprint("log", l)
 				c.enqueue(log, "/", []string{fmt.Sprint(log, " ", round), fmt.Sprint(log, " ", round+1)})
@@ -69,7 +69,7 @@ func TestCompressor(t *testing.T) {
 		c.enqueue("other", "/", []string{"d"})
 		time.Sleep(took / 2)
 		c.enqueue("log", "/", []string{"b"})
-		c.enqueue("log", "/", nil) // it is rotated too fast
+		c.enqueue("log", "/", nil) // the log is rotated too fast
 		time.Sleep(time.Minute)
 		if got := all()[before:]; !slices.Equal(got, []string{"a", "d"}) || c.busy() {
 			t.Errorf("compressed files: %v", got)

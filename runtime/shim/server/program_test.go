@@ -33,8 +33,8 @@ func protected(t *testing.T, p programs, path string) (*exec.Cmd, bool) {
 	return cmd, cmd.Path != path
 }
 
-// TestProtect checks that crun is started from a read-only mount that not even root can write to,
-// and whose file descriptor is not inherited. A program that was replaced is opened again.
+// TestProtect checks that crun is started from a read-only mount that not even root can write to. Its file descriptor is not inherited. A
+// program whose file was replaced is opened again.
 func TestProtect(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestRest checks that a shim returns memory to the kernel once after the time quiet without a
-// change, and ends after the time idle.
+// TestRest checks that a shim without changes returns memory to the kernel once, after the time quiet. It ends after the time idle.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forcedGCs := func() uint32 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzFrames checks for arbitrary input that ReadFrame does not exceed its buffer, and that writing
-// the frames again results in the same bytes.
+// FuzzFrames checks that ReadFrame does not exceed its buffer for arbitrary input, and that writing the frames again results in the same
+// bytes.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x00\x02hi\x03\x00\x00\x00\x04\x00\x50\x00\x18"))
 	f.Add([]byte("\x00\xff\xff\xff\xff"))

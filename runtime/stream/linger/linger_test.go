@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// pair returns the two ends of a connection.
+// The function pair returns the two ends of a connection.
 func pair(t *testing.T, network, address string) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -32,8 +32,7 @@ func pair(t *testing.T, network, address string) (ours, theirs net.Conn) {
 	return ours, theirs
 }
 
-// TestUnread checks that a peer whose data was not read, and that reads only seconds after Close
-// was called, receives all bytes.
+// TestUnread checks a peer that starts to read seconds after the call of Close and whose own data was not read. It receives all bytes.
 func TestUnread(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		ours, theirs := pair(t, network, address)

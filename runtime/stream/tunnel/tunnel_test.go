@@ -15,7 +15,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// open opens a tunnel to the handler next.
+// The function open opens a tunnel to the handler next.
 func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
