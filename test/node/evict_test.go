@@ -246,7 +246,7 @@ func (x scarce) test(t *testing.T) {
 		return err == nil && bad == nil && len(left)+len(logs) == 0
 	})
 	if pods := m.Pods(); containers(pods)["small-edge"] != before["small-edge"] || !pods["small-edge"].Ready() {
-		t.Errorf("the other pod was %v, and is %+v", before, pods["small-edge"].Status)
+		t.Errorf("the other pod's container was %v, and its status is %+v", before, pods["small-edge"].Status)
 	}
 	counted(t, a, x.signal)
 	if want := fmt.Sprintf("kubelet_eviction_stats_age_seconds_count{eviction_signal=%q} 1\n",
@@ -262,13 +262,13 @@ func (x scarce) test(t *testing.T) {
 			ended = loggedAt(t, line)
 		}
 	}
-	if pressed.IsZero() || ended.Sub(pressed) < x.grace-x.grace/10 { // both are logged a little later
+	if pressed.IsZero() || ended.Sub(pressed) < x.grace-x.grace/10 { // both lines are logged a little later
 		t.Errorf("%s from %v, the pod was evicted at %v", x.condition, pressed, ended)
 	}
 }
 
-// TestEvictsForImages: on the disk of images and of what containers write the image that nothing
-// needs goes first; as that is not enough, the pod that has most of it ends, and no other.
+// TestEvictsForImages checks that a full image file system is freed in the correct order. The unused image must be removed first. Because
+// that is not enough, the pod with the largest writable layer must be evicted, and no other pod.
 func TestEvictsForImages(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -294,7 +294,7 @@ func TestEvictsForImages(t *testing.T) {
 		return blocks*size > 250<<20
 	})
 	if pods := m.Pods(); containers(pods)["small-edge"] != before["small-edge"] || !pods["small-edge"].Ready() {
-		t.Errorf("the other pod was %v, and is %+v", before, pods["small-edge"].Status)
+		t.Errorf("the other pod's container was %v, and its status is %+v", before, pods["small-edge"].Status)
 	}
 	if list := m.Islet("images", "ls"); strings.Contains(list, "nobodys") || !strings.Contains(list, "podtool") {
 		t.Errorf("the images are\n%s", list)
@@ -306,8 +306,8 @@ func TestEvictsForImages(t *testing.T) {
 	}
 }
 
-// TestEvictsForLimits: a pod that has more files than its volume, a container of it or all of
-// them together may have ends for that, and no other does.
+// TestEvictsForLimits checks that a pod is evicted if it exceeds the size limit of a volume, the ephemeral storage limit of a container or
+// the sum of these limits. Other pods must continue to run.
 func TestEvictsForLimits(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
