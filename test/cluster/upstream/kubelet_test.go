@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// metricSources are the packages in which the metrics of a kubelet are declared.
+// metricSources contains the packages that declare the metrics of a kubelet.
 var metricSources = []string{
 	"k8s.io/kubernetes/cmd/kubelet/app", "k8s.io/kubernetes/pkg/kubelet/...", "k8s.io/kubernetes/pkg/volume/...", "k8s.io/kubernetes/pkg/credentialprovider/...", "k8s.io/component-base/metrics/prometheus/...", "k8s.io/component-base/version/...",
 	"k8s.io/component-base/compatibility/...", "k8s.io/controller-manager/pkg/informerfactory/...",
 }
 
-// source is a package whose declarations of metrics are read.
+// A source is a package whose declarations of metrics are read.
 type source struct {
 	path   string
 	files  map[string]*ast.File
