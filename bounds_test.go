@@ -19,7 +19,7 @@ var bounded = map[string][]string{
 	"net/http.Server":    {"MaxHeaderBytes", "ReadHeaderTimeout"},
 }
 
-// TestHTTPBounds: every HTTP client and server limits the size of headers.
+// TestHTTPBounds checks that every HTTP client and server limits the size of headers.
 func TestHTTPBounds(t *testing.T) {
 	looked := 0
 	for folder := range shippedFolders(t) {

@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// decodersFile lists every function of the shipped programs that decodes, unpacks or reads a whole input. A row contains the calls, the
-// sender of the input, and the test that sends a bomb. The top of the file describes the format of a row.
+// decodersFile is a file with a row for every function of the shipped programs that decodes, unpacks or reads a whole input. A row
+// contains the calls, the sender of the input, and the test that sends a bomb. The top of the file describes the format of a row.
 const decodersFile = "decoders.txt"
 
 // foreign contains the senders whose rows need a bomb. The rows of the other senders need a reason.
@@ -318,7 +318,7 @@ func (all testNames) in(folder string) map[string]bool {
 	for _, name := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(folder, name), nil, 0)
 		if err != nil {
-			continue // the compiler says so
+			continue // the compiler reports the error
 		}
 		for _, decl := range f.Decls {
 			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil {

@@ -93,8 +93,8 @@ type report struct {
 	} `xml:"testsuite"`
 }
 
-// TestSuite: every spec passes, except specs that need the internet. Specs that the suite itself skips because the host lacks a feature
-// are listed. The node's own pod continues to run.
+// TestSuite checks that every spec passes, except specs that need the internet. The result lists specs that the suite skips because the
+// host lacks a feature. The node's own pod must not restart.
 func TestSuite(t *testing.T) {
 	dir := tools(t)
 	m, before := start(t)
