@@ -28,7 +28,7 @@ type goPackage struct {
 	Module     *struct{ Path string }
 }
 
-// linked returns all packages that are linked into a program for Linux, by import path.
+// The function linked returns all packages that are linked into a program for Linux, by import path.
 func linked(t *testing.T, program string) map[string]goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Standard,Module", program)
@@ -70,7 +70,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// importers returns the path and the importers of each external module among packages, one line per module.
+// The function importers returns the path and the importers of each external module among packages, one line per module.
 func importers(packages map[string]goPackage) string {
 	rooms, modules := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, p := range packages {

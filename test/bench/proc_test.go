@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// tick is the kernel's unit of a process's start time (USER_HZ).
+// The constant tick is the kernel's unit of a process's start time (USER_HZ).
 const tick = 10 * time.Millisecond
 
 // startOf returns the start time of a process since the boot.
@@ -60,7 +60,7 @@ func cpuParts(m *machine.Machine) string {
 	return fmt.Sprintf("agent %s, shims %s, OCI runtime %s", seconds(agent), seconds(shims), seconds(ran))
 }
 
-// uptime returns the time since the boot.
+// The function uptime returns the time since the boot.
 func uptime(t *testing.T) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile("/proc/uptime")

@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// scraped contains the pages of a full scrape in their order.
+// The variable scraped contains the pages of a full scrape in their order.
 var scraped = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis", "/stats/summary"}
 
 const (
@@ -111,7 +111,7 @@ func millis(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1
 
 const idleSpan = 30 * time.Second
 
-// idle returns the share of a core that a process uses without requests.
+// The function idle returns the share of a core that a process uses without requests.
 func idle(t *testing.T, pid int) float64 {
 	t.Helper()
 	begun := busy(t, pid)
@@ -121,7 +121,7 @@ func idle(t *testing.T, pid int) float64 {
 
 func percent(share float64) string { return fmt.Sprintf("%.3f %%", 100*share) }
 
-// busy returns the CPU time of all threads of a process in nanoseconds.
+// The function busy returns the CPU time of all threads of a process in nanoseconds.
 func busy(t *testing.T, pid int) (sum time.Duration) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -197,7 +197,7 @@ func (s *scraper) get(t *testing.T, path string) page {
 	return page{wire: len(b), text: unpacked(t, r.Header.Get("Content-Encoding"), b)}
 }
 
-// heap returns the bytes in use after a garbage collection, and the bytes that were ever allocated.
+// The method heap returns the bytes in use after a garbage collection, and the bytes that were ever allocated.
 func (s *scraper) heap(t *testing.T) (live, made int64) {
 	t.Helper()
 	s.save(os.DevNull, "/debug/pprof/heap?gc=1")
@@ -235,7 +235,7 @@ func (s *scraper) save(file, path string) {
 	}
 }
 
-// unpacked returns the length of a page's text.
+// The function unpacked returns the length of a page's text.
 func unpacked(t *testing.T, encoding string, b []byte) int {
 	t.Helper()
 	if encoding != "gzip" {

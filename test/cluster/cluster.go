@@ -39,8 +39,8 @@ type Cluster struct {
 	ports int        // number of ports of proxies so far
 }
 
-// shared is the control plane for all tests of this program. They share it, because its start takes
-// seconds. Each test has its own nodes and namespaces.
+// The variable shared is the control plane for all tests of this program. They share it, because its start takes seconds. Each test has
+// its own nodes and namespaces.
 var shared struct {
 	sync.Once
 	*Cluster
@@ -196,7 +196,7 @@ func (c *Cluster) run(stdin, name string, args ...string) error {
 	return nil
 }
 
-// path returns the path of a control plane's file for this process.
+// The method path returns the path of a control plane's file for this process.
 func (c *Cluster) path(name string) string {
 	return filepath.Join("/proc", fmt.Sprint(c.host.Pid()), "root", dir, name)
 }

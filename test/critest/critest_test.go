@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// unreachable contains the specs that cannot pass here, with the reasons.
+// The variable unreachable contains the specs that cannot pass here, with the reasons.
 var unreachable = map[string]string{
 	"public image with digest should be pulled and removed": "the image of that digest is in a registry on the internet only",
 }
@@ -71,7 +71,7 @@ func start(t *testing.T) (*machine.Machine, string) {
 	return m, own(m)
 }
 
-// own returns the container of the node's own pod.
+// The function own returns the container of the node's own pod.
 func own(m *machine.Machine) string {
 	return m.WaitReady("own-edge")["own-edge"].Status.ContainerStatuses[0].ContainerID
 }

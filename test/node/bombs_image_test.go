@@ -43,13 +43,14 @@ func (d *depot) put(kind string, body []byte) string {
 	return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d}`, kind, digest, len(body))
 }
 
-// tag stores a document and makes it the content of an image name.
+// The method tag stores a document and makes it the content of an image name.
 func (d *depot) tag(name, kind, body string) {
 	d.put(kind, []byte(body))
 	d.tags[name] = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(body)))
 }
 
-// image stores an image with one layer and returns its manifest. The parameter more contains further fields of the image's configuration.
+// The method image stores an image with one layer and returns its manifest. The parameter more contains further fields of the image's
+// configuration.
 func (d *depot) image(more string, layer []byte) string {
 	config := d.put(ociConfig,
 		fmt.Appendf(nil, `{"architecture":%q,"os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:%x"]}%s}`, runtime.GOARCH,
@@ -61,7 +62,7 @@ func ociIndexOf(manifests string) string {
 	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[%s]}`, ociIndex, manifests)
 }
 
-// packed returns the output of write, compressed with gzip.
+// The function packed returns the output of write, compressed with gzip.
 func packed(t *testing.T, write func(w io.Writer) error) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -92,7 +93,7 @@ func longNames(t *testing.T) []byte {
 	})
 }
 
-// zeros returns 256 MiB of zeros, compressed. To a reader it is an empty archive with a long padding.
+// The function zeros returns 256 MiB of zeros, compressed. To a reader it is an empty archive with a long padding.
 func zeros(t *testing.T) []byte {
 	return packed(t, func(w io.Writer) error {
 		for range 256 {
@@ -179,7 +180,7 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// archive returns an image as an OCI layout with all blobs to which the image refers.
+// The method archive returns an image as an OCI layout with all blobs to which the image refers.
 func (d *depot) archive(t *testing.T, name string) []byte {
 	return packed(t, func(w io.Writer) error {
 		out := tar.NewWriter(w)

@@ -20,18 +20,18 @@ import (
 	"time"
 )
 
-// field encodes a protobuf field with a length: a string, bytes or a message.
+// The function field encodes a protobuf field with a length: a string, bytes or a message.
 func field(number int, value string) string {
 	tag := binary.AppendUvarint(nil, uint64(number)<<3|2)
 	return string(binary.AppendUvarint(tag, uint64(len(value)))) + value
 }
 
-// prefixed encodes the five bytes before a gRPC message.
+// The function prefixed encodes the five bytes before a gRPC message.
 func prefixed(compressed byte, length int) []byte {
 	return binary.BigEndian.AppendUint32([]byte{compressed}, uint32(length))
 }
 
-// message encodes a gRPC message.
+// The function message encodes a gRPC message.
 func message(text string) []byte { return append(prefixed(0, len(text)), text...) }
 
 // grpcServer serves HTTP/2 without TLS on a Unix socket until the test ends.
@@ -54,7 +54,7 @@ const maxMessage = 4 << 20
 // An answerBomb writes a plugin's response to a call. The response is small on the wire and large in memory, or very long, or endless.
 type answerBomb func(w http.ResponseWriter, r *http.Request)
 
-// whole returns a bomb that responds with one message.
+// The function whole returns a bomb that responds with one message.
 func whole(text string) answerBomb {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(message(text))
@@ -62,7 +62,7 @@ func whole(text string) answerBomb {
 	}
 }
 
-// endless writes a block repeatedly until a write fails.
+// The function endless writes a block repeatedly until a write fails.
 func endless(w io.Writer, block []byte) {
 	for {
 		if _, err := w.Write(block); err != nil {
@@ -170,7 +170,7 @@ func (p *fakePlugin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.bomb(w, r)
 }
 
-// good returns a correct response to a call.
+// The method good returns a correct response to a call.
 func (p *fakePlugin) good(call string) string {
 	switch call {
 	case "GetInfo":
@@ -318,7 +318,7 @@ func TestAllocationBombs(t *testing.T) {
 	b.well()
 }
 
-// unasked returns the names and methods of the plugins that have not sent a bomb.
+// The function unasked returns the names and methods of the plugins that have not sent a bomb.
 func unasked(all []*fakePlugin) (names []string) {
 	for _, p := range all {
 		if p.asked.Load() == 0 {

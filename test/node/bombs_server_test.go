@@ -81,7 +81,7 @@ type hostileServer struct {
 	good map[string]string
 }
 
-// turn selects the response to a request: the bomb that was sent least often, or, if bomb is nil, the correct response.
+// The method turn selects the response to a request: the bomb that was sent least often, or, if bomb is nil, the correct response.
 func (s *hostileServer) turn(r *http.Request) (bomb *answer, good string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *hostileServer) turn(r *http.Request) (bomb *answer, good string) {
 	return bomb, ""
 }
 
-// left returns the names of the bombs that were sent fewer times than given.
+// The method left returns the names of the bombs that were sent fewer times than given.
 func (s *hostileServer) left(times int) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *hostileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// signed returns a self-signed certificate for 127.0.0.1, and its PEM encoding.
+// The function signed returns a self-signed certificate for 127.0.0.1, and its PEM encoding.
 func signed(t *testing.T) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

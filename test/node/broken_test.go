@@ -22,7 +22,7 @@ type breaker struct {
 	next []byte // version 9.0.0, which works; nil if it has not been built
 }
 
-// kinds returns the kinds of broken archives, each with a part of the expected output of islet update.
+// The function kinds returns the kinds of broken archives, each with a part of the expected output of islet update.
 func kinds() []struct {
 	name, why string
 	slow      bool // skipped without ISLET_TEST_LONG
@@ -83,7 +83,7 @@ func kinds() []struct {
 	}
 }
 
-// other returns an architecture that is not that of this machine.
+// The method other returns an architecture that is not that of this machine.
 func (b *breaker) other() string {
 	if runtime.GOARCH == "riscv64" {
 		return "amd64"
@@ -91,27 +91,27 @@ func (b *breaker) other() string {
 	return "riscv64"
 }
 
-// another returns an archive whose release is for another architecture.
+// The method another returns an archive whose release is for another architecture.
 func (b *breaker) another() string {
 	file := b.broken("crash")
 	b.ReleaseFor(file, "9.0.0", b.other(), b.bad)
 	return file
 }
 
-// foreign returns an archive whose program is an ELF file of another architecture.
+// The method foreign returns an archive whose program is an ELF file of another architecture.
 func (b *breaker) foreign() string {
 	p := bytes.Clone(b.bad)
 	binary.LittleEndian.PutUint16(p[18:], uint16(1+b.rand.IntN(39))) // e_machine of elf(5); islet supports none of these values
 	return b.archive("9.0.0", p)
 }
 
-// lonely returns a version that runs the installed program without a network.
+// The method lonely returns a version that runs the installed program without a network.
 func (b *breaker) lonely() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/lonely")
 	return b.broken("network " + b.m.Disk + "/lonely")
 }
 
-// blind returns a version that runs the installed program without manifests.
+// The method blind returns a version that runs the installed program without manifests.
 func (b *breaker) blind() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/blind")
 	return b.broken("blind " + b.m.Disk + "/blind")
@@ -141,7 +141,7 @@ func (b *breaker) changed() string {
 	return file
 }
 
-// forged returns an archive whose release has one changed byte in its signature.
+// The method forged returns an archive whose release has one changed byte in its signature.
 func (b *breaker) forged() string {
 	file := b.broken("crash")
 	b.edit(file+".release", func(data []byte) []byte {
@@ -164,7 +164,7 @@ func (b *breaker) strangers() string {
 	return file
 }
 
-// mutant returns a working program in which up to 1 % of the pages are random bytes.
+// The method mutant returns a working program in which up to 1 % of the pages are random bytes.
 func (b *breaker) mutant() string {
 	if b.next == nil {
 		b.next = b.Version("9.0.0")
@@ -180,7 +180,7 @@ func (b *breaker) mutant() string {
 	return b.archive("9.0.0", p)
 }
 
-// last returns the last number that the counting pod has logged.
+// The method last returns the last number that the counting pod has logged.
 func (b *breaker) last() int {
 	out := b.m.Islet("logs", "one-edge", "--tail=1")
 	said := strings.Fields(out) // --tail=1 may also print lines that are logged meanwhile
@@ -191,7 +191,8 @@ func (b *breaker) last() int {
 	return n
 }
 
-// try updates the node to a version, and checks that the previous version is in use again within a minute and that the pod continues.
+// The method try updates the node to a version, and checks that the previous version is in use again within a minute and that the pod
+// continues.
 func (b *breaker) try(name, why string, archive func(*breaker) string) {
 	b.Helper()
 	installed, err := os.ReadFile(b.m.Binary())
@@ -238,8 +239,8 @@ func TestBrokenPrograms(t *testing.T) {
 	}
 }
 
-// slice returns the index at which a part of n cases begins (end is 0) or ends (end is 1). ISLET_TEST_SLICE=2/5 selects the second of five
-// parts, because all cases together may take too long for one run.
+// The function slice returns the index at which a part of n cases begins (end is 0) or ends (end is 1). ISLET_TEST_SLICE=2/5 selects the
+// second of five parts, because all cases together may take too long for one run.
 func slice(t *testing.T, end, n int) int {
 	t.Helper()
 	text := os.Getenv("ISLET_TEST_SLICE")

@@ -19,7 +19,7 @@ type dead struct {
 	pods []string
 }
 
-// end kills the container of each pod and waits for its restart.
+// The method end kills the container of each pod and waits for its restart.
 func (d dead) end() {
 	d.Helper()
 	count := map[string]int{}
@@ -48,7 +48,7 @@ func (d dead) end() {
 	})
 }
 
-// kept returns the restart counts of a pod's containers whose logs exist, sorted.
+// The method kept returns the restart counts of a pod's containers whose logs exist, sorted.
 func (d dead) kept(pod string) (attempts []int) {
 	d.Helper()
 	logs, err := filepath.Glob(filepath.Join(d.Disk, "logs", "default_"+pod+"_*", "c", "*.log"))
@@ -62,7 +62,7 @@ func (d dead) kept(pod string) (attempts []int) {
 	return attempts
 }
 
-// keeps waits until exactly the containers with the given restart counts are kept for each pod.
+// The method keeps waits until exactly the containers with the given restart counts are kept for each pod.
 func (d dead) keeps(what string, attempts ...int) {
 	d.Helper()
 	d.Await(what, func() bool {
@@ -171,7 +171,7 @@ func TestPrune(t *testing.T) {
 	has("two went", "runs")
 }
 
-// used returns the size of the files in a directory.
+// The function used returns the size of the files in a directory.
 func used(m *machine.Machine, dir string) (bytes int64) {
 	fmt.Sscan(m.Run("du", "-sb", dir), &bytes)
 	return bytes

@@ -17,8 +17,8 @@ type consent struct {
 	t *testing.T
 }
 
-// apply applies a configuration with consent to change the given fields, and checks that it is in use. In the text, DISK is the machine's
-// directory and CGROUP its cgroup.
+// The method apply applies a configuration with consent to change the given fields, and checks that it is in use. In the text, DISK is the
+// machine's directory and CGROUP its cgroup.
 func (c *consent) apply(fields, text string) {
 	c.t.Helper()
 	if out, code := c.try(fields, text); code != 0 || !strings.Contains(out, "is in use") {
@@ -38,7 +38,7 @@ func (c *consent) revert() {
 	}
 }
 
-// serves starts a pod with a web server and checks that another pod reaches it. It returns the address of the new pod.
+// The method serves starts a pod with a web server and checks that another pod reaches it. It returns the address of the new pod.
 func (c *consent) serves(name, from string) string {
 	c.t.Helper()
 	c.Write("manifests/"+name+".yaml", manifest(name, "", "serve", ":80"))
@@ -113,7 +113,7 @@ func TestConsent(t *testing.T) {
 	c.elsewhere()
 }
 
-// held checks that a change of fields on which running pods depend is rejected.
+// The method held checks that a change of fields on which running pods depend is rejected.
 func (c *consent) held() {
 	c.t.Helper()
 	for field, value := range map[string]string{"cgroupRoot": "CGROUP/other", "cgroupDriver": "systemd", "podLogsDir": "DISK/otherlogs"} {
@@ -124,7 +124,7 @@ func (c *consent) held() {
 	}
 }
 
-// moved changes the directory of static pods and changes it back.
+// The method moved changes the directory of static pods and changes it back.
 func (c *consent) moved() {
 	c.t.Helper()
 	c.Write("other/two.yaml", manifest("two", "", "count", "10ms"))
@@ -139,7 +139,7 @@ func (c *consent) moved() {
 	c.WaitReady("one-edge", "two-edge")
 }
 
-// elsewhere runs and deletes pods with other directories for logs and cgroups.
+// The method elsewhere runs and deletes pods with other directories for logs and cgroups.
 func (c *consent) elsewhere() {
 	c.t.Helper()
 	c.Remove("manifests/one.yaml")
@@ -163,7 +163,7 @@ func (c *consent) elsewhere() {
 	c.WaitReady("one-edge")
 }
 
-// clean waits until no resources of pods are left.
+// The method clean waits until no resources of pods are left.
 func (c *consent) clean() {
 	c.t.Helper()
 	c.Await("nothing of pods to be left", func() bool {

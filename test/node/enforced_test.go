@@ -21,7 +21,7 @@ func unified() bool {
 	return err == nil
 }
 
-// holds reads the limits of a cgroup.
+// The function holds reads the limits of a cgroup.
 func holds(t *testing.T, cgroup string) held {
 	t.Helper()
 	read := func(controller, file string) string {
@@ -44,10 +44,10 @@ func mostPIDs(t *testing.T, m *machine.Machine) int {
 	return min(most, threads)
 }
 
-// weight returns the cpu.shares of a number of millicores.
+// The function weight returns the cpu.shares of a number of millicores.
 func weight(milli int) string { return fmt.Sprint(milli * 1024 / 1000) }
 
-// hierarchies returns the mount points of the cgroup v1 controllers.
+// The function hierarchies returns the mount points of the cgroup v1 controllers.
 func hierarchies(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
@@ -70,7 +70,7 @@ func makeCgroup(t *testing.T, cgroup string) {
 	}
 }
 
-// refuses starts an agent that must exit at once, and checks that its log contains the given texts.
+// The function refuses starts an agent that must exit at once, and checks that its log contains the given texts.
 func refuses(t *testing.T, m *machine.Machine, words ...string) {
 	t.Helper()
 	before := len(m.AgentLog(1 << 20))
@@ -154,5 +154,5 @@ func TestEnforces(t *testing.T) {
 	}
 }
 
-// quoted returns a word with the quotes of the agent's log.
+// The function quoted returns a word with the quotes of the agent's log.
 func quoted(word string) string { return strings.ReplaceAll(fmt.Sprintf("%q", word), `"`, `\"`) }

@@ -13,12 +13,12 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// eats returns a pod that allocates memory, with a priority.
+// The function eats returns a pod that allocates memory, with a priority.
 func eats(name string, priority, mib int) string {
 	return manifest(name, fmt.Sprintf("  priority: %d\n", priority), "eat", fmt.Sprint(mib))
 }
 
-// disrupted reports whether a pod has the condition DisruptionTarget with the reason of an eviction.
+// The function disrupted reports whether a pod has the condition DisruptionTarget with the reason of an eviction.
 func disrupted(p machine.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "DisruptionTarget" {
@@ -163,7 +163,7 @@ func onVolume(name, volume string, args ...string) string {
 		volume), args...)
 }
 
-// evicted waits until a pod has been evicted.
+// The function evicted waits until a pod has been evicted.
 func evicted(m *machine.Machine, name string) machine.Pod {
 	return m.WaitPods(name+" to be evicted", func(pods map[string]machine.Pod) bool {
 		return pods[name+
@@ -171,7 +171,7 @@ func evicted(m *machine.Machine, name string) machine.Pod {
 	})[name+"-edge"]
 }
 
-// counted checks that the metrics count one eviction for each of the given signals.
+// The function counted checks that the metrics count one eviction for each of the given signals.
 func counted(t *testing.T, a *machine.Agent, signals ...string) {
 	t.Helper()
 	page := get(t, a, "/metrics")

@@ -37,7 +37,7 @@ func get(t *testing.T, a *machine.Agent, path string) string {
 	return string(text)
 }
 
-// loose starts a process directly in the cgroup of a machine.
+// The function loose starts a process directly in the cgroup of a machine.
 func loose(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	p, err := machine.StartProcess(m.Command("sh", "-c", "while :; do sleep 0.1; done"))
@@ -133,8 +133,9 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// seldom contains patterns of metrics that the node in this test need not serve, with the reason. The node has two plain pods, no cluster
-// and no client at its port. TestFiguresOfWork in test/cluster checks the metrics of a busier node. A pattern matches the whole name.
+// The variable seldom contains patterns of metrics that the node in this test need not serve, with the reason. The node has two plain
+// pods, no cluster and no client at its port. TestFiguresOfWork in test/cluster checks the metrics of a busier node. A pattern matches the
+// whole name.
 var seldom = map[string]string{
 	`csi_.*|dra_.*_operations_.*|dra_operations_.*|kubelet_device_plugin_.*|kubelet_credential_provider_.*|plugin_manager_total_plugins`:                      "plugins, of which it has none",
 	`kubelet_certificate_manager_.*|kubelet_server_expiration_.*|rest_client_.*|islet_events_dropped_total|kubelet_podcertificate_states|kubelet_mirror_pods`: "a control plane",

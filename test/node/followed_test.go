@@ -26,7 +26,7 @@ type shelf struct {
 	asked   map[string]int // number of requests, by version and file extension
 }
 
-// shelf starts a server without a version. Agents that start afterwards trust its certificate.
+// The method shelf starts a server without a version. Agents that start afterwards trust its certificate.
 func (u *updates) shelf() *shelf {
 	u.Helper()
 	s := &shelf{u: u, asked: map[string]int{}}
@@ -71,7 +71,8 @@ func (s *shelf) put(version string) {
 	s.mu.Unlock()
 }
 
-// releases returns how often the node has requested the release of a version, and archives how often it has downloaded its archive.
+// The method releases returns how often the node has requested the release of a version, and archives how often it has downloaded its
+// archive.
 func (s *shelf) releases(version string) int { return s.count(version + ".release") }
 func (s *shelf) archives(version string) int { return s.count(version + ".gz") }
 
@@ -81,7 +82,7 @@ func (s *shelf) count(what string) int {
 	return s.asked[what]
 }
 
-// looked waits until the node has requested the release of a version more than n times and has processed the response.
+// The method looked waits until the node has requested the release of a version more than n times and has processed the response.
 func (s *shelf) looked(version string, n int) {
 	s.u.Helper()
 	s.u.m.Await("a look for "+version, func() bool { return s.releases(version) > n })
@@ -91,7 +92,7 @@ func (s *shelf) looked(version string, n int) {
 	})
 }
 
-// ended waits until the trial of a version has ended. It returns the reason of the failure, or "" if the version is kept.
+// The method ended waits until the trial of a version has ended. It returns the reason of the failure, or "" if the version is kept.
 func (u *updates) ended(version string) (why string) {
 	u.Helper()
 	u.m.Await("the end of the trial of "+version, func() bool {

@@ -136,7 +136,7 @@ func notGranted(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// plug returns the status of the pod's condition DevicesPlugged, or "" without the condition.
+// The function plug returns the status of the pod's condition DevicesPlugged, or "" without the condition.
 func plug(pod machine.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == "islet.dev/DevicesPlugged" {

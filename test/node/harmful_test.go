@@ -24,7 +24,7 @@ const servedHead = kubeletHead + "authorization: {mode: AlwaysAllow}\n"
 
 const edgeHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 
-// uplink is the address of the node's interface.
+// The constant uplink is the address of the node's interface.
 const uplink = "192.0.2.10"
 
 // A servedNode is a node whose kubelet API is reachable from other machines.
@@ -34,7 +34,7 @@ type servedNode struct {
 	http http.Client // the client has a certificate that the node accepts
 }
 
-// served starts a node with two pods and an address. It also returns the IDs of the containers.
+// The function served starts a node with two pods and an address. It also returns the IDs of the containers.
 func served(t *testing.T) (*servedNode, map[string]string) {
 	t.Helper()
 	m := machine.New(t, "edge")
@@ -78,8 +78,8 @@ func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 // portOf finds the port in a configuration, unless it is 0.
 var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?([1-9]\d*)`)
 
-// reached checks that the kubelet API responds at the node's address. With the configuration of the local files it must list the pods. A
-// configuration that was sent may change the port and reject the client.
+// The method reached checks that the kubelet API responds at the node's address. With the configuration of the local files it must list
+// the pods. A configuration that was sent may change the port and reject the client.
 func (n *servedNode) reached(s shown) {
 	n.t.Helper()
 	own, port := s.Active.ID == "local", "10250"
@@ -97,8 +97,8 @@ const mayHarm = "authentication.x509.clientCAFile,tlsCertFile,tlsPrivateKeyFile,
 	"edge.statusPagePort,tlsMinVersion,tlsCipherSuites,authentication.anonymous.enabled,authentication.webhook.enabled,authorization.mode,clusterDNS,enforceNodeAllocatable," +
 	"featureGates,localStorageCapacityIsolation,edge.devices,seccompDefault,rotateCertificates,enableDebuggingHandlers"
 
-// harmful contains configurations that are valid or almost valid, and that may damage a node. Without ISLET_TEST_LONG the test uses only
-// the first ones.
+// The variable harmful contains configurations that are valid or almost valid, and that may damage a node. Without ISLET_TEST_LONG the
+// test uses only the first ones.
 var harmful = []string{
 	servedHead + "readOnlyPort: 10248\n",
 	servedHead + "maxPods: 0\n",
@@ -216,7 +216,7 @@ func newMutator(t *testing.T) *mutator {
 	return m
 }
 
-// value returns a value for a field with the given default. It may be invalid.
+// The method value returns a value for a field with the given default. It may be invalid.
 func (m *mutator) value(def string) any {
 	pick := func(all ...any) any { return all[m.IntN(len(all))] }
 	_, isDuration := time.ParseDuration(def)
@@ -237,7 +237,7 @@ func (m *mutator) value(def string) any {
 		map[string]string{"memory": "1Ti"}, map[string]string{"memory.available": "99%"}, 0, 1<<20, true)
 }
 
-// fieldwise returns a configuration in which one to three fields have random values.
+// The method fieldwise returns a configuration in which one to three fields have random values.
 func (m *mutator) fieldwise() string {
 	kind := m.fields[m.IntN(len(m.fields))][0]
 	base := map[string]any{}
@@ -270,7 +270,7 @@ func (m *mutator) fieldwise() string {
 	return string(text) + "\n"
 }
 
-// bytewise returns a harmful configuration in which some bytes are changed.
+// The method bytewise returns a harmful configuration in which some bytes are changed.
 func (m *mutator) bytewise() string {
 	text := []byte(harmful[m.IntN(70)])
 	for range 1 + m.IntN(3) {
@@ -350,7 +350,7 @@ func TestHarmfulConfigurations(t *testing.T) {
 	}
 }
 
-// shortened returns a short form of a configuration for the test's log.
+// The function shortened returns a short form of a configuration for the test's log.
 func shortened(text string) string {
 	text = strings.TrimPrefix(strings.TrimPrefix(text, servedHead), edgeHead)
 	return fmt.Sprintf("%.300q", text)

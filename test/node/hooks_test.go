@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// together returns a pod whose containers mount the directory DISK/shared at /v.
+// The function together returns a pod whose containers mount the directory DISK/shared at /v.
 func together(m *machine.Machine, name, spec string) string {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -23,7 +23,7 @@ spec:
 		machine.Image)).Replace(text)
 }
 
-// noted returns the lines of DISK/shared/log.
+// The function noted returns the lines of DISK/shared/log.
 func noted(t *testing.T, m *machine.Machine) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(m.Disk, "shared", "log"))

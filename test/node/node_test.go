@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// manifest returns a pod with one container that runs podtool.
+// The function manifest returns a pod with one container that runs podtool.
 func manifest(name, extra string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod

@@ -24,7 +24,7 @@ metadata: {name: wifi}
 stringData: {password: %s}
 `
 
-// reader returns a pod that uses the ConfigMap and the Secret in its volumes and its environment.
+// The function reader returns a pod that uses the ConfigMap and the Secret in its volumes and its environment.
 func reader(name string) string {
 	return manifest(name, `    env:
     - {name: GREETING, valueFrom: {configMapKeyRef: {name: settings, key: greeting}}}
@@ -50,7 +50,7 @@ func file(m *machine.Machine, pod, path string) string {
 	return strings.TrimSuffix(out, "\n")
 }
 
-// waits waits until islet describe shows the given reason for a container that does not start.
+// The function waits waits until islet describe shows the given reason for a container that does not start.
 func waits(m *machine.Machine, pod, why string) {
 	m.WaitPods(pod+" to wait: "+why, func(pods map[string]machine.Pod) bool {
 		out, _ := m.Try("describe", pod)
@@ -134,7 +134,7 @@ func TestObjectsOfManifests(t *testing.T) {
 	m.Await("all objects to be gone", func() bool { return strings.TrimSpace(m.Islet("objects", "--no-headers")) == "" })
 }
 
-// nowhere checks that no file of the agent contains a Secret in plain text.
+// The function nowhere checks that no file of the agent contains a Secret in plain text.
 func nowhere(t *testing.T, disk, secret string) {
 	t.Helper()
 	looked := 0

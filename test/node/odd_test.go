@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// look prints the properties that a process inherits. It is a shell script, because the runtime of a Go program would change the ignored
-// signals.
+// The constant look prints the properties that a process inherits. It is a shell script, because the runtime of a Go program would change
+// the ignored signals.
 const look = `umask
 while read -r key value; do case "$key" in Umask:|SigBlk:|SigIgn:|SigPnd:|NoNewPrivs:|Seccomp:|Cap*|Cpus_allowed_list:) echo "$key $value";; esac; done </proc/self/status
 cat /proc/self/limits /proc/self/personality
@@ -33,7 +33,7 @@ MOUNTS
   volumes:
 VOLUMES`
 
-// looking returns the manifest of lookPod.
+// The function looking returns the manifest of lookPod.
 func looking() string {
 	var mounts, volumes []string
 	for _, dir := range []string{"bin", "lib", "lib64", "usr"} {
@@ -88,7 +88,7 @@ func lookFrom(t *testing.T, umask int) (container, command string) {
 	return container, command
 }
 
-// inodes matches the inode numbers of pipes and sockets.
+// The variable inodes matches the inode numbers of pipes and sockets.
 var inodes = regexp.MustCompile(`\[\d+\]`)
 
 func compare(t *testing.T, what, usual, found string) {

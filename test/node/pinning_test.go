@@ -70,7 +70,7 @@ func TestCPUs(t *testing.T) {
 	m.Await("the shared pod to come back to the CPU", func() bool { return on("shared-edge") == all })
 }
 
-// allowed returns the CPUs ("Cpus") or memory nodes ("Mems") of a pod's first process, from the kernel.
+// The function allowed returns the CPUs ("Cpus") or memory nodes ("Mems") of a pod's first process, from the kernel.
 func allowed(m *machine.Machine, pod, what string) string {
 	_, list, _ := strings.Cut(m.Islet("exec", pod, "--", "/podtool", "cat", "/proc/1/status"), what+"_allowed_list:")
 	list, _, _ = strings.Cut(list, "\n")

@@ -60,7 +60,7 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 	}
 }
 
-// lines returns a text of the given size that hardly compresses.
+// The function lines returns a text of the given size that hardly compresses.
 func lines(bytes int) string {
 	random, line := rand.NewChaCha8([32]byte{}), make([]byte, 750)
 	var b strings.Builder

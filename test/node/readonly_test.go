@@ -10,10 +10,11 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// partition makes the machine's disk a separate mount. The function freeze can make it read-only until the next boot.
+// The function partition makes the machine's disk a separate mount. The function freeze can make it read-only until the next boot.
 func partition(m *machine.Machine) { m.Run("mount", "--bind", m.Disk, m.Disk) }
 
-// freeze makes the disk read-only in the machine. The kernel does this when a disk fails, and it happens at a boot with a failing card.
+// The function freeze makes the disk read-only in the machine. The kernel does this when a disk fails, and it happens at a boot with a
+// failing card.
 func freeze(m *machine.Machine) {
 	m.Run("mount", "-o", "remount,bind,ro", m.Disk)
 	if pods := m.Disk + "/kubelet/pods"; slices.Contains(m.Mounts(), pods) { // the agent's mount of the same disk
@@ -39,7 +40,7 @@ func disk(t *testing.T, m *machine.Machine) string {
 	return all.String()
 }
 
-// volatile returns the mounts of the overlay in memory.
+// The function volatile returns the mounts of the overlay in memory.
 func volatile(m *machine.Machine) []string {
 	var found []string
 	for line := range strings.Lines(m.Run("cat", "/proc/self/mountinfo")) {
@@ -50,7 +51,7 @@ func volatile(m *machine.Machine) []string {
 	return found
 }
 
-// flags returns the flags of an agent with the given run directory.
+// The function flags returns the flags of an agent with the given run directory.
 func flags(m *machine.Machine, run string) []string {
 	return []string{"--root-dir=" + m.Disk + "/kubelet", "--state-dir=" + m.Disk + "/state", "--run-dir=" + run, "--config=" + m.Disk + "/kubelet.yaml", "--edge-config=" + m.Disk + "/edge.yaml"}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// unreadable makes every access to the given directories fail with EIO, as on a disk with bad blocks.
+// The function unreadable makes every access to the given directories fail with EIO, as on a disk with bad blocks.
 func unreadable(t *testing.T, m *machine.Machine, parts []string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -32,7 +32,7 @@ func unreadable(t *testing.T, m *machine.Machine, parts []string) {
 	}
 }
 
-// below returns the entry of a directory whose name contains the UID of a pod.
+// The function below returns the entry of a directory whose name contains the UID of a pod.
 func below(t *testing.T, m *machine.Machine, dir, uid string) string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(m.Disk, dir))

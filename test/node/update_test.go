@@ -56,7 +56,7 @@ func (u *updates) start(configuration, update string) {
 	u.ids = containers(u.m.WaitReady("one-edge", "two-edge"))
 }
 
-// archive packs and signs a program as a version, and returns the path of the archive.
+// The method archive packs and signs a program as a version, and returns the path of the archive.
 func (u *updates) archive(version string, program []byte) string {
 	u.Helper()
 	file := u.m.Disk + "/islet.tar.gz"
@@ -64,15 +64,15 @@ func (u *updates) archive(version string, program []byte) string {
 	return file
 }
 
-// broken returns the archive of a version that does not work.
+// The method broken returns the archive of a version that does not work.
 func (u *updates) broken(how string) string { return u.archive("9.0.0", u.fails("9.0.0", how)) }
 
-// fails returns the program of a version that does not work.
+// The method fails returns the program of a version that does not work.
 func (u *updates) fails(version, how string) []byte {
 	return append(bytes.Clone(u.bad), "\n"+version+" "+how...)
 }
 
-// as checks that a version runs and that the containers have not changed.
+// The method as checks that a version runs and that the containers have not changed.
 func (u *updates) as(version string) {
 	u.Helper()
 	if out, _ := u.m.Try("status"); !strings.Contains(out, "islet "+version+",") {
@@ -85,7 +85,7 @@ func (u *updates) as(version string) {
 	}
 }
 
-// quickly contains short durations for trials.
+// The constant quickly contains short durations for trials.
 const quickly = "configuration: {healthyFor: 2s, deadline: 15s}"
 
 // TestUpdate checks that a good version is kept without a restart of containers. For other versions islet update must report the reason of

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// archived returns a system with the packages and the unpacked archive of make dist in /root/islet.
+// The function archived returns a system with the packages and the unpacked archive of make dist in /root/islet.
 func archived(t *testing.T, init []string) *System {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -26,7 +26,7 @@ func archived(t *testing.T, init []string) *System {
 	return s
 }
 
-// says runs a command and checks its exit code and that its output contains each of the texts.
+// The function says runs a command and checks its exit code and that its output contains each of the texts.
 func says(s *System, code int, command string, texts ...string) string {
 	s.t.Helper()
 	out, got := s.Try(command)
@@ -41,7 +41,7 @@ func says(s *System, code int, command string, texts ...string) string {
 	return out
 }
 
-// nothing is a command that succeeds if no file of install.sh exists.
+// The constant nothing is a command that succeeds if no file of install.sh exists.
 const nothing = "! find /usr/local /etc/systemd/system /opt -name '*islet*' | grep . && ! test -e /usr/local/bin/kubelet"
 
 // TestInstallLooks checks that install.sh reports an impossible installation before it changes the system. It must print a warning for an

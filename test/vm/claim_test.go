@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// claims is a pod that appends records to a file on its claim, and logs each record that is on the disk.
+// The variable claims is a pod that appends records to a file on its claim, and logs each record that is on the disk.
 var claims = fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: journal}
@@ -27,7 +27,7 @@ spec:
   - {name: c, image: %q, imagePullPolicy: Never, args: [journal, /data/records, 20ms], volumeMounts: [{name: data, mountPath: /data}], resources: {limits: {memory: 64Mi, cpu: 300m}}}
 `, machine.Image)
 
-// kept returns the last record that the pod has reported outside the machine, or -1.
+// The function kept returns the last record that the pod has reported outside the machine, or -1.
 func kept(v *VM) int {
 	v.t.Helper()
 	told := v.Told()
@@ -43,7 +43,7 @@ func kept(v *VM) int {
 	return n
 }
 
-// journals forwards the pod's log to the host from now on. It returns when a new record has been reported.
+// The function journals forwards the pod's log to the host from now on. It returns when a new record has been reported.
 func journals(v *VM) {
 	v.t.Helper()
 	before := kept(v)

@@ -10,12 +10,12 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// whole matches the metrics that a machine with cgroup v2 and pods with limits always has. I/O metrics are excluded, because they need
-// block I/O.
+// The variable whole matches the metrics that a machine with cgroup v2 and pods with limits always has. I/O metrics are excluded, because
+// they need block I/O.
 var whole = regexp.MustCompile(
 	"^/metrics/(cadvisor (machine|container_(cpu|file|fs_usage|fs_limit|fs_inodes|last|memory|network|oom|pressure|processes|scrape|sockets|spec|start|threads|ulimits))|resource |slis )")
 
-// waits matches the three pressure columns of pod p1 in islet top.
+// The variable waits matches the three pressure columns of pod p1 in islet top.
 var waits = regexp.MustCompile(`(?m)^p1-edge .* \d+% +\d+% +\d+% *$`)
 
 // ask returns a command that prints a page from the read-only port of a node.
@@ -23,7 +23,7 @@ func ask(path string) string {
 	return `bash -c 'exec 3<>/dev/tcp/127.0.0.1/10255 && printf "GET ` + path + ` HTTP/1.0\r\n\r\n" >&3 && cat <&3' `
 }
 
-// page returns a page of a node.
+// The function page returns a page of a node.
 func page(v *VM, path string) string {
 	v.t.Helper()
 	out := v.Run(ask(path))
@@ -34,8 +34,8 @@ func page(v *VM, path string) string {
 	return body
 }
 
-// measured compares the metrics on cgroup v2 with the documentation, which is generated from upstream's list: names, types and labels. All
-// metrics in whole must exist. The OOM kills of an ended container must be counted for the pod.
+// The function measured compares the metrics on cgroup v2 with the documentation, which is generated from upstream's list: names, types
+// and labels. All metrics in whole must exist. The OOM kills of an ended container must be counted for the pod.
 func measured(v *VM) {
 	v.t.Helper()
 	guide, err := os.ReadFile(filepath.Join(machine.Root(v.t), "docs/metrics.md"))

@@ -39,8 +39,8 @@ spec:
 `, name, machine.Image, resources)
 }
 
-// hardware boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The parameter
-// texts contains additional files. The function step logs a step with its time.
+// The function hardware boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The
+// parameter texts contains additional files. The function step logs a step with its time.
 func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, step func(what string)) {
 	t.Helper()
 	if os.Getenv("ISLET_VM_HARDWARE") == "" {
@@ -172,7 +172,7 @@ func running(v *VM, pod string) {
 	v.Await("islet pods --no-headers " + pod + `-edge 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit r!=1}'`)
 }
 
-// opens checks that the modem's pod can open it, and that it is the device with the serial number MODEM1.
+// The function opens checks that the modem's pod can open it, and that it is the device with the serial number MODEM1.
 func opens(v *VM) {
 	v.t.Helper()
 	if out, code := v.Try("islet exec modem-edge -- /podtool open /dev/modem"); code != 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// ordered returns a pod whose preStop hook writes the time to a file on the host. It ignores SIGTERM, so it uses its whole grace period,
-// which is in seconds.
+// The function ordered returns a pod whose preStop hook writes the time to a file on the host. It ignores SIGTERM, so it uses its whole
+// grace period, which is in seconds.
 func ordered(name string, priority, grace int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -28,7 +28,7 @@ spec:
 `, name, priority, grace, machine.Image)
 }
 
-// ends returns the time that the hook of a pod has written.
+// The function ends returns the time that the hook of a pod has written.
 func ends(v *VM, name string) (at time.Time) {
 	v.t.Helper()
 	out := v.Run("cat /var/lib/order/" + name)

@@ -25,7 +25,7 @@ const (
 	sent = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
 )
 
-// manifest returns a pod that runs podtool with limits.
+// The function manifest returns a pod that runs podtool with limits.
 func manifest(name string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -106,7 +106,7 @@ func node(t *testing.T) *VM {
 	return v
 }
 
-// ready waits until exactly n pods exist and run.
+// The function ready waits until exactly n pods exist and run.
 func ready(v *VM, n int) {
 	v.t.Helper()
 	v.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
@@ -159,7 +159,7 @@ func TestNode(t *testing.T) {
 	step("AppArmor: default profile, one of the machine's own, none")
 }
 
-// limits checks the limits from the manifests and the configuration in the cgroups of all pods.
+// The function limits checks the limits from the manifests and the configuration in the cgroups of all pods.
 func limits(v *VM, cgroups string) {
 	v.t.Helper()
 	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "cpu.weight": weight(300), "pids.max": "200"} {
@@ -177,15 +177,15 @@ func limits(v *VM, cgroups string) {
 	together(v, filepath.Dir(cgroups))
 }
 
-// weight returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1 on a curve that maps the minimum,
-// the default and the maximum of one to those of the other.
+// The function weight returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1 on a curve that maps
+// the minimum, the default and the maximum of one to those of the other.
 func weight(milli int) string {
 	l := math.Log2(float64(milli * 1024 / 1000))
 	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
 
-// together checks the limits of the cgroup of all pods. The memory must be that of the machine minus the reservation of a small machine,
-// the process IDs must be those of the machine minus about a tenth, and the weight must be that of all CPUs.
+// The function together checks the limits of the cgroup of all pods. The memory must be that of the machine minus the reservation of a
+// small machine, the process IDs must be those of the machine minus about a tenth, and the weight must be that of all CPUs.
 func together(v *VM, kubepods string) {
 	v.t.Helper()
 	var kib, most uint64
@@ -213,8 +213,8 @@ func together(v *VM, kubepods string) {
 	}
 }
 
-// scores checks the oom_score_adj of the agent, its shims, the pause process of a pod with a shared process namespace, and guaranteed
-// containers.
+// The function scores checks the oom_score_adj of the agent, its shims, the pause process of a pod with a shared process namespace, and
+// guaranteed containers.
 func scores(v *VM) {
 	v.t.Helper()
 	v.Write("/etc/kubernetes/manifests/pair.yaml", strings.Replace(manifest("pair", "count", "1s"), "  containers:",
@@ -236,7 +236,7 @@ func scores(v *VM) {
 	ready(v, 4)
 }
 
-// looks checks logs, exec and the reason of an OOM kill.
+// The function looks checks logs, exec and the reason of an OOM kill.
 func looks(v *VM) {
 	v.t.Helper()
 	if out := v.Run("islet logs --tail=1 p0-edge"); strings.TrimSpace(out) == "" {
@@ -251,8 +251,8 @@ func looks(v *VM) {
 	ready(v, 4)
 }
 
-// crosses checks that a notification of the kernel causes an eviction when the usage of all pods reaches their threshold, although the
-// machine has free memory. The periodic check may be first by chance, so there are three attempts.
+// The function crosses checks that a notification of the kernel causes an eviction when the usage of all pods reaches their threshold,
+// although the machine has free memory. The periodic check may be first by chance, so there are three attempts.
 func crosses(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
@@ -284,10 +284,10 @@ func crosses(v *VM) {
 	ready(v, 4)
 }
 
-// processes is a command that prints the PIDs of containers.
+// The constant processes is a command that prints the PIDs of containers.
 const processes = "pgrep -x podtool | sort"
 
-// killed checks that containers continue to run when the agent is restarted or killed.
+// The function killed checks that containers continue to run when the agent is restarted or killed.
 func killed(v *VM) {
 	v.t.Helper()
 	before := v.Run(processes)
@@ -303,8 +303,8 @@ func killed(v *VM) {
 	}
 }
 
-// cut cuts the power a moment after the start of an operation, while a pod writes to its claim. Then it boots the machine and checks the
-// node.
+// The function cut cuts the power a moment after the start of an operation, while a pod writes to its claim. Then it boots the machine and
+// checks the node.
 func cut(v *VM, round int, moment time.Duration) {
 	v.t.Helper()
 	what := []struct{ happens, command string }{
@@ -351,8 +351,8 @@ func withoutClock(v *VM, pods int) {
 // edgeArgs is a command that adds the EdgeConfiguration to the agent's flags.
 const edgeArgs = `echo ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --edge-config=/etc/islet/edge.yaml\" >/etc/default/islet`
 
-// users runs a pod with a user namespace. The OCI runtime of its handler supports idmapped mounts. This kernel does not support them for
-// tmpfs, so islet doctor must report that.
+// The function users runs a pod with a user namespace. The OCI runtime of its handler supports idmapped mounts. This kernel does not
+// support them for tmpfs, so islet doctor must report that.
 func users(v *VM) {
 	v.t.Helper()
 	v.Run(`cp /payload/runc /usr/local/bin/runc-current && chmod 755 /usr/local/bin/runc-current

@@ -59,7 +59,7 @@ spec:
 `, name, ns, mode, volume)
 }
 
-// loop creates a loop device with a size in KiB.
+// The function loop creates a loop device with a size in KiB.
 func loop(t *testing.T, dir, name string, kib int64) string {
 	t.Helper()
 	file := filepath.Join(dir, name)

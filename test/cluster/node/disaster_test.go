@@ -27,7 +27,7 @@ func ranOn(t *testing.T, n *cluster.Node, before map[string]*corev1.Pod) {
 	}
 }
 
-// started returns the start time of a pod's first container.
+// The function started returns the start time of a pod's first container.
 func started(p *corev1.Pod) time.Time {
 	if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].State.Running != nil {
 		return s[0].State.Running.StartedAt.Time
@@ -35,13 +35,13 @@ func started(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// holding reports whether islet status shows that the node holds pods, with the command that ends this.
+// The function holding reports whether islet status shows that the node holds pods, with the command that ends this.
 func holding(n *cluster.Node) bool {
 	out, _ := n.Try("status")
 	return strings.Contains(out, "until islet accept")
 }
 
-// held waits until the node reports in its status and in an event that it holds pods that the API server does not have.
+// The function held waits until the node reports in its status and in an event that it holds pods that the API server does not have.
 func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
 	n.Await("the status to say that pods are held", func() bool { return holding(n) })
@@ -186,7 +186,7 @@ func TestNodeAndPodsDeleted(t *testing.T) {
 	t.Logf("the pods were gone at most %v after the link was %s", lasts, link)
 }
 
-// linked returns the state of the node's link and its duration.
+// The function linked returns the state of the node's link and its duration.
 func linked(t *testing.T, n *cluster.Node) (lasts time.Duration, link string) {
 	t.Helper()
 	var status struct {

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// greedy is a Deployment with one pod that uses more than the node has.
+// The constant greedy is a Deployment with one pod that uses more than the node has.
 const greedy = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: greedy, namespace: %s}
@@ -30,7 +30,7 @@ spec:
 ---
 `
 
-// transition is the time for which the node keeps its pressure condition after the end of the pressure.
+// The constant transition is the time for which the node keeps its pressure condition after the end of the pressure.
 const transition = 15 * time.Second
 
 // TestEvictsInCluster checks that a node under memory or disk pressure evicts the pod that causes it. The node must get the taint of its
@@ -110,8 +110,8 @@ func (p pressure) test(t *testing.T) {
 	unchanged(t, c, modest)
 }
 
-// look returns the evicted pod and a pod that is unschedulable because of the taint. It ignores pods that were scheduled before the taint
-// and rejected.
+// The method look returns the evicted pod and a pod that is unschedulable because of the taint. It ignores pods that were scheduled before
+// the taint and rejected.
 func (p pressure) look(t *testing.T, c *cluster.Cluster, ns string) (ended, waits *corev1.Pod) {
 	t.Helper()
 	list, err := c.Admin().CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{LabelSelector: "app=greedy"})

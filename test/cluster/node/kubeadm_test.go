@@ -80,8 +80,8 @@ func (h *kubeadmHost) put(path, content string) {
 	h.Run("install", "-m", "755", filepath.Join(h.Disk, "put"), path)
 }
 
-// kubeadm runs kubeadm in the machine. It ignores the preflight check of the kernel and the cgroup hierarchies, which are those of the
-// test's host.
+// The method kubeadm runs kubeadm in the machine. It ignores the preflight check of the kernel and the cgroup hierarchies, which are those
+// of the test's host.
 func (h *kubeadmHost) kubeadm(t *testing.T, command []string, args ...string) string {
 	t.Helper()
 	all := append(append([]string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, command...), args...)
@@ -90,7 +90,7 @@ func (h *kubeadmHost) kubeadm(t *testing.T, command []string, args ...string) st
 	return out
 }
 
-// join follows the steps in docs/kubeadm.md.
+// The method join follows the steps in docs/kubeadm.md.
 func (h *kubeadmHost) join(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	h.Run("systemctl", "start", "islet-cri")

@@ -16,8 +16,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// overlay changes metrics-server's manifests as an administrator would: the image, the node, and the verification of the nodes'
-// certificates, which the cluster has signed.
+// The constant overlay changes metrics-server's manifests as an administrator would: the image, the node, and the verification of the
+// nodes' certificates, which the cluster has signed.
 const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [%s]
@@ -29,7 +29,7 @@ patches:
     - {op: add, path: /spec/template/spec/nodeSelector/kubernetes.io~1hostname, value: %s}
 `
 
-// burns is a Deployment whose pods use their whole CPU limit, and its HorizontalPodAutoscaler.
+// The constant burns is a Deployment whose pods use their whole CPU limit, and its HorizontalPodAutoscaler.
 const burns = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: burns, namespace: %[1]s}
@@ -112,7 +112,7 @@ func TestMetricsServer(t *testing.T) {
 	t.Logf("\n%s", c.Kubectl(t, "-n", ns, "get", "hpa"))
 }
 
-// burnt returns the CPU usage of the Deployment's first pod in millicores.
+// The function burnt returns the CPU usage of the Deployment's first pod in millicores.
 func burnt(used map[string]corev1.ResourceList) int64 {
 	for name, l := range used {
 		if strings.HasPrefix(name, "burns-") {

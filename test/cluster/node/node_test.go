@@ -26,7 +26,7 @@ func start(t *testing.T) *cluster.Cluster {
 	return cluster.Start(t)
 }
 
-// join returns a ready node and a namespace. Such tests run in parallel. They mostly wait, and change only their own objects.
+// The function join returns a ready node and a namespace. Such tests run in parallel. They mostly wait, and change only their own objects.
 func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, string) {
 	t.Helper()
 	t.Parallel()
@@ -36,8 +36,8 @@ func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, strin
 	return c, n, c.Namespace(t)
 }
 
-// pod returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and of the
-// container, one per line.
+// The function pod returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and
+// of the container, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -60,7 +60,7 @@ func indent(by, lines string) string {
 	return by + strings.ReplaceAll(strings.Trim(lines, "\n"), "\n", "\n"+by) + "\n"
 }
 
-// pods creates n sleeping pods and waits until they are ready.
+// The function pods creates n sleeping pods and waits until they are ready.
 func pods(t *testing.T, c *cluster.Cluster, ns string, n int) map[string]*corev1.Pod {
 	t.Helper()
 	var all strings.Builder
@@ -73,7 +73,7 @@ func pods(t *testing.T, c *cluster.Cluster, ns string, n int) map[string]*corev1
 	return c.AwaitReady(t, ns, names...)
 }
 
-// container returns the ID of a pod's first container.
+// The function container returns the ID of a pod's first container.
 func container(p *corev1.Pod) string {
 	if len(p.Status.ContainerStatuses) == 0 {
 		return ""
@@ -81,7 +81,7 @@ func container(p *corev1.Pod) string {
 	return p.Status.ContainerStatuses[0].ContainerID
 }
 
-// unchanged checks that the pods' containers have not changed.
+// The function unchanged checks that the pods' containers have not changed.
 func unchanged(t *testing.T, c *cluster.Cluster, before map[string]*corev1.Pod) {
 	t.Helper()
 	for name, old := range before {
@@ -92,7 +92,7 @@ func unchanged(t *testing.T, c *cluster.Cluster, before map[string]*corev1.Pod) 
 	}
 }
 
-// crash kills the processes of a pod's containers.
+// The function crash kills the processes of a pod's containers.
 func crash(t *testing.T, n *cluster.Node, pod *corev1.Pod) {
 	t.Helper()
 	killed := 0
@@ -107,7 +107,7 @@ func crash(t *testing.T, n *cluster.Node, pod *corev1.Pod) {
 	}
 }
 
-// inside runs podtool in a pod with islet exec.
+// The function inside runs podtool in a pod with islet exec.
 func inside(n *cluster.Node, ns, name string, args ...string) string {
 	return n.Islet(append([]string{"exec", "-n", ns, name, "--", "/podtool"}, args...)...)
 }
@@ -122,8 +122,8 @@ func contains(t *testing.T, file, text string) bool {
 	return bytes.Contains(b, []byte(text))
 }
 
-// within checks the time that a node needed for something. The limit is scaled by the load of the machine. It only distinguishes a wait
-// for an event from a wait for the next retry; make bench measures the speed.
+// The function within checks the time that a node needed for something. The limit is scaled by the load of the machine. It only
+// distinguishes a wait for an event from a wait for the next retry; make bench measures the speed.
 func within(t *testing.T, what string, began time.Time, limit time.Duration) {
 	t.Helper()
 	took := time.Since(began)

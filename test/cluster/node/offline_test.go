@@ -244,7 +244,7 @@ func TestApiserverComesAndGoes(t *testing.T) {
 	unchanged(t, c, before)
 }
 
-// soon checks that a new pod becomes ready within a time limit.
+// The function soon checks that a new pod becomes ready within a time limit.
 func soon(t *testing.T, c *cluster.Cluster, ns, name string, limit time.Duration) {
 	t.Helper()
 	began := time.Now()

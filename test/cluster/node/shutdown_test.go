@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// off is the configuration of a node for at most four pods with a graceful shutdown.
+// The constant off is the configuration of a node for at most four pods with a graceful shutdown.
 const off = "maxPods: 4\nshutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 30s\n" + machine.Roomy
 
 func disrupted(p *corev1.Pod) bool {

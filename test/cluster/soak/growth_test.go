@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// samples returns 30 samples of one series for each life of the agent. The value of a sample comes from the function of its life.
+// The function samples returns 30 samples of one series for each life of the agent. The value of a sample comes from the function of its
+// life.
 func samples(lives ...func(i int) float64) (out []Sample) {
 	for life, f := range lives {
 		for i := range 30 {

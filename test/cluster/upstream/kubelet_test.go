@@ -69,7 +69,7 @@ func kubelet(t *testing.T) (out []string) {
 	return out
 }
 
-// page returns the HTTP path on which a kubelet serves the metrics of a file.
+// The method page returns the HTTP path on which a kubelet serves the metrics of a file.
 func (s *source) page(file string) string {
 	switch {
 	case path.Base(s.path) == "prober":
@@ -211,7 +211,7 @@ func (s *source) imported(f *ast.File, name *ast.Ident) *source {
 	return nil
 }
 
-// text returns the value of a constant expression.
+// The method text returns the value of a constant expression.
 func (s *source) text(t *testing.T, f *ast.File, e ast.Expr) string {
 	t.Helper()
 	s, f, e = s.resolve(f, e)
