@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// dir is the directory of the control plane's files, on its host's tmpfs.
+// The constant dir is the directory of the control plane's files, on its host's tmpfs.
 const dir = "/run/control"
 
 // A Cluster is a running control plane. Its methods are safe for concurrent use, except the methods
@@ -164,7 +164,7 @@ func (c *Cluster) certify() error {
 	return c.credentials()
 }
 
-// credentials creates the missing certificates and kubeconfigs.
+// The method credentials creates the missing certificates and kubeconfigs.
 func (c *Cluster) credentials() error {
 	if err := c.kubeadm("certs", "all"); err != nil {
 		return err

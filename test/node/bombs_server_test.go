@@ -242,7 +242,7 @@ func TestPortBombs(t *testing.T) {
 		all.Wait()
 		b.alive("headers at " + port)
 		if port == "10248" {
-			b.Await("the health to be told", func() bool {
+			b.Await("the health check to succeed", func() bool {
 				b.alive("headers at " + port)
 				client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: b.Dial, DisableKeepAlives: true}}
 				resp, err := client.Get("http://127.0.0.1:10248/healthz")

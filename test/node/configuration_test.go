@@ -51,7 +51,7 @@ func show(m *machine.Machine) (s shown, ok bool) {
 	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
 }
 
-// awaitShown retries show until the agent responds. The agent may be restarting.
+// awaitShown waits until the agent responds to islet config show, and returns the response. The agent may be restarting.
 func awaitShown(m *machine.Machine) (s shown) {
 	m.Await("an agent that shows its configuration", func() (ok bool) {
 		s, ok = show(m)
@@ -178,7 +178,7 @@ func TestConfigurationSurvives(t *testing.T) {
 		t.Errorf("after a loss of power %+v", s)
 	}
 	m.WaitReady("one-edge", "two-edge")
-	m.Await("the trial to begin anew and end well", func() bool {
+	m.Await("the trial to start again and succeed", func() bool {
 		s, ok := show(m)
 		return ok && !s.Trying &&
 			strings.Contains(s.Active.Kubelet, "18")

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// get sends a request to the agent's local socket and returns the body of the response.
+// The function get sends a request to the agent's local socket and returns the body of the response.
 func get(t *testing.T, a *machine.Agent, path string) string {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {

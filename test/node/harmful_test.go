@@ -64,7 +64,7 @@ func served(t *testing.T) (*servedNode, map[string]string) {
 	return n, started(m)
 }
 
-// get sends a request to the kubelet API at the node's address.
+// The method get sends a request to the kubelet API at the node's address.
 func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 	resp, err := n.http.Get("https://" + net.JoinHostPort(uplink, port) + path)
 	if err != nil {

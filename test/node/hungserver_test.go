@@ -83,7 +83,7 @@ func servedPod(name, volume, below string) string {
 		"    volumeMounts: [{name: data, mountPath: /data"+below+"}]\n    image:", 1)
 }
 
-// signalAll sends a signal to all processes, whose number must be many.
+// signalAll sends a signal to processes. It fails the test if their number is not many, the second parameter.
 func signalAll(t *testing.T, many int, pids []int, s syscall.Signal) {
 	t.Helper()
 	if len(pids) != many {
@@ -125,7 +125,7 @@ func TestHungServer(t *testing.T) {
 		m.Await("the agent to wait for the server", func() bool { return asksHung(m) })
 	}
 	hung()
-	m.Await("the node to say what the pod waits for",
+	m.Await("the node to report the reason",
 		func() bool { return strings.Contains(m.Islet("describe", "sub-edge"), "does not answer") })
 	for i, end := range []func(){m.Stop, m.Kill} {
 		name := fmt.Sprint("other", i)
@@ -184,7 +184,7 @@ func TestDeafServer(t *testing.T) {
 	for range 2 {
 		m.StartAgent()
 		for _, pod := range pods {
-			m.Await("the node to say what the pod waits for", func() bool { return strings.Contains(m.Islet("describe", pod), "does not answer") })
+			m.Await("the node to report the reason", func() bool { return strings.Contains(m.Islet("describe", pod), "does not answer") })
 		}
 		m.Kill()
 	}

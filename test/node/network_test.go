@@ -148,7 +148,7 @@ func TestNetworkOfAddOnsOnly(t *testing.T) {
 	m.Write("manifests/app.yaml", manifest("app", "", "count", "1s"))
 	m.StartAgent()
 	const why = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"
-	m.Await("the pods to say what they wait for", func() bool { return strings.Contains(m.Islet("describe", "web-edge"), why) })
+	m.Await("the pods to report the reason", func() bool { return strings.Contains(m.Islet("describe", "web-edge"), why) })
 	if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "cni plugin not initialized") {
 		t.Errorf("status: code %d\n%s", code, out)
 	}
@@ -166,7 +166,7 @@ func TestFormerNode(t *testing.T) {
 	m.Run("ip", "address", "add", "10.42.0.1/24", "dev", "cni0")
 	m.Write("manifests/web.yaml", manifest("web", "", "serve", ":80"))
 	m.StartAgent()
-	m.Await("the pod to say what is in its way", func() bool {
+	m.Await("the pod to report the address conflict", func() bool {
 		out := m.Islet("describe", "web-edge")
 		return strings.Contains(out, "interface cni0 has the address 10.42.0.1") && strings.Contains(out, "islet doctor --fix")
 	})

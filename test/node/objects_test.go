@@ -231,7 +231,7 @@ func TestHostileObjects(t *testing.T) {
 	}
 	m.Write("manifests/b.yaml", manifest("b", "", "sleep"))
 	same(t, before, m.WaitReady("a-edge", "b-edge")["a-edge"])
-	m.Await("all to be told", func() bool {
+	m.Await("all problems to be reported", func() bool {
 		out, _ := m.Try("status")
 		for _, name := range []string{"keys.json", "huge.json", "larger.yml", "dots.yaml", "out.yaml"} {
 			if !strings.Contains(out, name) {

@@ -176,7 +176,7 @@ func TestReasons(t *testing.T) {
 			return p.Status.Phase == "Failed" && p.Status.Reason == "DeadlineExceeded"
 		},
 	} {
-		m.WaitPods("pod "+name+" to say why", func(pods map[string]machine.Pod) bool {
+		m.WaitPods("pod "+name+" to have its reason", func(pods map[string]machine.Pod) bool {
 			p, known := pods[name+"-edge"]
 			return known && len(p.Status.ContainerStatuses) == 1 && ok(p, p.Status.ContainerStatuses[0])
 		})

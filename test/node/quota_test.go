@@ -29,7 +29,7 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 		fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, hostPath: {path: %s/data}}]\n", m.Disk), "cat",
 		"/v/lines"))
 	m.StartAgent()
-	m.WaitPods("the pod to have talked", func(pods map[string]machine.Pod) bool {
+	m.WaitPods("the pod to have written its log", func(pods map[string]machine.Pod) bool {
 		p := pods["talks-edge"]
 		return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].RestartCount > 0
 	})

@@ -137,7 +137,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("the error of the import does not name the disk: %s", out)
 	}
 	m.Write("manifests/c.yaml", manifest("c", "", "sleep"))
-	m.Await("the full disk to be told", func() bool {
+	m.Await("the full disk to be logged", func() bool {
 		return strings.Contains(m.AgentLog(1<<20), "no space left")
 	})
 	same(t, before, m.Pods()["a-edge"])

@@ -159,7 +159,7 @@ func TestUpdateKilled(t *testing.T) {
 	u.m.AwaitEnd()
 	u.m.StartAgent()
 	unharmed(t, u.m, u.ids)
-	u.m.Await("the trial, which begins anew, to be over, and version "+was+" to run", func() bool {
+	u.m.Await("the repeated trial to end, and version "+was+" to run", func() bool {
 		out, _ := u.m.Try("status")
 		return strings.Contains(out, "islet "+was+",") && !onTrial()
 	})

@@ -74,7 +74,7 @@ func TestNFS(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Write("manifests/stuck.yaml", pod("stuck"))
-	m.Await("the node to say what the pod waits for", func() bool {
+	m.Await("the node to report the reason", func() bool {
 		out, _ := m.Try("describe", "stuck-edge")
 		return strings.Contains(out, "its server or driver does not answer")
 	})

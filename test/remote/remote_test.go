@@ -155,7 +155,7 @@ func TestCare(t *testing.T) {
 			m.Write("manifests/once.yaml", strings.NewReplacer("{name: eats}", "{name: "+name+"}", "spec:\n",
 				"spec:\n  restartPolicy: Never\n").Replace(eats))
 			var reason string
-			m.WaitPods("a pod that ended for want of memory, and what the runtime says last of it", func(p map[string]machine.Pod) bool {
+			m.WaitPods("an OOM-killed pod, and the last reason from the runtime", func(p map[string]machine.Pod) bool {
 				once := p[name+"-edge"].Status.ContainerStatuses
 				if len(once) != 1 || once[0].State.Terminated == nil {
 					return false

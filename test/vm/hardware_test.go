@@ -186,7 +186,7 @@ echo $serial; stat -c %t:%T $node; stat -c %t:%T /proc/$pid/root/dev/modem`)
 	}
 }
 
-// id returns the ID of the modem's device.
+// The function id returns the ID of the modem's device.
 func id(v *VM) string {
 	v.t.Helper()
 	return strings.TrimSpace(v.Run(`islet devices | awk '$5=="default/modem-edge/c" {print $2}'`))

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// bulk is an image with many files, whose import power cuts interrupt.
+// The constant bulk is an image with many files, whose import power cuts interrupt.
 const bulk = "localhost/bulk:test"
 
 // next is a version of islet to which the machine is updated. sent is a configuration that the machine receives.

@@ -160,8 +160,7 @@ func (b *bench) outages(t *testing.T) {
 	b.remove(t, names)
 }
 
-// create makes pods and returns how long it took until a watching client had
-// seen all of them ready.
+// create creates pods and returns the time until a watching client has received all of them as ready.
 func (b *bench) create(t *testing.T, names []string) time.Duration {
 	return b.watch(t, names, func(ctx context.Context, name string) error {
 		grace, args := int64(1), []string{"sleep"}

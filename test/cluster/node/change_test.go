@@ -40,7 +40,7 @@ func TestLessGrace(t *testing.T) {
 	c.Apply(t, pod(ns, "stubborn", "", "", "stubborn"))
 	p := c.AwaitReady(t, ns, "stubborn")["stubborn"]
 	c.Kubectl(t, "-n", ns, "delete", "pod", "stubborn", "--grace-period=3600", "--wait=false")
-	c.AwaitPod(t, ns, "stubborn", "to be told to end", func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	c.AwaitPod(t, ns, "stubborn", "to be deleted", func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	began := time.Now()
 	c.Kubectl(t, "-n", ns, "delete", "pod", "stubborn", "--grace-period=3", "--wait=false")
 	c.AwaitGone(t, p)

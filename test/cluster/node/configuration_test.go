@@ -183,7 +183,7 @@ func (f *configured) status(n *corev1.Node) {
 	}
 }
 
-// metric waits until the metrics contain a text.
+// The method metric waits until the metrics contain a text.
 func (f *configured) metric(part string) {
 	f.t.Helper()
 	f.Await(part, func() bool {

@@ -229,7 +229,7 @@ func csiTold(t *testing.T, c *cluster.Cluster, n *cluster.Node, driver string) {
 		d := o.(*storagev1.CSINode).Spec.Drivers
 		return len(d) == 1 && d[0].Name == driver && d[0].NodeID == n.Name && *d[0].Allocatable.Count == 100 && len(d[0].TopologyKeys) == 1
 	})
-	c.AwaitNode(t, n.Name, "to tell of driver and volumes", func(node *corev1.Node) bool {
+	c.AwaitNode(t, n.Name, "to contain the driver and its volumes", func(node *corev1.Node) bool {
 		want := []corev1.UniqueVolumeName{corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^files"), corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^raw")}
 		return slices.Equal(node.Status.VolumesInUse, want) && len(node.Status.VolumesAttached) == 2 &&
 			node.Labels["topology."+driver+"/node"] == n.Name &&

@@ -44,7 +44,7 @@ func holding(n *cluster.Node) bool {
 // The function held waits until the node reports in its status and in an event that it holds pods that the API server does not have.
 func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
-	n.Await("the status to say that pods are held", func() bool { return holding(n) })
+	n.Await("the status to report held pods", func() bool { return holding(n) })
 	n.Await("an event of the Node", func() bool {
 		out, err := c.TryKubectl("", "get", "events", "-A",
 			"--field-selector=reason=PodsHeld,involvedObject.kind=Node,involvedObject.name="+n.Name, "-o=name")
@@ -105,7 +105,7 @@ func TestClusterMadeAnew(t *testing.T) {
 	before := pods(t, c, ns, 3)
 	c.Wipe(t)
 	// The API server may reject the first event, because its namespace does not exist yet.
-	n.Await("the status to say that pods are held", func() bool { return holding(n) })
+	n.Await("the status to report held pods", func() bool { return holding(n) })
 	n.WaitReady("p0", "p1", "p2")
 	ranOn(t, n, before)
 	n.Kill()
@@ -115,11 +115,11 @@ func TestClusterMadeAnew(t *testing.T) {
 	c.Namespace(t)
 	c.Apply(t, pod(ns, "new", "", "", "sleep")+pod(ns, "p2", "", "", "sleep"))
 	now := c.AwaitReady(t, ns, "new", "p2")
-	n.WaitPods("the pod that has a successor of its name to be gone", func(pods map[string]machine.Pod) bool {
+	n.WaitPods("the pod with the reused name to be deleted", func(pods map[string]machine.Pod) bool {
 		return len(pods) == 4 && pods["p2"].Metadata.UID == string(now["p2"].UID)
 	})
 	delete(before, "p2")
-	n.Await("the status to say that pods are held", func() bool { return holding(n) })
+	n.Await("the status to report held pods", func() bool { return holding(n) })
 	ranOn(t, n, before)
 	n.Islet("accept")
 	n.WaitReady("new", "p2")
@@ -221,13 +221,13 @@ func TestAuthorityReplaced(t *testing.T) {
 	n.Restore(t)
 	advice := func(when, says string) {
 		t.Helper()
-		n.Await("doctor to say what is wrong "+when, func() bool {
+		n.Await("doctor to report the problem "+when, func() bool {
 			out, _ := n.Try("doctor", "--socket=/run/islet/islet.sock")
 			return strings.Contains(out, says) && strings.Contains(out, "replace "+n.Disk+"/kubelet.conf by a kubeconfig")
 		})
 	}
 	advice("with the server", "no link to the API server (ServerCertificateInvalid)")
-	n.Await("the status to say what to do", func() bool {
+	n.Await("the status to show the solution", func() bool {
 		out, _ := n.Try("status")
 		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf by a kubeconfig with it")
 	})

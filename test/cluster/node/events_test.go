@@ -81,7 +81,7 @@ func TestEvents(t *testing.T) {
 	c.Kubectl(t, "-n", ns, "delete", "pod", "calm")
 	n.Remove("manifests/own.yaml")
 	for _, uid := range []types.UID{calm, types.UID(hash)} {
-		n.Await("the end to be told", func() bool { return happened(t, c, ns, uid)["Killing: Stopping container c"] == 1 })
+		n.Await("the event of the end", func() bool { return happened(t, c, ns, uid)["Killing: Stopping container c"] == 1 })
 	}
 	c.Kubectl(t, "cordon", n.Name)
 	describes(t, c, n, []string{"NodeNotSchedulable"}, "node", n.Name)
@@ -112,7 +112,7 @@ func TestEventRate(t *testing.T) {
 		return told
 	}
 	all := pods(t, c, ns, 5)
-	n.Await("all events to be told", func() bool {
+	n.Await("all events to be sent", func() bool {
 		n := sent() // before the time is measured
 		if took := time.Since(began); n > 4+2*int(took/time.Second+1) {
 			t.Fatalf("%d events were sent after %v", n, took)

@@ -53,7 +53,7 @@ func (k kubectl) logs(t *testing.T) {
 		!strings.Contains(out, "[pod/count/first] count\n") || strings.Count(out, "[pod/count/c]") != 2 {
 		t.Errorf("the logs of all containers are %q", out)
 	}
-	k.AwaitPod(t, k.ns, "again", "to have started anew", func(p *corev1.Pod) bool {
+	k.AwaitPod(t, k.ns, "again", "to have restarted", func(p *corev1.Pod) bool {
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].LastTerminationState.Terminated != nil
 	})
 	k.want(t, "again\n", "logs", "-p", "again")

@@ -125,7 +125,7 @@ func TestObjects(t *testing.T) {
 
 	// A pod that is created before its ConfigMap waits for it.
 	c.Apply(t, pod(ns, "early", "", "envFrom: [{configMapRef: {name: late}}]", "sleep"))
-	c.AwaitPod(t, ns, "early", "to say what it lacks", func(p *corev1.Pod) bool {
+	c.AwaitPod(t, ns, "early", "to report the missing object", func(p *corev1.Pod) bool {
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Waiting != nil &&
 			*p.Status.ContainerStatuses[0].State.Waiting == corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: `configmap "late" not found`}
 	})

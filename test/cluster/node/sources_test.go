@@ -123,7 +123,7 @@ func TestTwoSources(t *testing.T) {
 	n.Write("mine.yaml", strings.Replace(n.files, "\n", "\nmaxPods: 40\n", 1))
 	n.Islet("config", "apply", n.Disk+"/mine.yaml")
 	n.restart()
-	n.Await("the node to say that a person's counts", func() bool {
+	n.Await("the node to report the applied configuration", func() bool {
 		out, _ := n.Try("config", "show")
 		return strings.Contains(out, "used again when it changes")
 	})

@@ -42,7 +42,7 @@ func TestCredentialsExpired(t *testing.T) {
 	n.Reboot()
 	n.Start()
 	n.WaitReady("p0", "p1")
-	n.Await("the node to say what is wrong", func() bool {
+	n.Await("the node to report the problem", func() bool {
 		out, _ := n.Try("status")
 		return strings.Contains(out, "the client certificate expired at") && strings.Contains(out, "bootstrap.conf: no such file")
 	})

@@ -88,7 +88,7 @@ func TestTwins(t *testing.T) {
 	ranOn(t, n, before)
 	twin.Start()
 
-	twin.Await("the clone to say that it is one", func() bool {
+	twin.Await("the clone to report that it is a clone", func() bool {
 		out, _ := twin.Try("status")
 		return strings.Contains(out, "the disk comes from another machine")
 	})

@@ -176,7 +176,7 @@ func (s *soak) happens(name func(string) string) {
 	what[s.random.IntN(len(what))]()
 }
 
-// The method full fills the disk with images, containers and the database completely. Meanwhile a container ends and a new pod is created.
+// The method full fills the disk of images, containers and the database completely. Meanwhile a container ends and a new pod is created.
 // The disk stays full for at most ten seconds, or until the new pod runs. Then all pods must become ready.
 func (s *soak) full(name func(string) string) {
 	s.n.Run("sh", "-c", fmt.Sprintf("! cat /dev/zero >%s/state/filler 2>/dev/null", s.n.Disk))

@@ -100,7 +100,7 @@ func (s *source) declare(f *ast.File) {
 	}
 }
 
-// metric returns the line of a call that declares a metric, or "".
+// The method metric returns the line of a call that declares a metric, or "".
 func (s *source) metric(t *testing.T, page string, f *ast.File, call *ast.CallExpr) string {
 	t.Helper()
 	function := ""
