@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestOneBoot: only package bootid reads the kernel's boot ID. Inside a container, the boot ID is that of the host and does not change
-// when the container restarts.
+// TestOneBoot checks that only package bootid reads the kernel's boot ID. Inside a container, the boot ID is that of the host and does not
+// change when the container restarts.
 func TestOneBoot(t *testing.T) {
 	looked := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// bounded contains the types whose zero value accepts megabytes of headers, and the fields that every literal must set. Each header line
-// becomes an entry of a map.
+// The variable bounded contains the types whose zero value accepts megabytes of headers, and the fields that every literal must set. Each
+// header line becomes an entry of a map.
 var bounded = map[string][]string{
 	"net/http.Transport": {"MaxResponseHeaderBytes"},
 	"net/http.Server":    {"MaxHeaderBytes", "ReadHeaderTimeout"},
 }
 
-// TestHTTPBounds: every HTTP client and server limits the size of headers.
+// TestHTTPBounds checks that every HTTP client and server limits the size of headers.
 func TestHTTPBounds(t *testing.T) {
 	looked := 0
 	for folder := range shippedFolders(t) {

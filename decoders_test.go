@@ -17,19 +17,19 @@ import (
 	"testing"
 )
 
-// decodersFile lists every function of the shipped programs that decodes, unpacks or reads a whole input. A row contains the calls, the
-// sender of the input, and the test that sends a bomb. The top of the file describes the format of a row.
+// decodersFile is a file with a row for every function of the shipped programs that decodes, unpacks or reads a whole input. A row
+// contains the calls, the sender of the input, and the test that sends a bomb. The top of the file describes the format of a row.
 const decodersFile = "decoders.txt"
 
-// foreign contains the senders whose rows need a bomb. The rows of the other senders need a reason.
+// The variable foreign contains the senders whose rows need a bomb. The rows of the other senders need a reason.
 var foreign = []string{"image", "registry", "server", "plugin", "pod", "manifest", "client", "configuration", "release"}
 
-// trusted contains the senders that have full control of the node anyway: islet itself in files that only root can write, the kernel,
-// root, embedded files, and the user who runs a command, which then uses memory of the user's own process.
+// The variable trusted contains the senders that have full control of the node anyway: islet itself in files that only root can write, the
+// kernel, root, embedded files, and the user who runs a command, which then uses memory of the user's own process.
 var trusted = []string{"own", "kernel", "root", "embedded", "caller"}
 
-// decoders contains the decoding functions of packages, by import path. A name that ends with * matches all names with that prefix. A
-// name that begins with & matches a literal of that type.
+// The variable decoders contains the decoding functions of packages, by import path. A name that ends with * matches all names with that
+// prefix. A name that begins with & matches a literal of that type.
 var decoders = map[string][]string{
 	"archive/tar":       {"NewReader"},
 	"archive/zip":       {"*"},
@@ -267,7 +267,7 @@ func decodingCalls(decl ast.Decl, packages map[string]string) (calls []string) {
 	return calls
 }
 
-// named reports whether a name matches one of the patterns.
+// The function named reports whether a name matches one of the patterns.
 func named(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)
@@ -305,7 +305,7 @@ func declName(decl ast.Decl) string {
 // testNames contains the names of the tests, by folder.
 type testNames map[string]map[string]bool
 
-// in returns the names of the tests in a folder. It parses each folder once.
+// The method in returns the names of the tests in a folder. It parses each folder once.
 func (all testNames) in(folder string) map[string]bool {
 	if all[folder] != nil {
 		return all[folder]
@@ -318,7 +318,7 @@ func (all testNames) in(folder string) map[string]bool {
 	for _, name := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(folder, name), nil, 0)
 		if err != nil {
-			continue // the compiler says so
+			continue // the compiler reports the error
 		}
 		for _, decl := range f.Decls {
 			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil {

@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write dependencies.txt again")
+var update = flag.Bool("update", false, "write dependencies.txt")
 
-// dependenciesFile lists every module that is linked into islet and its shim, with the packages of islet that import it, or else the
-// modules that import it. A change of the list is reviewed like code.
+// dependenciesFile is a file with every module that is linked into islet and its shim. It lists the packages of islet that import the
+// module, or, if there are none, the modules that import it. A change of the file is reviewed like code.
 const dependenciesFile = "dependencies.txt"
 
 // A goPackage has the fields of go list for a package.
@@ -28,7 +28,7 @@ type goPackage struct {
 	Module     *struct{ Path string }
 }
 
-// linked returns all packages that are linked into a program for Linux, by import path.
+// The function linked returns all packages that are linked into a program for Linux, by import path.
 func linked(t *testing.T, program string) map[string]goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Standard,Module", program)
@@ -70,7 +70,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// importers returns a line for each external module among packages: its path and its importers.
+// The function importers returns the path and the importers of each external module among packages, one line per module.
 func importers(packages map[string]goPackage) string {
 	rooms, modules := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, p := range packages {

@@ -14,10 +14,10 @@ import (
 
 const module = "github.com/islet-edge/islet"
 
-// layers lists the packages of islet that a package may import. The first line whose district contains the package applies. lower stands
-// for the packages below agent, and own for the district itself. In addition:
-//   - the root package of a district of agent is its door, which only agent and main open;
-//   - packages whose names end with test are for tests, which may import anything.
+// layers lists the packages of islet that a package may import. The first row whose district contains the package applies. The variable
+// lower contains the packages below agent, and own the district itself. In addition:
+//   - the root package of a district of agent is its door, which only agent and main may import;
+//   - a package whose name ends with test may import any package.
 var layers = []struct {
 	district string
 	may      []string
@@ -28,8 +28,8 @@ var layers = []struct {
 	{"edge", own},
 	{"runtime", and(own, "metrics")},
 	{"packaging", own},
-	{"agent/pod", and(own, lower...)}, // features connect to a pod's life through hooks
-	{"agent/cli", own},                // it gets facts about the node through interfaces
+	{"agent/pod", and(own, lower...)}, // features use the hooks of a pod's life
+	{"agent/cli", own},                // it uses interfaces for facts about the node
 	{"agent/*", and(own, append(lower, "agent/pod/plan", "agent/pod/hook", "agent/plugin")...)},
 	{"agent", everything}, // connects all of them
 	{"", everything},      // main selects the task of this process
@@ -170,7 +170,7 @@ func TestWiringIsNoPlaceToLive(t *testing.T) {
 		lines += strings.Count(string(text), "\n")
 	}
 	if lines == 0 || lines >= wiringLines {
-		t.Errorf("package agent has %d lines, not under %d: move what is not wiring to a room", lines, wiringLines)
+		t.Errorf("package agent has %d lines, and the limit is %d: move code other than wiring to another package", lines, wiringLines)
 	}
 }
 

@@ -81,7 +81,7 @@ func brokenLinks(dir string, pages map[string]page) []string {
 	return broken
 }
 
-// unreachable returns the documents below the index's directory to which no chain of links from the index leads.
+// The function unreachable returns the documents below the index's directory to which no chain of links from the index leads.
 func unreachable(pages map[string]page, index string) []string {
 	seen := map[string]bool{index: true}
 	for queue := []string{index}; len(queue) > 0; queue = queue[1:] {

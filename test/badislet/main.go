@@ -33,7 +33,7 @@ import (
 	"time"
 )
 
-// child is the argument of a process that the fault "children" starts.
+// The constant child is the argument of a process that the fault "children" starts.
 const child = "child"
 
 func main() {

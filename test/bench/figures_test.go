@@ -1,7 +1,5 @@
-// Package bench measures a whole node: memory, CPU, latency, bytes written. It
-// runs only when asked for (make bench), since figures are no assertions. The
-// bound, the bare OCI runtime creating and starting the same containers, is
-// measured in the same run, so that the ratios hold on any machine.
+// Package bench measures a whole node: memory, CPU, latency and bytes written. It runs only with make bench, because it checks no results.
+// The same run also measures the OCI runtime alone with the same containers, so the ratios are comparable between machines.
 package bench
 
 import (
@@ -30,7 +28,7 @@ func TestFigures(t *testing.T) {
 	fmt.Print("\n", f)
 }
 
-// goals of the project, by number of pods: PSS in MiB.
+// memoryGoal contains the project's goals for the PSS in MiB, by number of pods.
 var memoryGoal = map[int]int{1: 45, 30: 60, 100: 100}
 
 func measure(t *testing.T, f *figures.Table, n int, idle time.Duration) {
@@ -48,7 +46,7 @@ func measure(t *testing.T, f *figures.Table, n int, idle time.Duration) {
 		m.Write(fmt.Sprintf("manifests/p%03d.yaml", i), pod(i))
 	}
 
-	m.PowerOff() // from cold
+	m.PowerOff() // so that the node starts with cold caches
 	m.Boot()
 	m.MeasureCPU = true
 	cpu := m.CPU()
@@ -74,7 +72,7 @@ func measure(t *testing.T, f *figures.Table, n int, idle time.Duration) {
 		fmt.Sprintf("bare runtime %s, ratio %.2f; %s", seconds(bare.cpu), used.Seconds()/bare.cpu.Seconds(), parts))
 	f.Add(name("written while starting"), fmt.Sprintf("%.2f MiB", float64(written)/(1<<20)), goal(n == 30, "4 MiB"), "")
 
-	pause(5 * time.Second) // what the start left behind is collected
+	pause(5 * time.Second) // the agent collects garbage
 	for _, part := range m.PSS() {
 		f.Add(name("memory, PSS: "+part.What), fmt.Sprintf("%.1f MiB", part.MiB), "", fmt.Sprintf("%d processes", part.Count))
 	}
@@ -112,7 +110,7 @@ func goal(applies bool, s string) string {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-// pause lets a measured span pass; nothing is waited for.
+// The function pause waits for the duration of a measurement.
 func pause(d time.Duration) { <-time.After(d) }
 
 func pod(i int) string {
@@ -135,7 +133,7 @@ func replaced(before, after map[string]machine.Pod) (n int) {
 	return n
 }
 
-// counts is how many pods there are to be: 1, 30 and 100, or what is asked for.
+// The function counts returns the numbers of pods: 1, 30 and 100, or ISLET_BENCH_PODS.
 func counts() []int {
 	if n, err := strconv.Atoi(os.Getenv("ISLET_BENCH_PODS")); err == nil {
 		return []int{n}

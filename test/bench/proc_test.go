@@ -12,10 +12,10 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// tick is the kernel's unit of a process' start time (USER_HZ).
+// The constant tick is the kernel's unit of a process's start time (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// startOf is when a process started, since boot.
+// startOf returns the start time of a process since the boot.
 func startOf(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -30,11 +30,11 @@ func startOf(t *testing.T, pid int) time.Duration {
 	return time.Duration(n) * tick
 }
 
-// cpuOf is the CPU time of a process, and of its children that have ended.
+// cpuOf returns the CPU time of a process, and of its ended children.
 func cpuOf(pid int) (own, children time.Duration) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, 0 // ended meanwhile
+		return 0, 0 // the process has exited
 	}
 	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	var n [4]time.Duration
@@ -45,8 +45,7 @@ func cpuOf(pid int) (own, children time.Duration) {
 	return n[0] + n[1], n[2] + n[3]
 }
 
-// cpuParts says who used the CPU so far: the agent, the shims, and what they ran
-// and waited for (the OCI runtime).
+// cpuParts returns the CPU time of the agent, of the shims, and of their ended children, which are mostly the OCI runtime.
 func cpuParts(m *machine.Machine) string {
 	var agent, shims, ran time.Duration
 	for pid, cmd := range m.Processes() {
@@ -61,7 +60,7 @@ func cpuParts(m *machine.Machine) string {
 	return fmt.Sprintf("agent %s, shims %s, OCI runtime %s", seconds(agent), seconds(shims), seconds(ran))
 }
 
-// uptime is the time since boot.
+// The function uptime returns the time since the boot.
 func uptime(t *testing.T) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile("/proc/uptime")
@@ -75,7 +74,7 @@ func uptime(t *testing.T) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-// containerStarts is when the containers' processes started, since boot, in order.
+// containerStarts returns the start times of the containers' processes since the boot, sorted.
 func containerStarts(t *testing.T, m *machine.Machine, n int) []time.Duration {
 	t.Helper()
 	var all []time.Duration

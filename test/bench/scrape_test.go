@@ -23,19 +23,19 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// scraped are the pages of a full scrape, in the order in which they are asked for.
+// The variable scraped contains the pages of a full scrape in their order.
 var scraped = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis", "/stats/summary"}
 
 const (
 	scrapes     = 20
-	scrapeEvery = 3 * time.Second // longer than figures are kept for the next who asks
+	scrapeEvery = 3 * time.Second // longer than the agent caches its measurements
 	scrapePods  = 100
-	scrapeCPU   = 25 * time.Millisecond // goal, for all pages
-	scrapeHeap  = 1 << 20               // goal: bytes that are still in use after all scrapes
+	scrapeCPU   = 25 * time.Millisecond // goal for all pages
+	scrapeHeap  = 1 << 20               // goal for the heap growth after all scrapes, in bytes
 )
 
-// TestScrape measures what it costs the agent to be scraped, over TLS on port 10250 and
-// compressed as Prometheus asks, with a hundred pods.
+// TestScrape measures the cost of scrapes for an agent with a hundred pods. The scrapes use TLS on port 10250 and compression, like
+// Prometheus.
 func TestScrape(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	m := machine.New(t, "edge")
@@ -56,14 +56,14 @@ func TestScrape(t *testing.T) {
 		return len(pods) == scrapePods
 	})
 	c := client(t, agent.Pid)
-	pause(5 * time.Second) // what the start left behind is collected
+	pause(5 * time.Second) // the agent collects garbage
 
 	before := idle(t, agent.Pid)
 	pages := map[string]page{}
-	for _, path := range scraped { // once, for what is made once
+	for _, path := range scraped { // creates the caches
 		pages[path] = c.get(t, path)
 	}
-	profile := os.Getenv("ISLET_PROFILE") // a directory
+	profile := os.Getenv("ISLET_PROFILE") // directory of the profiles
 	if profile != "" {
 		c.save(filepath.Join(profile, "allocs.before"), "/debug/pprof/allocs")
 		go c.save(filepath.Join(profile, "cpu"), fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(scrapes*scrapeEvery/time.Second)))
@@ -100,10 +100,10 @@ func TestScrape(t *testing.T) {
 	f.Add("idle CPU of one core, after them", percent(after), "0.5 %", fmt.Sprintf("over %v", idleSpan))
 	fmt.Print("\n", f)
 	if used/scrapes > scrapeCPU {
-		t.Errorf("a full scrape costs %v of CPU", used/scrapes)
+		t.Errorf("a full scrape needs %v of CPU time", used/scrapes)
 	}
 	if retained > scrapeHeap {
-		t.Errorf("%d bytes are in use after scrapes", retained)
+		t.Errorf("the heap grew by %d bytes after the scrapes", retained)
 	}
 }
 
@@ -111,7 +111,7 @@ func millis(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1
 
 const idleSpan = 30 * time.Second
 
-// idle is the share of a core that a process uses while nobody asks it for anything.
+// The function idle returns the share of a core that a process uses without requests.
 func idle(t *testing.T, pid int) float64 {
 	t.Helper()
 	begun := busy(t, pid)
@@ -121,7 +121,7 @@ func idle(t *testing.T, pid int) float64 {
 
 func percent(share float64) string { return fmt.Sprintf("%.3f %%", 100*share) }
 
-// busy is the CPU time that the threads of a process have used, to the nanosecond.
+// The function busy returns the CPU time of all threads of a process in nanoseconds.
 func busy(t *testing.T, pid int) (sum time.Duration) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -131,7 +131,7 @@ func busy(t *testing.T, pid int) (sum time.Duration) {
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			continue // ended meanwhile
+			continue // the thread has exited
 		}
 		n, err := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
 		if err != nil {
@@ -142,16 +142,16 @@ func busy(t *testing.T, pid int) (sum time.Duration) {
 	return sum
 }
 
-// A scraper asks port 10250 of a machine.
+// A scraper is a client of a machine's port 10250.
 type scraper struct{ http.Client }
 
-// client dials from within the network of a process.
+// client returns a scraper that connects from the network namespace of a process.
 func client(t *testing.T, pid int) *scraper {
 	dial := func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			runtime.LockOSThread() // never unlocked: the thread ends with its network
+			runtime.LockOSThread() // never unlocked, so the thread exits with the goroutine
 			var ns *os.File
 			if ns, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
 				return
@@ -169,7 +169,7 @@ func client(t *testing.T, pid int) *scraper {
 	return s
 }
 
-// A page is how large it was.
+// A page contains the size of a page on the wire and as text.
 type page struct{ wire, text int }
 
 func (s *scraper) ask(path string, compressed bool) (*http.Response, error) {
@@ -197,7 +197,7 @@ func (s *scraper) get(t *testing.T, path string) page {
 	return page{wire: len(b), text: unpacked(t, r.Header.Get("Content-Encoding"), b)}
 }
 
-// heap is what is in use after a collection, and all that was ever allocated, in bytes.
+// The method heap returns the bytes in use after a garbage collection, and the bytes that were ever allocated.
 func (s *scraper) heap(t *testing.T) (live, made int64) {
 	t.Helper()
 	s.save(os.DevNull, "/debug/pprof/heap?gc=1")
@@ -222,7 +222,7 @@ func (s *scraper) heap(t *testing.T) (live, made int64) {
 	return value("go_memstats_heap_alloc_bytes"), value("go_memstats_alloc_bytes_total")
 }
 
-// save keeps an answer in a file.
+// save writes a response to a file.
 func (s *scraper) save(file, path string) {
 	r, err := s.ask(path, false)
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *scraper) save(file, path string) {
 	}
 }
 
-// unpacked is how long a page's text is.
+// The function unpacked returns the length of a page's text.
 func unpacked(t *testing.T, encoding string, b []byte) int {
 	t.Helper()
 	if encoding != "gzip" {

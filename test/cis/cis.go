@@ -58,7 +58,7 @@ type Check struct {
 	Check    func(*Node) error
 }
 
-// proxy is the path of the kubeconfig that kube-proxy would use outside a pod.
+// The constant proxy is the path of the kubeconfig that kube-proxy would use outside a pod.
 const proxy = "/var/lib/kube-proxy/kubeconfig"
 
 // strongCiphers contains the cipher suites that the benchmark recommends.
@@ -159,7 +159,7 @@ func want[T comparable](what string, have, want T) error {
 	return nil
 }
 
-// existing returns the given files that exist.
+// The method existing returns the given files that exist.
 func (n *Node) existing(files ...string) (out []string) {
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(n.Root, f)); err == nil {

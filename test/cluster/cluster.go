@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// dir is the directory of the control plane's files, on its host's tmpfs.
+// The constant dir is the directory of the control plane's files, on its host's tmpfs.
 const dir = "/run/control"
 
 // A Cluster is a running control plane. Its methods are safe for concurrent use, except the methods
@@ -39,8 +39,8 @@ type Cluster struct {
 	ports int        // number of ports of proxies so far
 }
 
-// shared is the control plane for all tests of this program. They share it, because its start takes
-// seconds. Each test has its own nodes and namespaces.
+// The variable shared is the control plane for all tests of this program. They share it, because its start takes seconds. Each test has
+// its own nodes and namespaces.
 var shared struct {
 	sync.Once
 	*Cluster
@@ -164,7 +164,7 @@ func (c *Cluster) certify() error {
 	return c.credentials()
 }
 
-// credentials creates the missing certificates and kubeconfigs.
+// The method credentials creates the missing certificates and kubeconfigs.
 func (c *Cluster) credentials() error {
 	if err := c.kubeadm("certs", "all"); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (c *Cluster) run(stdin, name string, args ...string) error {
 	return nil
 }
 
-// path returns the path of a control plane's file for this process.
+// The method path returns the path of a control plane's file for this process.
 func (c *Cluster) path(name string) string {
 	return filepath.Join("/proc", fmt.Sprint(c.host.Pid()), "root", dir, name)
 }

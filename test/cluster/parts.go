@@ -72,7 +72,7 @@ func (c *Cluster) ready(ctx context.Context) error {
 }
 
 // startControllers starts the controller manager and the scheduler. Leader election is off, because
-// each runs only once.
+// only one instance of each runs.
 func (c *Cluster) startControllers() error {
 	pki, conf := dir+"/pki/", dir+"/controller-manager.conf"
 	err := c.launch("kube-controller-manager",

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestCrictl: crictl's read commands work on a node's own pod. Commands that would end or change the pod are rejected.
+// TestCrictl checks that crictl's read commands work on a node's own pod. Commands that would end or change the pod must be rejected.
 func TestCrictl(t *testing.T) {
 	dir := tools(t)
 	m, before := start(t)
@@ -88,7 +88,7 @@ func TestCrictl(t *testing.T) {
 	refused("is needed by pod default/own-edge", "rmi", machine.Image)
 	run("rmi", "--prune").Run() // the result for each image does not matter
 	if out := works("images", "-q", machine.Image); strings.TrimSpace(out) == "" {
-		t.Error("the image that the pod needs is gone")
+		t.Error("the image of the pod was removed")
 	}
 
 	// crictl may change its own pods.

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// unreachable contains the specs that cannot pass here, with the reasons.
+// The variable unreachable contains the specs that cannot pass here, with the reasons.
 var unreachable = map[string]string{
 	"public image with digest should be pulled and removed": "the image of that digest is in a registry on the internet only",
 }
@@ -71,7 +71,7 @@ func start(t *testing.T) (*machine.Machine, string) {
 	return m, own(m)
 }
 
-// own returns the container of the node's own pod.
+// The function own returns the container of the node's own pod.
 func own(m *machine.Machine) string {
 	return m.WaitReady("own-edge")["own-edge"].Status.ContainerStatuses[0].ContainerID
 }
@@ -93,8 +93,8 @@ type report struct {
 	} `xml:"testsuite"`
 }
 
-// TestSuite: every spec passes, except specs that need the internet. Specs that the suite itself skips because the host lacks a feature
-// are listed. The node's own pod continues to run.
+// TestSuite checks that every spec passes, except specs that need the internet. The result lists specs that the suite skips because the
+// host lacks a feature. The node's own pod must not restart.
 func TestSuite(t *testing.T) {
 	dir := tools(t)
 	m, before := start(t)

@@ -21,7 +21,7 @@ type image struct {
 	command []string
 }
 
-// shell is the command of the suite's images that contain busybox.
+// The variable shell is the command of the suite's images that contain busybox.
 var shell = []string{"sh"}
 
 // images returns the images that the suite uses, by name. A name without a registry is valid for

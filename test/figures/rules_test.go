@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRules: what yields nothing and is not listed is wrong, as is what is listed and yields
-// data, or is no rule, and an alert that is active.
+// TestRules checks that Check reports rules without data that are not listed, listed rules that have data or do not exist, and active
+// alerts.
 func TestRules(t *testing.T) {
 	up := map[string]string{}
 	for _, page := range Pages {

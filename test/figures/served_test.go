@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestCompare: a name, a type or a label that is not as documented shows, and so does what is
-// served under no family, or nowhere.
+// TestCompare checks that Compare reports differences of names, types and labels, samples outside their family, and missing metrics.
 func TestCompare(t *testing.T) {
 	known := Documented("| page | name | type | labels | stability |\n|---|---|---|---|---|\n| /metrics | `a_total` | counter | x, y | ALPHA |\n| /metrics | `h_seconds` | histogram |  | BETA |\n| /metrics/slis | `a_total` | gauge |  | - |\nsomething `else`\n")
 	if want := []Family{{"/metrics", "a_total", "counter", "x,y"}, {"/metrics", "h_seconds", "histogram", ""}, {"/metrics/slis", "a_total", "gauge", ""}}; !slices.Equal(known, want) {
@@ -17,7 +16,7 @@ func TestCompare(t *testing.T) {
 	const slis, plain = "# TYPE a_total gauge\na_total 1\n", "# TYPE a_total counter\na_total{y=\"a\\\"},z=\\\\\",x=\"\"} 1 1000\n"
 	for what, x := range map[string]struct {
 		metrics, slis string
-		wrong         []string // each in one of what is said
+		wrong         []string // a part of each message
 		unseen        string
 	}{
 		"as documented": {plain + histogram + "# TYPE go_goroutines gauge\ngo_goroutines 7\n", slis, nil, ""},

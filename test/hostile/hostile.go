@@ -85,7 +85,7 @@ func (w *writer) fileName(i int) string {
 	return fmt.Sprintf(forms[w.r.IntN(len(forms))], i)
 }
 
-// pod returns a pod with the given number of changes. It usually makes the name unique.
+// The method pod returns a pod with the given number of changes. It usually makes the name unique.
 func (w *writer) pod(changes int) map[string]any {
 	pod := w.mutator.Pod(w.r, changes)
 	if meta, ok := pod["metadata"].(map[string]any); ok {
@@ -119,7 +119,7 @@ func (w *writer) randomWords() []byte {
 	return []byte(b.String())
 }
 
-// damaged returns the text of a pod with a part removed, added or repeated.
+// The method damaged returns the text of a pod with a part removed, added or repeated.
 func (w *writer) damaged() []byte {
 	data := toYAML(w.pod(0))
 	if w.r.IntN(3) == 0 {
@@ -150,7 +150,7 @@ func (w *writer) damaged() []byte {
 	return data
 }
 
-// bomb returns a text whose decoding takes much more memory or time than its size suggests.
+// The method bomb returns a text whose decoding takes much more memory or time than its size suggests.
 func (w *writer) bomb() []byte {
 	switch w.r.IntN(9) {
 	case 0: // billion laughs
@@ -187,7 +187,7 @@ func (w *writer) bomb() []byte {
 	}
 }
 
-// foreign returns a text that is not a single pod.
+// The method foreign returns a text that is not a single pod.
 func (w *writer) foreign() []byte {
 	pod := string(toJSON(w.pod(0)))
 	texts := []string{

@@ -15,7 +15,7 @@ func TestManifests(t *testing.T) {
 			t.Errorf("%q differs the second time", m.Name)
 		}
 		if names[m.Name] {
-			t.Errorf("%q is there twice", m.Name)
+			t.Errorf("%q occurs twice", m.Name)
 		}
 		names[m.Name] = true
 		kinds[m.Kind]++
@@ -29,7 +29,7 @@ func TestManifests(t *testing.T) {
 	}
 	for _, m := range Manifests(Options{Count: 70}) {
 		if m.Kind == "another pod's" {
-			t.Error("somebody is robbed though there is no victim")
+			t.Error("a manifest claims another pod's name without a victim")
 		}
 	}
 }

@@ -9,7 +9,7 @@ func TestCheck(t *testing.T) {
 	long, text := strings.Repeat("x", columns), `"`+strings.Repeat("x", columns)+`"`
 	for name, c := range map[string]struct {
 		path, body string
-		want       string // the message's end; "": none
+		want       string // end of the message, or "" for none
 	}{
 		"an unused init statement":         {"a.go", "if a = b(); c {\n}", "a.go:3: the condition does not use the init statement"},
 		"an unrelated call":                {"a.go", "if f(); c {\n}", "a.go:3: the condition does not use the init statement"},

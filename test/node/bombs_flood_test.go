@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Frames of HTTP/2, and flags of them.
+// Types of HTTP/2 frames, and the flag END_HEADERS.
 const (
 	dataFrame, headersFrame, priorityFrame, resetFrame, settingsFrame, pingFrame, windowFrame, continuationFrame = 0, 1, 2, 3, 4, 6, 8, 9
 
@@ -22,26 +22,27 @@ const (
 	preface    = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 )
 
-// frame encodes a frame of HTTP/2.
+// The function frame encodes an HTTP/2 frame.
 func frame(kind, flags byte, stream uint32, content string) string {
 	head := []byte{byte(len(content) >> 16), byte(len(content) >> 8), byte(len(content)), kind, flags}
 	return string(binary.BigEndian.AppendUint32(head, stream)) + content
 }
 
-// request are the headers of a call of gRPC, which compression has not made smaller.
+// The function request returns the encoded headers of a gRPC call. They are not compressed.
 func request(path string) string {
 	text := func(s string) string { return string(rune(len(s))) + s }
 	return "\x83\x86\x04" + text(path) + "\x01" + text("localhost") + "\x00" + text("content-type") + text("application/grpc") +
 		"\x00" + text("te") + text("trailers")
 }
 
-// A flood writes the frames of its number, which are some, again and again. It begins stream id, or
-// goes on with it. Streams that a client begins have odd numbers.
+// A flood returns the frames for the stream with the given ID. It is called repeatedly with the IDs 1, 3, 5 and so on, because streams
+// that a client opens have odd IDs. Some floods send all frames on stream 1.
 type flood func(id uint32) string
 
-// floods are frames that cost the sender little. A few are for a client's first header only.
+// The function floods returns floods of frames that are cheap for the sender, by name. The parameter begin is a valid header block. Some
+// floods send it only on stream 1.
 func floods(begin string) map[string]flood {
-	large := "\x40\x01a\x7f\xa1\x1e" + strings.Repeat("x", 4000) // to be repeated by one byte
+	large := "\x40\x01a\x7f\xa1\x1e" + strings.Repeat("x", 4000) // it enters the dynamic table, so one byte repeats it
 	return map[string]flood{
 		"continuations": func(id uint32) string {
 			if id == 1 {
@@ -94,7 +95,7 @@ const (
 	floodBytes = 16 << 20
 )
 
-// send writes a flood, and reads nothing, until the peer ends the connection or takes no more.
+// send writes the flood without reading until the peer closes the connection, floodTime has passed or floodBytes have been sent.
 func (f flood) send(c net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(floodTime))
 	for id, sent := uint32(1), 0; sent < floodBytes; id += 2 {
@@ -107,9 +108,9 @@ func (f flood) send(c net.Conn) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(c, 64<<10))
 }
 
-// TestFloodBombs: the agent survives many clients that flood it with cheap HTTP/2 frames, at the
-// sockets for plugins, tools and monitors and at port 10250, and answers others afterwards. It has
-// 96 MiB beyond its own memory.
+// TestFloodBombs checks that the agent survives many clients that flood it with cheap HTTP/2 frames. The targets are the sockets of
+// plugins, tools and monitors, and port 10250. The agent must respond to other clients afterwards. Its memory limit is 96 MiB above its
+// own usage.
 func TestFloodBombs(t *testing.T) {
 	t.Parallel()
 	b := bombedMachine(t)
@@ -124,7 +125,7 @@ func TestFloodBombs(t *testing.T) {
 	for _, at := range []struct {
 		name, call string
 		dial       func() (net.Conn, error)
-		clients    int // of each flood
+		clients    int // number of connections for each flood
 	}{
 		{"the socket of device plugins", "/v1beta1.Registration/Register", socket(b.Disk + "/kubelet/device-plugins/kubelet.sock"), 4},
 		{"the socket of pod resources", "/v1.PodResourcesLister/List", socket(b.Disk + "/kubelet/pod-resources/kubelet.sock"), 4},
@@ -144,7 +145,7 @@ func TestFloodBombs(t *testing.T) {
 				all.Go(func() {
 					c, err := at.dial()
 					if err != nil {
-						t.Errorf("%s for %s: %v", at.name, name, err)
+						t.Errorf("connect to %s for the flood %s: %v", at.name, name, err)
 						return
 					}
 					defer c.Close()
@@ -160,8 +161,8 @@ func TestFloodBombs(t *testing.T) {
 	b.well()
 }
 
-// TestAnsweringFloods is TestFloodBombs for the agent as a client: every socket at which a plugin
-// registers sends a flood as soon as the agent calls.
+// TestAnsweringFloods checks that the agent survives plugin sockets that flood it. Each socket in the registration directory sends a flood
+// as soon as the agent makes a call.
 func TestAnsweringFloods(t *testing.T) {
 	t.Parallel()
 	b := newBombed(t, "")
@@ -202,7 +203,7 @@ func TestAnsweringFloods(t *testing.T) {
 	b.well()
 }
 
-// called greets a client of HTTP/2 and returns when it has made a request.
+// The function called sends the settings of an HTTP/2 server and returns when the client has sent the headers of a request.
 func called(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err

@@ -28,12 +28,12 @@ const (
 	ociLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// A depot holds the documents and layers of images, by their digests.
+// A depot is a registry that stores the documents and layers of images by digest.
 type depot struct {
 	blobs map[string][]byte
 	kinds map[string]string // media types
-	tags  map[string]string // digests, by the name of an image
-	asked sync.Map          // names of images
+	tags  map[string]string // digests by image name
+	asked sync.Map          // names of the images that a client has requested
 }
 
 // put stores a blob and returns its descriptor.
@@ -43,13 +43,14 @@ func (d *depot) put(kind string, body []byte) string {
 	return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d}`, kind, digest, len(body))
 }
 
-// tag stores the document of an image.
+// The method tag stores a document and makes it the content of an image name.
 func (d *depot) tag(name, kind, body string) {
 	d.put(kind, []byte(body))
 	d.tags[name] = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(body)))
 }
 
-// image is a manifest of one layer, whose configuration has more fields.
+// The method image stores an image with one layer and returns its manifest. The parameter more contains further fields of the image's
+// configuration.
 func (d *depot) image(more string, layer []byte) string {
 	config := d.put(ociConfig,
 		fmt.Appendf(nil, `{"architecture":%q,"os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:%x"]}%s}`, runtime.GOARCH,
@@ -61,7 +62,7 @@ func ociIndexOf(manifests string) string {
 	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[%s]}`, ociIndex, manifests)
 }
 
-// packed is what write writes, compressed.
+// The function packed returns the output of write, compressed with gzip.
 func packed(t *testing.T, write func(w io.Writer) error) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -78,7 +79,7 @@ func packed(t *testing.T, write func(w io.Writer) error) []byte {
 	return b.Bytes()
 }
 
-// longNames is an archive whose entries have names of a megabyte.
+// longNames returns an archive whose entries have names of one megabyte.
 func longNames(t *testing.T) []byte {
 	return packed(t, func(w io.Writer) error {
 		out := tar.NewWriter(w)
@@ -92,7 +93,7 @@ func longNames(t *testing.T) []byte {
 	})
 }
 
-// zeros is an archive of nothing with much behind its end.
+// The function zeros returns 256 MiB of zeros, compressed. To a reader it is an empty archive with a long padding.
 func zeros(t *testing.T) []byte {
 	return packed(t, func(w io.Writer) error {
 		for range 256 {
@@ -104,7 +105,7 @@ func zeros(t *testing.T) []byte {
 	})
 }
 
-// imageBombs are images that are small to fetch and large to read.
+// imageBombs returns a registry with images that are small to download and large in memory.
 func imageBombs(t *testing.T) *depot {
 	t.Helper()
 	d := &depot{blobs: map[string][]byte{}, kinds: map[string]string{}, tags: map[string]string{}}
@@ -133,8 +134,7 @@ func imageBombs(t *testing.T) *depot {
 	return d
 }
 
-// ServeHTTP is a registry, which compresses documents and is endless in some images' headers,
-// tokens and documents.
+// ServeHTTP implements a registry that compresses documents. Some images have endless headers or endless documents.
 func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.Split(strings.TrimPrefix(r.URL.Path, "/v2/"), "/")[0]
 	d.asked.Store(name, true)
@@ -180,7 +180,7 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// archive is an image as an OCI layout, with what it refers to.
+// The method archive returns an image as an OCI layout with all blobs to which the image refers.
 func (d *depot) archive(t *testing.T, name string) []byte {
 	return packed(t, func(w io.Writer) error {
 		out := tar.NewWriter(w)
@@ -222,7 +222,7 @@ func (d *depot) archive(t *testing.T, name string) []byte {
 	})
 }
 
-// serveInside serves at an address of the machine until the test ends.
+// serveInside listens on an address in the machine's network namespace and serves until the test ends.
 func serveInside(t *testing.T, m *machine.Machine, address string, serve func(net.Listener) error) {
 	t.Helper()
 	var ln net.Listener
@@ -234,9 +234,8 @@ func serveInside(t *testing.T, m *machine.Machine, address string, serve func(ne
 	t.Cleanup(func() { ln.Close(); served.Wait() })
 }
 
-// TestImageBombs has the agent, which may take 96 MiB more than it has by itself, pull images that
-// are large when they are read, all at a time, and import them from archives: six and two of these,
-// or all with ISLET_TEST_LONG. It lives.
+// TestImageBombs checks that the agent survives images that are large in memory. It pulls six images at once and imports two from
+// archives, or all with ISLET_TEST_LONG. The agent's memory limit is 96 MiB above its own usage.
 func TestImageBombs(t *testing.T) {
 	t.Parallel()
 	d := imageBombs(t)

@@ -19,15 +19,15 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A plainServer is an API server that has some objects and takes whatever is written. It answers the
-// reviews of tokens and of access with bombs.
+// A plainServer is an API server with some objects. It accepts every write, and responds to TokenReviews and SubjectAccessReviews with
+// bombs.
 type plainServer struct {
 	objects map[string]string // JSON, by path
 	reviews *hostileServer
-	created chan struct{} // closed when it has the pods, too
+	created chan struct{} // closed when the server also has the pods
 }
 
-// collection begins the list of a path.
+// The function collection returns the kind and version of the list at a path, or "" if the path is not a list.
 func collection(of string) string {
 	list := map[string]string{
 		"/api/v1/pods":                       `"kind":"PodList","apiVersion":"v1"`,
@@ -37,7 +37,7 @@ func collection(of string) string {
 	return list
 }
 
-// items are the objects of a list, by field selector.
+// The method items returns the objects of a list that match the request's field selector.
 func (s *plainServer) items(r *http.Request) (all []string) {
 	if r.URL.Path == "/api/v1/pods" {
 		select {
@@ -76,7 +76,7 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/readyz":
 		_, _ = io.WriteString(w, "ok")
 		return
-	case r.URL.Query().Get("sendInitialEvents") != "": // as a server without the feature
+	case r.URL.Query().Get("sendInitialEvents") != "": // like an API server without WatchList
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
@@ -104,7 +104,7 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
 		return
-	default: // what is created is as it was sent
+	default: // the response to a write is the object that was sent
 		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 		_, _ = w.Write(body)
 		return
@@ -113,10 +113,10 @@ func (s *plainServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, object)
 }
 
-// goodToken is one whose owner has the same name.
+// goodToken matches the tokens that the server accepts. The user name is the token.
 var goodToken = regexp.MustCompile("good-[0-9]+")
 
-// reviewBombs are answers to reviews: small on the wire, and large when they are read.
+// reviewBombs returns responses to reviews that are small on the wire and large in memory.
 func reviewBombs(t *testing.T) []answer {
 	const user = `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"allowed":true,"authenticated":true,"user":{"username":"x",`
 	return answersOf(t, "application/json", map[string]string{
@@ -129,7 +129,7 @@ func reviewBombs(t *testing.T) []answer {
 	})
 }
 
-// joinBombed starts the agent as a node of an API server that has some objects.
+// joinBombed starts the agent as a node of an API server that has the given objects.
 func joinBombed(t *testing.T, objects map[string]string) (*bombed, *plainServer) {
 	t.Helper()
 	cert, ca := signed(t)
@@ -153,8 +153,8 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-aut
 	return b, api
 }
 
-// TestReviewBombs: the agent survives an API server that answers the reviews of many tokens, and of
-// their access, with bombs. It has 96 MiB beyond its own memory, and nobody gets in.
+// TestReviewBombs checks that the agent survives an API server that responds to the reviews of many tokens with bombs. Every request must
+// be rejected. The agent's memory limit is 96 MiB above its own usage.
 func TestReviewBombs(t *testing.T) {
 	t.Parallel()
 	b, api := joinBombed(t, map[string]string{})
@@ -171,11 +171,11 @@ func TestReviewBombs(t *testing.T) {
 				q.Header.Set("Authorization", fmt.Sprintf("Bearer %s-%d", kind, i))
 				resp, err := client.Do(q)
 				if err != nil {
-					return // it had to wait for too long
+					return // the request timed out while it waited for its review
 				}
 				_ = resp.Body.Close()
 				if resp.StatusCode < 400 {
-					t.Errorf("the bearer of %s-%d gets %s", kind, i, resp.Status)
+					t.Errorf("the response to token %s-%d is %s", kind, i, resp.Status)
 				}
 			})
 		}
@@ -188,9 +188,8 @@ func TestReviewBombs(t *testing.T) {
 	same(t, b.before, b.Pods()["good-edge"])
 }
 
-// TestDriverBombs: the agent survives CSI drivers that answer NodeGetInfo, NodeGetCapabilities and
-// NodePublishVolume, and DRA drivers that answer NodePrepareResources, with
-// bombs. It has 96 MiB beyond its own memory.
+// TestDriverBombs checks that the agent survives bombs from CSI and DRA drivers. CSI drivers send them as responses to NodeGetInfo,
+// NodeGetCapabilities and NodePublishVolume, DRA drivers to NodePrepareResources. The agent's memory limit is 96 MiB above its own usage.
 func TestDriverBombs(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		t.Skip("as TestAllocationBombs and TestPluginBombs, by other plugins: ISLET_TEST_LONG=1")

@@ -20,21 +20,21 @@ import (
 	"time"
 )
 
-// field encodes a field of protobuf that has a length: a text, bytes or a message.
+// The function field encodes a protobuf field with a length: a string, bytes or a message.
 func field(number int, value string) string {
 	tag := binary.AppendUvarint(nil, uint64(number)<<3|2)
 	return string(binary.AppendUvarint(tag, uint64(len(value)))) + value
 }
 
-// prefixed is the head of a message of gRPC.
+// The function prefixed encodes the five bytes before a gRPC message.
 func prefixed(compressed byte, length int) []byte {
 	return binary.BigEndian.AppendUint32([]byte{compressed}, uint32(length))
 }
 
-// message is a whole message of gRPC.
+// The function message encodes a gRPC message.
 func message(text string) []byte { return append(prefixed(0, len(text)), text...) }
 
-// grpcServer serves HTTP/2 without TLS at a socket until the test ends.
+// grpcServer serves HTTP/2 without TLS on a Unix socket until the test ends.
 func grpcServer(t *testing.T, socket string, h http.Handler) {
 	t.Helper()
 	ln, err := net.Listen("unix", socket)
@@ -48,14 +48,13 @@ func grpcServer(t *testing.T, socket string, h http.Handler) {
 	t.Cleanup(func() { s.Close(); <-served })
 }
 
-// maxMessage is the largest message that a client of gRPC's takes by default.
+// maxMessage is the default limit of a gRPC client for the size of a message.
 const maxMessage = 4 << 20
 
-// An answerBomb is how a plugin answers a call: with what is small to send and large to keep, much
-// to send, or with what does not end.
+// An answerBomb writes a plugin's response to a call. The response is small on the wire and large in memory, or very long, or endless.
 type answerBomb func(w http.ResponseWriter, r *http.Request)
 
-// whole answers with one message.
+// The function whole returns a bomb that responds with one message.
 func whole(text string) answerBomb {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(message(text))
@@ -63,7 +62,7 @@ func whole(text string) answerBomb {
 	}
 }
 
-// endless sends a block until nobody wants it.
+// The function endless writes a block repeatedly until a write fails.
 func endless(w io.Writer, block []byte) {
 	for {
 		if _, err := w.Write(block); err != nil {
@@ -72,8 +71,8 @@ func endless(w io.Writer, block []byte) {
 	}
 }
 
-// answerBombs are for every call of every kind of plugin: the numbers of fields are those of lists,
-// texts and messages in one or another of them.
+// answerBombs returns bombs for all calls of all kinds of plugins, by name. Each field number is a list, a string or a message in at least
+// one kind of response.
 func answerBombs() map[string]answerBomb {
 	zeros := gzipped(64 << 20)
 	all := map[string]answerBomb{
@@ -126,7 +125,7 @@ func answerBombs() map[string]answerBomb {
 	return all
 }
 
-// devicesOf is a list of devices with names of a length.
+// devicesOf encodes a list of n devices whose names have the given length.
 func devicesOf(n, length int) string {
 	var b strings.Builder
 	for i := range n {
@@ -146,10 +145,10 @@ func gzipped(n int) []byte {
 // A fakePlugin answers one gRPC method with a bomb, and all others correctly.
 type fakePlugin struct {
 	kind, name, endpoint, version string // version lists the supported versions, separated by spaces
-	call                          string // that is answered with the bomb
+	call                          string // the method to which the response is the bomb
 	bomb                          answerBomb
-	asked                         atomic.Int32 // how often it was sent
-	listed                        atomic.Bool  // the agent has a correct list of devices, and so knows the resource
+	asked                         atomic.Int32 // number of bombs sent
+	listed                        atomic.Bool  // the agent has received a correct list of devices
 }
 
 // ServeHTTP implements http.Handler.
@@ -171,7 +170,7 @@ func (p *fakePlugin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.bomb(w, r)
 }
 
-// good is a correct answer to a call.
+// The method good returns a correct response to a call.
 func (p *fakePlugin) good(call string) string {
 	switch call {
 	case "GetInfo":
@@ -181,11 +180,11 @@ func (p *fakePlugin) good(call string) string {
 		}
 		return info
 	case "GetDevicePluginOptions":
-		return "\x08\x01\x10\x01" // PreStartContainer and GetPreferredAllocation may be called
+		return "\x08\x01\x10\x01" // both booleans are true: pre_start_required and get_preferred_allocation_available
 	case "ListAndWatch":
 		return devicesOf(3, 1)
 	case "Allocate":
-		return field(1, "") // for one container
+		return field(1, "") // one container
 	case "NodeGetInfo":
 		return field(1, "node")
 	case "NodeGetCapabilities":
@@ -194,8 +193,8 @@ func (p *fakePlugin) good(call string) string {
 	return ""
 }
 
-// registerDevice registers a device plugin at the agent's socket, as plugins have always done, and
-// does so again, at a pace that the agent takes, until it is asked what the test is about.
+// registerDevice registers a device plugin at the agent's registration socket. It repeats the registration every second until the plugin
+// has sent its bomb.
 func (p *fakePlugin) registerDevice(ctx context.Context, socket string) {
 	t := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -221,9 +220,9 @@ func (p *fakePlugin) registerDevice(ctx context.Context, socket string) {
 	}
 }
 
-// TestPluginBombs: the agent survives plugins of every kind that answer all at once with messages
-// that are large in memory or never end. It has 96 MiB beyond its own memory. The messages are
-// GetInfo, NotifyRegistrationStatus, the health of DRA devices, and lists of devices.
+// TestPluginBombs checks that the agent survives plugins of every kind that send bombs at the same time. The bombs are responses to
+// GetInfo and NotifyRegistrationStatus, the health of DRA devices, and lists and options of device plugins. The agent's memory limit is 96
+// MiB above its own usage.
 func TestPluginBombs(t *testing.T) {
 	t.Parallel()
 	b := newBombed(t, "")
@@ -233,7 +232,7 @@ func TestPluginBombs(t *testing.T) {
 	for name, bomb := range answerBombs() {
 		for _, of := range []struct{ what, kind, version, call string }{
 			{"info", "CSIPlugin", "1.0.0", "GetInfo"},
-			{"told", "CSIPlugin", "none", "NotifyRegistrationStatus"}, // of a driver that is not taken
+			{"told", "CSIPlugin", "none", "NotifyRegistrationStatus"}, // the agent rejects version "none"
 			{"dra", "DRAPlugin", "v1.DRAPlugin v1.DRAResourceHealth", "NodeWatchResources"},
 			{"device", "DevicePlugin", "v1beta1", "ListAndWatch"},
 			{"option", "DevicePlugin", "v1beta1", "GetDevicePluginOptions"},
@@ -243,7 +242,7 @@ func TestPluginBombs(t *testing.T) {
 			file := fmt.Sprintf("%s%d.sock", of.what, len(all))
 			all = append(all, p)
 			switch of.kind {
-			case "": // registers by itself
+			case "": // the plugin registers itself at the agent's socket
 				p.name, p.endpoint = "example.com/"+file, root+"/device-plugins/"+file
 				grpcServer(t, p.endpoint, p)
 				go p.registerDevice(t.Context(), root+"/device-plugins/kubelet.sock")
@@ -261,7 +260,7 @@ func TestPluginBombs(t *testing.T) {
 	b.well()
 }
 
-// register serves a plugin at the sockets of its file.
+// register serves a plugin at its own socket and at its socket in the registration directory.
 func (b *bombed) register(p *fakePlugin, file string) {
 	b.t.Helper()
 	p.endpoint = b.Disk + "/kubelet/plugins/" + file
@@ -280,7 +279,7 @@ func (b *bombed) allAsked(all []*fakePlugin) {
 	}
 }
 
-// shortForm leaves a few bombs, of each kind one, unless the long form is asked for.
+// shortForm keeps only four kinds of bombs, unless ISLET_TEST_LONG is set.
 func shortForm(all map[string]answerBomb) map[string]answerBomb {
 	if os.Getenv("ISLET_TEST_LONG") == "" {
 		maps.DeleteFunc(all, func(name string, _ answerBomb) bool {
@@ -290,8 +289,8 @@ func shortForm(all map[string]answerBomb) map[string]answerBomb {
 	return all
 }
 
-// TestAllocationBombs: the agent survives device plugins that answer Allocate,
-// GetPreferredAllocation and PreStartContainer with bombs. It has 96 MiB beyond its own memory.
+// TestAllocationBombs checks that the agent survives device plugins that respond to Allocate, GetPreferredAllocation and PreStartContainer
+// with bombs. Its memory limit is 96 MiB above its own usage.
 func TestAllocationBombs(t *testing.T) {
 	t.Parallel()
 	b := newBombed(t, "")
@@ -308,7 +307,7 @@ func TestAllocationBombs(t *testing.T) {
 	b.Await("the devices to be listed", func() bool {
 		return !slices.ContainsFunc(all, func(p *fakePlugin) bool { return !p.listed.Load() })
 	})
-	for i, p := range all { // a pod that comes before its resource is known gets no devices
+	for i, p := range all { // a pod that is admitted before its resource is registered gets no devices
 		b.Write(fmt.Sprintf("manifests/bomb%d.yaml", i),
 			manifest(fmt.Sprint("bomb", i), fmt.Sprintf("    resources: {limits: {%s: 1}}\n", p.name), "count", "1s"))
 	}
@@ -319,7 +318,7 @@ func TestAllocationBombs(t *testing.T) {
 	b.well()
 }
 
-// unasked names the plugins that were not asked.
+// The function unasked returns the names and methods of the plugins that have not sent a bomb.
 func unasked(all []*fakePlugin) (names []string) {
 	for _, p := range all {
 		if p.asked.Load() == 0 {

@@ -25,13 +25,13 @@ import (
 	"time"
 )
 
-// An answer is what a hostile server sends: a body, which is sent compressed.
+// An answer is a hostile server's response.
 type answer struct {
 	name, kind string
-	body       []byte // packed
+	body       []byte // compressed with gzip
 }
 
-// answersOf packs texts by their names.
+// answersOf compresses texts and returns them as responses, sorted by name.
 func answersOf(t *testing.T, kind string, texts map[string]string) (all []answer) {
 	t.Helper()
 	for name, text := range texts {
@@ -41,7 +41,7 @@ func answersOf(t *testing.T, kind string, texts map[string]string) (all []answer
 	return all
 }
 
-// listBombs are answers of an API server to any request, or of a server of manifests.
+// listBombs returns responses of an API server to any request except a watch, or of a manifest server.
 func listBombs(t *testing.T) []answer {
 	const pods = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[`
 	all := answersOf(t, "application/json", map[string]string{
@@ -55,11 +55,11 @@ func listBombs(t *testing.T) []answer {
 		"no kind":  `{"items":[` + strings.Repeat("null,", 1_500_000) + "null]}",
 		"a status": `{"kind":"Status","apiVersion":"v1","details":{"causes":[` + strings.Repeat("{},", 2_000_000) + `{}]}}`,
 	})
-	envelope := "k8s\x00\x0a\x0d\x0a\x02v1\x12\x07PodList\x12\x80\x80\x80\x02" // of 4 MiB
+	envelope := "k8s\x00\x0a\x0d\x0a\x02v1\x12\x07PodList\x12\x80\x80\x80\x02" // the header of a list of 4 MiB
 	return append(all, answersOf(t, "application/vnd.kubernetes.protobuf", map[string]string{"protobuf": envelope + strings.Repeat("\x12\x00", 2<<20)})...)
 }
 
-// watchBombs are what a watch of pods sends.
+// watchBombs returns responses of an API server to a watch of pods.
 func watchBombs(t *testing.T) []answer {
 	const pod = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","namespace":"d","uid":"u"},"spec":`
 	return answersOf(t, "application/json", map[string]string{
@@ -71,17 +71,17 @@ func watchBombs(t *testing.T) []answer {
 	})
 }
 
-// A hostileServer answers the requests of a kind in turn with bombs.
+// A hostileServer responds to requests with its bombs in turn.
 type hostileServer struct {
 	lists, watches []answer
 
 	mu   sync.Mutex
-	sent map[string]int // by bomb
-	next map[string]int // by what was asked
+	sent map[string]int // by name of the bomb
+	next map[string]int // number of requests, by method, path and kind of bomb
 	good map[string]string
 }
 
-// turn says which bomb a request gets, one that was sent least; none: what a good server would say.
+// The method turn selects the response to a request: the bomb that was sent least often, or, if bomb is nil, the correct response.
 func (s *hostileServer) turn(r *http.Request) (bomb *answer, good string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *hostileServer) turn(r *http.Request) (bomb *answer, good string) {
 	return bomb, ""
 }
 
-// left are the bombs that were not sent so many times.
+// The method left returns the names of the bombs that were sent fewer times than given.
 func (s *hostileServer) left(times int) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *hostileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// signed is a certificate for 127.0.0.1 that is its own authority, and its PEM.
+// The function signed returns a self-signed certificate for 127.0.0.1, and its PEM encoding.
 func signed(t *testing.T) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -165,9 +165,9 @@ const (
 	emptyNode = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"edge","uid":"n","resourceVersion":"1"}}`
 )
 
-// TestServerBombs joins the agent, which may take 96 MiB more than it has by itself, to an API
-// server that answers every second request, and every watch, with what is large when it is read,
-// and gives it manifests from a server that does so each time. It lives.
+// TestServerBombs checks that the agent survives an API server and a manifest server that send bombs. The API server responds with a bomb
+// to at least every second request and to every watch, the manifest server to each request. The agent's memory limit is 96 MiB above its
+// own usage.
 func TestServerBombs(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("ISLET_TEST_LONG") == "" {
@@ -204,9 +204,8 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", certificate-aut
 	same(t, b.before, b.Pods()["good-edge"])
 }
 
-// TestPortBombs has hundreds of clients send the agent's ports headers as long and as many as these
-// take, bodies that are long, and TLS that never ends. The agent, which may take 96 MiB more than it
-// has by itself, lives, and answers others meanwhile.
+// TestPortBombs checks that the agent survives 400 clients at each of its ports. Each client sends headers of the maximum length, and then
+// keeps its connection open. The agent must respond to health checks meanwhile. Its memory limit is 96 MiB above its own usage.
 func TestPortBombs(t *testing.T) {
 	t.Parallel()
 	b := bombedMachine(t)
@@ -237,13 +236,13 @@ func TestPortBombs(t *testing.T) {
 				if port == "10250" {
 					c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: [][]string{{"http/1.1"}, nil}[i%2]})
 				}
-				_, _ = io.WriteString(c, text.String()) // it may have to give way
+				_, _ = io.WriteString(c, text.String()) // the agent may close this connection in favour of others
 			})
 		}
 		all.Wait()
 		b.alive("headers at " + port)
 		if port == "10248" {
-			b.Await("the health to be told", func() bool {
+			b.Await("the health check to succeed", func() bool {
 				b.alive("headers at " + port)
 				client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: b.Dial, DisableKeepAlives: true}}
 				resp, err := client.Get("http://127.0.0.1:10248/healthz")

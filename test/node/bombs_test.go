@@ -15,11 +15,10 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// beyond is how much memory all that hostile input makes the agent take may be, beside what
-// the agent takes by itself.
+// The constant beyond is the amount of memory that the agent may use while it handles hostile input, in addition to its own usage.
 const beyond = 96 << 20
 
-// memoryGroup is the memory cgroup of the agent alone.
+// memoryGroup returns the directory of a memory cgroup for the agent alone, and the names of the files with its limit and its OOM kills.
 func memoryGroup(m *machine.Machine) (dir, limit, fails string) {
 	if unified() {
 		return "/sys/fs/cgroup" + m.Cgroup + "/agent", "memory.max", "memory.events"
@@ -27,8 +26,8 @@ func memoryGroup(m *machine.Machine) (dir, limit, fails string) {
 	return "/sys/fs/cgroup/memory" + m.Cgroup + "/agent", "memory.limit_in_bytes", "memory.oom_control"
 }
 
-// confine moves the agent into a memory cgroup of its own, with what its anonymous memory is
-// now and beyond as the limit.
+// The function confine moves the agent into a separate memory cgroup. The limit is the agent's present memory usage plus beyond. The
+// function killed reports whether the kernel has killed a process in that cgroup for its memory.
 func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 	t.Helper()
 	dir, limit, fails := memoryGroup(m)
@@ -47,7 +46,7 @@ func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 		}
 	}
 	if own == 0 {
-		t.Fatal("the agent's memory is not known")
+		t.Fatal("the memory usage of the agent is unknown")
 	}
 	for _, w := range [][2]string{{limit, strconv.FormatInt(own+beyond, 10)}, {"cgroup.procs", strconv.Itoa(m.AgentPid())}} {
 		if err := os.WriteFile(filepath.Join(dir, w[0]), []byte(w[1]), 0o644); err != nil {
@@ -64,7 +63,7 @@ func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 	}
 }
 
-// bombed is a machine whose agent may take so much beyond its own, and has a good pod.
+// A bombed is a machine whose agent has a memory limit and a well-behaved pod.
 type bombed struct {
 	*machine.Machine
 	t      *testing.T
@@ -73,7 +72,7 @@ type bombed struct {
 	before machine.Pod
 }
 
-// bombedMachine is one whose agent is still to start.
+// bombedMachine returns a machine without a running agent.
 func bombedMachine(t *testing.T) *bombed {
 	t.Helper()
 	m := machine.New(t, "edge")
@@ -82,7 +81,7 @@ func bombedMachine(t *testing.T) *bombed {
 	return &bombed{Machine: m, t: t}
 }
 
-// newBombed starts the agent with more lines of a KubeletConfiguration.
+// newBombed returns a machine whose agent runs with additional lines of a KubeletConfiguration.
 func newBombed(t *testing.T, kubelet string) *bombed {
 	t.Helper()
 	b := bombedMachine(t)
@@ -90,7 +89,7 @@ func newBombed(t *testing.T, kubelet string) *bombed {
 	return b
 }
 
-// start starts the agent, waits for the good pod, and confines the agent.
+// start starts the agent, waits for the well-behaved pod and sets the agent's memory limit.
 func (b *bombed) start(kubelet string, flags ...string) {
 	b.t.Helper()
 	b.Write("kubelet.yaml", b.Kubelet(machine.Roomy+kubelet))
@@ -100,20 +99,20 @@ func (b *bombed) start(kubelet string, flags ...string) {
 	b.killed = confine(b.t, b.Machine)
 }
 
-// alive ends the test when the agent has ended, or something was killed for want of memory.
+// The method alive fails the test if the agent has exited or the kernel has killed a process for its memory.
 func (b *bombed) alive(after string) {
 	b.t.Helper()
 	select {
 	case <-b.agent.Ended:
-		b.t.Fatalf("the agent ended after %s (killed for its memory: %v):\n%s", after, b.killed(), b.AgentLog(8<<10))
+		b.t.Fatalf("the agent ended after %s (OOM kill: %v):\n%s", after, b.killed(), b.AgentLog(8<<10))
 	default:
 	}
 	if b.killed() {
-		b.t.Fatalf("something was killed for want of memory after %s", after)
+		b.t.Fatalf("the kernel killed a process for its memory after %s", after)
 	}
 }
 
-// well demands that the problems go with the bombs, and that the good pod has noticed nothing.
+// The method well checks that the node reports no problem any more, and that the well-behaved pod has not been affected.
 func (b *bombed) well() {
 	b.t.Helper()
 	b.Await("the problems to be gone", func() bool { return machine.IsWell(b.Try("status")) })
@@ -121,8 +120,8 @@ func (b *bombed) well() {
 	same(b.t, b.before, b.Pods()["good-edge"])
 }
 
-// textBombs are texts of a manifest's size that are large when they are read, as JSON and YAML:
-// nested, wide, with long names and with many fields.
+// textBombs returns texts that are as small as a manifest and large in memory. They are JSON and YAML documents with deep nesting, long
+// lists, long names or many fields.
 func textBombs() map[string]string {
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"bomb"},"spec":`
 	all := map[string]string{
@@ -149,9 +148,8 @@ func textBombs() map[string]string {
 	return all
 }
 
-// TestTextBombs gives the agent, which may take 96 MiB more than it has by itself, texts that
-// are large when they are read, as files of the manifest directory, and as manifests and
-// configurations at the local socket. The agent lives, and so does a good pod.
+// TestTextBombs checks that the agent and a well-behaved pod survive texts that are large in memory. The texts are files in the manifest
+// directory, and manifests and configurations that are posted to the local socket. The agent's memory limit is 96 MiB above its own usage.
 func TestTextBombs(t *testing.T) {
 	t.Parallel()
 	m := newBombed(t, "")
@@ -172,7 +170,7 @@ func TestTextBombs(t *testing.T) {
 				t.Fatalf("%s at %s is not answered: %v", name, path, err)
 			}
 			if resp.StatusCode < 400 {
-				t.Errorf("%s takes %s", path, name)
+				t.Errorf("%s accepts %s", path, name)
 			}
 			_ = resp.Body.Close()
 			m.alive(name + " at " + path)

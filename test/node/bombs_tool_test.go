@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// newTools starts the agent of a machine with a CRI socket, and returns the path of that.
+// newTools starts the agent of a machine with a CRI socket, and returns the path of the socket.
 func newTools(t *testing.T) (b *bombed, socket string) {
 	t.Helper()
 	b = bombedMachine(t)
@@ -29,7 +29,7 @@ func newTools(t *testing.T) (b *bombed, socket string) {
 	return b, fmt.Sprintf("/proc/%d/root/run/islet/cri.sock", b.Pid())
 }
 
-// tool makes calls of gRPC over a connection of its own.
+// The function tool returns a client for gRPC calls over one connection to a socket.
 func tool(t *testing.T, socket string) *http.Transport {
 	tr := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -39,7 +39,7 @@ func tool(t *testing.T, socket string) *http.Transport {
 	return tr
 }
 
-// callTool makes a call of the runtime service. Body is a message of gRPC.
+// callTool calls a method of the CRI runtime service. The body is a gRPC message.
 func callTool(ctx context.Context, tr *http.Transport, call string, body io.Reader) (answer string, err error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/runtime.v1.RuntimeService/"+call, body)
 	if err != nil {
@@ -65,8 +65,8 @@ func callTool(ctx context.Context, tr *http.Transport, call string, body io.Read
 	return string(text[5:]), nil
 }
 
-// TestUnfinishedCalls: clients of the CRI socket send 256 large messages and do not end their calls:
-// each message is decoded, and waits. The agent has 96 MiB beyond its own memory.
+// TestUnfinishedCalls checks that the agent survives clients of the CRI socket that send 256 large messages and never finish their calls.
+// The agent must decode each message and wait for the end of the call. Its memory limit is 96 MiB above its own usage.
 func TestUnfinishedCalls(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("ISLET_TEST_LONG") == "" {
@@ -94,7 +94,7 @@ func TestUnfinishedCalls(t *testing.T) {
 		return len(refused) > 0
 	})
 	if err := <-refused; err == nil {
-		t.Error("a call without an end is answered")
+		t.Error("an unfinished call succeeded")
 	}
 	stop()
 	all.Wait()
@@ -104,15 +104,13 @@ func TestUnfinishedCalls(t *testing.T) {
 	b.well()
 }
 
-// wsFrame encodes a frame of a WebSocket client's, whose mask is zero. A length of more than the
-// content is a claim.
+// wsFrame encodes the frame of a WebSocket client with a mask of zeros. The length in the header may exceed that of the content.
 func wsFrame(head byte, length uint64, content string) string {
 	return string(binary.BigEndian.AppendUint64([]byte{head, 0x80 | 127}, length)) + "\x00\x00\x00\x00" + content
 }
 
-// TestMessageBombs: the agent survives WebSocket clients of exec at the CRI streaming port that send
-// messages that are long, endless, many or compressed, while the process reads nothing. It has 96 MiB
-// beyond its own memory.
+// TestMessageBombs checks that the agent survives WebSocket clients of exec at the CRI streaming port. Their messages are long, endless,
+// numerous or compressed, and the container's process reads no input. The agent's memory limit is 96 MiB above its own usage.
 func TestMessageBombs(t *testing.T) {
 	t.Parallel()
 	b, socket := newTools(t)
@@ -171,7 +169,7 @@ func TestMessageBombs(t *testing.T) {
 	b.well()
 }
 
-// upgrade begins WebSocket, with compression if the server can do that.
+// upgrade performs the WebSocket handshake and offers compression.
 func upgrade(c net.Conn, at *url.URL) error {
 	key := make([]byte, 16)
 	_, _ = rand.Read(key)

@@ -17,9 +17,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestUpdateBombs: the agent survives servers of versions whose headers, releases and archives are
-// large in memory, and refuses each, also those that a trusted key has signed. It has 96 MiB beyond
-// its own memory.
+// TestUpdateBombs checks that the agent survives update servers whose headers, releases and archives are large in memory. The agent must
+// reject each version, also if a trusted key has signed it. Its memory limit is 96 MiB above its own usage.
 func TestUpdateBombs(t *testing.T) {
 	t.Parallel()
 	rel := machine.NewReleaser(t)
@@ -67,14 +66,14 @@ func TestUpdateBombs(t *testing.T) {
 	b.start("")
 	for _, name := range []string{"spaces", "name", "nested", "list", "headers", "redirects", "endless", "names", "zeros", "entries"} {
 		if out, code := b.Try("update", "http://127.0.0.1:8089/"+name); code != 1 {
-			t.Errorf("the version %s is taken: code %d, %s", name, code, out)
+			t.Errorf("the version %s is not rejected: code %d, %s", name, code, out)
 		}
 		b.alive("the version " + name)
 	}
 	b.well()
 }
 
-// emptyEntry is a file of nothing in an archive.
+// emptyEntry encodes an empty file of a tar archive.
 func emptyEntry(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// A breaker makes broken archives, the same ones at every run.
+// A breaker makes broken archives of versions. The archives are the same in every run.
 type breaker struct {
 	*updates
 	rand *rand.Rand
-	was  string // the version that is installed
-	next []byte // version 9.0.0, which works; nil: not built yet
+	was  string // the installed version
+	next []byte // version 9.0.0, which works; nil if it has not been built
 }
 
-// kinds of broken archives, each with what islet update says of one.
+// The function kinds returns the kinds of broken archives, each with a part of the expected output of islet update.
 func kinds() []struct {
 	name, why string
-	slow      bool // only among the 100
+	slow      bool // skipped without ISLET_TEST_LONG
 	archive   func(b *breaker) string
 } {
-	// bad is a program that fails as test/badislet has it.
+	// bad returns a version that fails in the way that test/badislet implements under the given name.
 	bad := func(how string, args ...func(*breaker) int) func(*breaker) string {
 		return func(b *breaker) string {
 			all := how
@@ -41,7 +41,7 @@ func kinds() []struct {
 	upTo := func(least, most int) func(*breaker) int {
 		return func(b *breaker) int { return least + b.rand.IntN(most-least+1) }
 	}
-	signal := func(b *breaker) int { return []int{1, 4, 6, 7, 8, 9, 11, 15}[b.rand.IntN(8)] } // by 13, SIGPIPE, no Go program ends
+	signal := func(b *breaker) int { return []int{1, 4, 6, 7, 8, 9, 11, 15}[b.rand.IntN(8)] } // SIGPIPE does not end a Go program
 	return []struct {
 		name, why string
 		slow      bool
@@ -83,7 +83,7 @@ func kinds() []struct {
 	}
 }
 
-// other is an architecture that this machine is not.
+// The method other returns an architecture that is not that of this machine.
 func (b *breaker) other() string {
 	if runtime.GOARCH == "riscv64" {
 		return "amd64"
@@ -91,27 +91,27 @@ func (b *breaker) other() string {
 	return "riscv64"
 }
 
-// another is an archive that is said to be for another architecture.
+// The method another returns an archive whose release is for another architecture.
 func (b *breaker) another() string {
 	file := b.broken("crash")
 	b.ReleaseFor(file, "9.0.0", b.other(), b.bad)
 	return file
 }
 
-// foreign is a program whose header says that it is of another machine.
+// The method foreign returns an archive whose program is an ELF file of another architecture.
 func (b *breaker) foreign() string {
 	p := bytes.Clone(b.bad)
-	binary.LittleEndian.PutUint16(p[18:], uint16(1+b.rand.IntN(39))) // e_machine of elf(5); none of these is islet's
+	binary.LittleEndian.PutUint16(p[18:], uint16(1+b.rand.IntN(39))) // e_machine of elf(5); islet supports none of these values
 	return b.archive("9.0.0", p)
 }
 
-// lonely is the program that is installed, where it reaches nobody.
+// The method lonely returns a version that runs the installed program without a network.
 func (b *breaker) lonely() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/lonely")
 	return b.broken("network " + b.m.Disk + "/lonely")
 }
 
-// blind is the program that is installed, which finds no manifests.
+// The method blind returns a version that runs the installed program without manifests.
 func (b *breaker) blind() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/blind")
 	return b.broken("blind " + b.m.Disk + "/blind")
@@ -141,7 +141,7 @@ func (b *breaker) changed() string {
 	return file
 }
 
-// forged is an archive one byte of whose release is another.
+// The method forged returns an archive whose release has one changed byte in its signature.
 func (b *breaker) forged() string {
 	file := b.broken("crash")
 	b.edit(file+".release", func(data []byte) []byte {
@@ -164,7 +164,7 @@ func (b *breaker) strangers() string {
 	return file
 }
 
-// mutant is a program that works, of which up to a hundredth is something else.
+// The method mutant returns a working program in which up to 1 % of the pages are random bytes.
 func (b *breaker) mutant() string {
 	if b.next == nil {
 		b.next = b.Version("9.0.0")
@@ -180,18 +180,19 @@ func (b *breaker) mutant() string {
 	return b.archive("9.0.0", p)
 }
 
-// last is the number that a pod has counted to.
+// The method last returns the last number that the counting pod has logged.
 func (b *breaker) last() int {
 	out := b.m.Islet("logs", "one-edge", "--tail=1")
-	said := strings.Fields(out) // and what comes meanwhile
+	said := strings.Fields(out) // --tail=1 may also print lines that are logged meanwhile
 	n, err := strconv.Atoi(said[len(said)-1])
 	if err != nil {
-		b.Errorf("the pod says %q", out)
+		b.Errorf("the last log line of the pod is %q", out)
 	}
 	return n
 }
 
-// try has the node take one, and demands that it goes on as before within a minute.
+// The method try updates the node to a version, and checks that the previous version is in use again within a minute and that the pod
+// continues.
 func (b *breaker) try(name, why string, archive func(*breaker) string) {
 	b.Helper()
 	installed, err := os.ReadFile(b.m.Binary())
@@ -202,10 +203,10 @@ func (b *breaker) try(name, why string, archive func(*breaker) string) {
 	out, code := b.m.Try("update", file)
 	took := time.Since(began)
 	if took > time.Minute {
-		b.Errorf("%s: it took %v", name, took)
+		b.Errorf("%s: the update took %v", name, took)
 	}
 	switch {
-	case code == 0 && why == "": // what was broken of it does not matter
+	case code == 0 && why == "": // the defect has no effect
 		b.as("9.0.0")
 		b.m.Islet("update", "--older", b.archive(b.was, installed))
 	case code != 1 || !strings.Contains(out, why):
@@ -216,8 +217,8 @@ func (b *breaker) try(name, why string, archive func(*breaker) string) {
 	b.Logf("%-18s %5.1fs %s", name, took.Seconds(), strings.Join(strings.Fields(out), " "))
 }
 
-// TestBrokenPrograms: whatever is wrong with a version that a node is given, the one before
-// goes on within a minute, and no container is restarted. ISLET_TEST_LONG has it take 100.
+// TestBrokenPrograms checks that a node rejects or rolls back every kind of broken version within a minute. No container may restart. With
+// ISLET_TEST_LONG the test runs 100 updates.
 func TestBrokenPrograms(t *testing.T) {
 	t.Parallel()
 	all := kinds()
@@ -238,8 +239,8 @@ func TestBrokenPrograms(t *testing.T) {
 	}
 }
 
-// slice is where a part of n cases begins (0) or ends (1): ISLET_TEST_SLICE=2/5 is the second of
-// five, as a machine may not have the time for all of them at once.
+// The function slice returns the index at which a part of n cases begins (end is 0) or ends (end is 1). ISLET_TEST_SLICE=2/5 selects the
+// second of five parts, because all cases together may take too long for one run.
 func slice(t *testing.T, end, n int) int {
 	t.Helper()
 	text := os.Getenv("ISLET_TEST_SLICE")
@@ -253,8 +254,7 @@ func slice(t *testing.T, end, n int) int {
 	return (part - 1 + end) * n / of
 }
 
-// TestBrokenLong: with the times that a node has unless it is told others, a version that does
-// nothing is gone within a minute, too.
+// TestBrokenLong checks that the default timeouts also roll back within a minute from a version that does nothing.
 func TestBrokenLong(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("ISLET_TEST_LONG") == "" {

@@ -12,9 +12,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestKillAgent kills the agent at random moments while pods start, stop,
-// restart and images come in, with containers running all along: 20 times, or 200 with
-// ISLET_TEST_LONG.
+// TestKillAgent kills the agent with SIGKILL at random moments while pods start, stop and restart. Other containers run the whole time and
+// must not restart. The test kills the agent 20 times, or 200 times with ISLET_TEST_LONG.
 func TestKillAgent(t *testing.T) {
 	t.Parallel()
 	rounds := 20
@@ -43,7 +42,7 @@ func TestKillAgent(t *testing.T) {
 		for range r.IntN(3) {
 			churnOne(m, r, churn, exits, i)
 		}
-		select { // the random moment
+		select { // wait for a random time
 		case <-time.After(time.Duration(r.IntN(400)) * time.Millisecond):
 		}
 		m.Kill()
@@ -68,7 +67,7 @@ func TestKillAgent(t *testing.T) {
 	})
 	for n, code := range exits {
 		if s := pods[n+"-edge"].Status.ContainerStatuses; len(s) != 1 || s[0].State.Terminated == nil || s[0].State.Terminated.ExitCode != code {
-			t.Errorf("%s ended with %d: its status is %+v", n, code, s)
+			t.Errorf("the container of %s exited with %d, and its status is %+v", n, code, s)
 		}
 	}
 	for _, n := range steady {
@@ -92,7 +91,7 @@ func TestKillAgent(t *testing.T) {
 	nothingLeft(t, m)
 }
 
-// churnOne adds, changes or removes one pod beside the steady ones.
+// churnOne creates, replaces or deletes one pod beside the steady ones.
 func churnOne(m *machine.Machine, r *rand.Rand, churn map[string]bool, exits map[string]int, round int) {
 	name := fmt.Sprint("churn", r.IntN(5))
 	file := "manifests/" + name + ".yaml"
@@ -118,7 +117,7 @@ func churnOne(m *machine.Machine, r *rand.Rand, churn map[string]bool, exits map
 	}
 }
 
-// noGap demands the numbers 0, 1, 2 ... of `podtool count`.
+// noGap checks that the log of `podtool count` contains the numbers 0, 1, 2 and so on without a gap.
 func noGap(t *testing.T, log string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(log), "\n")
@@ -132,7 +131,7 @@ func noGap(t *testing.T, log string) {
 	}
 }
 
-// nothingLeft demands that a node without pods holds nothing of a pod.
+// nothingLeft checks that a node without pods has no resources of pods left, such as cgroups, mounts and logs.
 func nothingLeft(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	if got := m.Cgroups(); len(got) > 0 {

@@ -10,8 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestBenchmark: a node that was installed, and nothing more, follows the worker section of the
-// CIS benchmark without a cluster.
+// TestBenchmark checks that a fresh installation without a cluster meets the worker section of the CIS benchmark.
 func TestBenchmark(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -19,8 +19,8 @@ spec:
   - {name: c, image: IMAGE, imagePullPolicy: Never, args: [sleep]}
 `
 
-// TestRuntimeClassOfStaticPods: a static pod's runtimeClassName is the name of a
-// handler; one that is not configured is refused with the names of those that are.
+// TestRuntimeClassOfStaticPods checks that the runtimeClassName of a static pod selects a runtime handler. An unknown handler must be
+// rejected with a message that lists the configured ones.
 func TestRuntimeClassOfStaticPods(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -40,7 +40,7 @@ func TestRuntimeClassOfStaticPods(t *testing.T) {
 		t.Errorf("the events are\n%s", events)
 	}
 	if calls("create")+calls("run") == 0 {
-		t.Error("the pod was run by another program")
+		t.Error("the pod does not use the program of its handler")
 	}
 	links := filepath.Join(m.Disk, "state", "container-logs")
 	if names := m.Files(links); len(names) != 1 || !strings.HasPrefix(names[0], "good-edge_default_c-") {
@@ -53,8 +53,8 @@ func TestRuntimeClassOfStaticPods(t *testing.T) {
 	}
 }
 
-// TestTaskShim: a pod whose handler is a containerd shim runs, outlives the agent, and is
-// restarted as often as a person asks, without a wait.
+// TestTaskShim checks that a pod whose handler is a containerd shim runs and survives a SIGKILL of the agent. Each islet restart must
+// restart the pod without a back-off.
 func TestTaskShim(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -70,16 +70,16 @@ func TestTaskShim(t *testing.T) {
 	m.Kill()
 	m.StartAgent()
 	if now := m.WaitReady("pod-edge")["pod-edge"].Status.ContainerStatuses[0]; now.ContainerID != before.ContainerID || now.RestartCount != 0 {
-		t.Errorf("after the agent was killed it is %+v, before %+v", now, before)
+		t.Errorf("the container after the agent was killed: %+v, before: %+v", now, before)
 	}
 	for i := 1; i <= 3; i++ {
 		m.Islet("restart", "pod-edge")
 		if now := m.Pods()["pod-edge"].Status.ContainerStatuses[0]; now.RestartCount != i || !now.Ready {
-			t.Errorf("restart %d: it is %+v", i, now)
+			t.Errorf("container after restart %d: %+v", i, now)
 		}
 	}
 	if events := m.Islet("describe", "pod-edge"); strings.Contains(events, "BackOff") {
-		t.Errorf("a restart that was asked for waited:\n%s", events)
+		t.Errorf("a requested restart waited for a back-off:\n%s", events)
 	}
 	if err := os.Remove(filepath.Join(m.Disk, "manifests", "pod.yaml")); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestTaskShim(t *testing.T) {
 	m.WaitPods("the pod and its shim to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 0 && taskShims(m) == 0 })
 }
 
-// taskShims counts the containerd shims of a machine.
+// taskShims returns the number of containerd shims in a machine.
 func taskShims(m *machine.Machine) (n int) {
 	for _, cmd := range m.Processes() {
 		if strings.Contains(cmd, "containerd-shim-") {

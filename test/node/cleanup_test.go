@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// Cleaning up needs no port: another agent, or a kubelet that took the node over, may
-// have them all.
+// TestCleanupBesideAnother checks that islet cleanup needs no port of the agent. Another agent, or a kubelet that has taken the node over,
+// may use all of them.
 func TestCleanupBesideAnother(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -30,6 +30,6 @@ func TestCleanupBesideAnother(t *testing.T) {
 		t.Errorf("cleanup: exit code %d\n%s", code, out)
 	}
 	if left := m.ContainerProcesses(); len(left) > 0 {
-		t.Errorf("still there: %v", left)
+		t.Errorf("containers still run: %v", left)
 	}
 }

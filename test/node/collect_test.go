@@ -12,14 +12,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A dead is a node whose containers end, to see which ended ones are kept.
+// A dead is a node whose containers are killed, to check which of the ended containers it keeps.
 type dead struct {
 	*testing.T
 	*machine.Machine
 	pods []string
 }
 
-// end kills the container of each pod, and waits for the next one.
+// The method end kills the container of each pod and waits for its restart.
 func (d dead) end() {
 	d.Helper()
 	count := map[string]int{}
@@ -27,7 +27,7 @@ func (d dead) end() {
 		count[name] = restarts(map[string]machine.Pod{name: p})
 	}
 	var pids []int
-	d.Await("the containers' programs", func() bool { // a container that was started is not yet its program
+	d.Await("the containers' programs", func() bool { // a new container still executes the OCI runtime
 		pids = nil
 		for pid, command := range d.ContainerProcesses() {
 			if strings.HasPrefix(command, "/podtool") {
@@ -48,7 +48,7 @@ func (d dead) end() {
 	})
 }
 
-// kept are the attempts at a pod's container that have a log, in order.
+// The method kept returns the restart counts of a pod's containers whose logs exist, sorted.
 func (d dead) kept(pod string) (attempts []int) {
 	d.Helper()
 	logs, err := filepath.Glob(filepath.Join(d.Disk, "logs", "default_"+pod+"_*", "c", "*.log"))
@@ -62,7 +62,7 @@ func (d dead) kept(pod string) (attempts []int) {
 	return attempts
 }
 
-// keeps waits until these attempts are kept of each pod, and no other.
+// The method keeps waits until exactly the containers with the given restart counts are kept for each pod.
 func (d dead) keeps(what string, attempts ...int) {
 	d.Helper()
 	d.Await(what, func() bool {
@@ -77,8 +77,8 @@ func (d dead) keeps(what string, attempts ...int) {
 	})
 }
 
-// TestDeadContainers: of the ended containers of pods those stay that the flags say, with their
-// logs: so many of each, of all together, and each so long.
+// TestDeadContainers checks that the flags for dead containers limit the ended containers that stay with their logs. There is a limit for
+// each container, a limit for all containers, and a minimum age.
 func TestDeadContainers(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -111,13 +111,13 @@ func TestDeadContainers(t *testing.T) {
 		return !slices.Contains(d.kept("a-edge"), 5)
 	})
 	if took := gone.Sub(killed); took < least {
-		t.Errorf("it went %v after it was killed, not %v", took, least)
+		t.Errorf("the ended container was removed %v after it was killed, not %v", took, least)
 	}
 	d.keeps("no other to stay", 6)
 }
 
-// TestPrune: of the images that no pod needs islet says which would go, and removes those; of
-// the others, also of one that has ended, it says why they stay.
+// TestPrune checks that islet images prune removes the images that no pod needs. For each of the others, also for that of a pod that has
+// ended, it must print the reason to keep it. With --dry-run it only lists the images that it would remove.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -159,7 +159,7 @@ func TestPrune(t *testing.T) {
 	says(m.Islet("images", "prune"), "removed "+machine.RefOf("nobodys")+" (")
 	has("one went", "runs", "over")
 	if now := used(m, dir); now > full-3<<20 {
-		t.Errorf("%d bytes were used, %d are", full, now)
+		t.Errorf("the images used %d bytes before, and use %d bytes now", full, now)
 	}
 	if out := m.Islet("images", "prune"); strings.Contains(out, "removed") {
 		t.Errorf("once more:\n%s", out)
@@ -171,7 +171,7 @@ func TestPrune(t *testing.T) {
 	has("two went", "runs")
 }
 
-// used are the bytes of the files in a directory.
+// The function used returns the size of the files in a directory.
 func used(m *machine.Machine, dir string) (bytes int64) {
 	fmt.Sscan(m.Run("du", "-sb", dir), &bytes)
 	return bytes

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// configured starts a node with two pods that tries configurations fast.
+// The function configured starts a node with two pods and short trials of configurations. It also returns the IDs of the containers.
 func configured(t *testing.T) (*machine.Machine, map[string]string) {
 	t.Helper()
 	m := machine.New(t, "edge")
@@ -24,7 +24,7 @@ func configured(t *testing.T) (*machine.Machine, map[string]string) {
 	return m, started(m)
 }
 
-// started starts the node.
+// The function started starts the agent with two pods and returns the IDs of their containers.
 func started(m *machine.Machine) map[string]string {
 	m.Write("edge.yaml", fmt.Sprintf(
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 2s, deadline: 15s}\n", m.Disk))
@@ -36,7 +36,7 @@ func started(m *machine.Machine) map[string]string {
 
 const kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\n" + machine.Roomy
 
-// shown is what the tests look at of islet config show.
+// shown contains the fields of islet config show that the tests check.
 type shown struct {
 	Active, LastKnownGood struct{ ID, Kubelet string }
 	Assigned              *struct{ ID string }
@@ -51,7 +51,7 @@ func show(m *machine.Machine) (s shown, ok bool) {
 	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
 }
 
-// awaitShown is show of an agent that may be starting anew, which is waited for.
+// awaitShown waits until the agent responds to islet config show, and returns the response. The agent may be restarting.
 func awaitShown(m *machine.Machine) (s shown) {
 	m.Await("an agent that shows its configuration", func() (ok bool) {
 		s, ok = show(m)
@@ -60,7 +60,7 @@ func awaitShown(m *machine.Machine) (s shown) {
 	return s
 }
 
-// awaitTrial waits for an attempt, by what is stored: a trial may be over before a command has asked.
+// awaitTrial waits for the given attempt of a trial. It reads the stored state, because a trial may end before a command gets a response.
 func awaitTrial(m *machine.Machine, attempt int) {
 	m.Await(fmt.Sprint("trial ", attempt), func() bool {
 		var stored struct {
@@ -72,7 +72,7 @@ func awaitTrial(m *machine.Machine, attempt int) {
 	})
 }
 
-// unharmed demands that the containers of before run, none restarted.
+// The function unharmed checks that the given containers still run and none has restarted.
 func unharmed(t *testing.T, m *machine.Machine, ids map[string]string) {
 	t.Helper()
 	now := m.WaitReady(slices.Sorted(maps.Keys(ids))...)
@@ -81,14 +81,14 @@ func unharmed(t *testing.T, m *machine.Machine, ids map[string]string) {
 	}
 }
 
-// apply sends a configuration, waits for its outcome, and returns what islet said.
+// The function apply sends a configuration, waits for the result, and returns the output and the exit code of islet.
 func apply(m *machine.Machine, text string, flags ...string) (string, int) {
 	m.Write("sent.yaml", text)
 	return m.Try(append([]string{"config", "apply", m.Disk + "/sent.yaml"}, flags...)...)
 }
 
-// TestConfigurationIsTried: a good configuration is kept, under the same process and with the
-// same containers; a bad one is not, and says why.
+// TestConfigurationIsTried checks that a good configuration is accepted without a restart of containers. A bad configuration must be
+// rejected or reverted, with a reason.
 func TestConfigurationIsTried(t *testing.T) {
 	t.Parallel()
 	m, ids := configured(t)
@@ -142,9 +142,8 @@ func TestConfigurationIsTried(t *testing.T) {
 	}
 }
 
-// TestConfigurationSurvives: kill -9 and losses of power at moments of a trial end in the last
-// known good configuration, and the trial begins anew; one of a configuration that the node
-// keeps does not change it.
+// TestConfigurationSurvives checks that a trial starts again after the agent is killed with SIGKILL or the power fails. Until a trial
+// succeeds, the last known good configuration must stay in use.
 func TestConfigurationSurvives(t *testing.T) {
 	t.Parallel()
 	m, ids := configured(t)
@@ -155,7 +154,7 @@ func TestConfigurationSurvives(t *testing.T) {
 	for attempt := range 2 {
 		awaitTrial(m, attempt+1)
 		m.Kill()
-		m.LaunchAgent() // which waits for the directories until the one on trial is gone too
+		m.LaunchAgent() // it waits for the lock on the directories until the agent on trial has exited
 	}
 	m.Await("the third trial to end well", func() bool {
 		s, ok := show(m)
@@ -179,15 +178,15 @@ func TestConfigurationSurvives(t *testing.T) {
 		t.Errorf("after a loss of power %+v", s)
 	}
 	m.WaitReady("one-edge", "two-edge")
-	m.Await("the trial to begin anew and end well", func() bool {
+	m.Await("the trial to start again and succeed", func() bool {
 		s, ok := show(m)
 		return ok && !s.Trying &&
 			strings.Contains(s.Active.Kubelet, "18")
 	})
 }
 
-// TestConfigurationUnfit: a configuration that was good, and whose port somebody else has at a later
-// boot, does not lose the node: the good one before it counts, which is said, until the port is free.
+// TestConfigurationUnfit checks that an accepted configuration whose port is in use at a later start does not make the node fail. The
+// agent must use the previous good configuration and report the problem until the port is free.
 func TestConfigurationUnfit(t *testing.T) {
 	t.Parallel()
 	m, ids := configured(t)
@@ -205,7 +204,7 @@ func TestConfigurationUnfit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	for range 2 { // once more after a kill
+	for range 2 { // the second time after a SIGKILL
 		m.StartAgent()
 		s := awaitShown(m)
 		if !strings.Contains(s.Active.Kubelet, "maxPods: 17") || !strings.Contains(s.LastKnownGood.Kubelet, "maxPods: 18") ||
@@ -232,7 +231,7 @@ func TestConfigurationUnfit(t *testing.T) {
 	unharmed(t, m, ids)
 }
 
-// TestConfigurationHangs: an agent on trial that does nothing at all is ended in time.
+// TestConfigurationHangs checks that an agent on trial that has stopped is ended at the deadline.
 func TestConfigurationHangs(t *testing.T) {
 	t.Parallel()
 	m, ids := configured(t)

@@ -11,14 +11,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A consent is a node whose own fields are changed, with consent, and changed back.
+// A consent is a node whose local fields are changed with consent.
 type consent struct {
 	*machine.Machine
 	t *testing.T
 }
 
-// apply applies a configuration that may change fields, and demands that it is in use. What
-// belongs to the machine is named as DISK and CGROUP.
+// The method apply applies a configuration with consent to change the given fields, and checks that it is in use. In the text, DISK is the
+// machine's directory and CGROUP its cgroup.
 func (c *consent) apply(fields, text string) {
 	c.t.Helper()
 	if out, code := c.try(fields, text); code != 0 || !strings.Contains(out, "is in use") {
@@ -30,7 +30,7 @@ func (c *consent) try(fields, text string) (string, int) {
 	return apply(c.Machine, strings.NewReplacer("DISK", c.Disk, "CGROUP", c.Cgroup).Replace(text), "--consent", fields)
 }
 
-// revert goes back to the node's own files.
+// revert returns to the configuration of the local files.
 func (c *consent) revert() {
 	c.t.Helper()
 	if out := c.Islet("config", "revert"); !strings.Contains(out, "configuration local is in use") {
@@ -38,20 +38,20 @@ func (c *consent) revert() {
 	}
 }
 
-// serves starts a pod that serves and demands that another one reaches it. It gives its address.
+// The method serves starts a pod with a web server and checks that another pod reaches it. It returns the address of the new pod.
 func (c *consent) serves(name, from string) string {
 	c.t.Helper()
 	c.Write("manifests/"+name+".yaml", manifest(name, "", "serve", ":80"))
 	c.Await(name+" to be ready", func() bool { return c.Pods()[name+"-edge"].Ready() })
 	ip := c.Pods()[name+"-edge"].Status.PodIP
 	if out := c.Islet("exec", from+"-edge", "--", "/podtool", "get", "http://"+ip); out != name+"-edge\n" {
-		c.t.Errorf("%s says to %s: %q", name, from, out)
+		c.t.Errorf("the response of %s to %s is %q", name, from, out)
 	}
 	return ip
 }
 
-// TestConsent: what belongs to the node changes with consent while pods run, and back, or is
-// refused with why; of pods that end, nothing is left wherever they were started.
+// TestConsent checks that local fields can be changed with consent while pods run, and can be changed back. An impossible change must be
+// rejected with a reason. Pods that end must leave nothing behind, whichever configuration started them.
 func TestConsent(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -63,7 +63,7 @@ func TestConsent(t *testing.T) {
 	ids := started(m)
 
 	c.apply("podCIDR", kubeletHead+"podCIDR: 10.77.0.0/24\n")
-	unharmed(t, m, ids) // they keep their addresses
+	unharmed(t, m, ids) // the running pods keep their addresses
 	if ip := c.serves("web", "one"); !strings.HasPrefix(ip, "10.77.0.") {
 		t.Errorf("a new pod has the address %s", ip)
 	}
@@ -78,7 +78,7 @@ func TestConsent(t *testing.T) {
 	c.apply("edge.criSocket", edgeHead+"criSocket: /run/islet/cri.sock\n")
 	unharmed(t, m, ids)
 	if !slices.Contains(m.Files("/run/islet"), "cri.sock") {
-		t.Error("nobody serves CRI")
+		t.Error("the CRI socket is missing")
 	}
 	c.revert()
 	unharmed(t, m, ids)
@@ -100,7 +100,7 @@ func TestConsent(t *testing.T) {
 	links := m.Links()
 	if out, code := c.try("edge.bridgeName", edgeHead+"bridgeName: other0\n"); code == 0 ||
 		!strings.Contains(out, "interface islet0 has the address 10.42.0.1 already") {
-		t.Errorf("two bridges with one address: code %d, %s", code, out)
+		t.Errorf("two bridges with the same address: code %d, %s", code, out)
 	}
 	unharmed(t, m, ids)
 	if now := m.Links(); !slices.Equal(now, links) {
@@ -113,7 +113,7 @@ func TestConsent(t *testing.T) {
 	c.elsewhere()
 }
 
-// held demands that pods hold what they depend on.
+// The method held checks that a change of fields on which running pods depend is rejected.
 func (c *consent) held() {
 	c.t.Helper()
 	for field, value := range map[string]string{"cgroupRoot": "CGROUP/other", "cgroupDriver": "systemd", "podLogsDir": "DISK/otherlogs"} {
@@ -124,7 +124,7 @@ func (c *consent) held() {
 	}
 }
 
-// moved has the node take its static pods from another directory, and back.
+// The method moved changes the directory of static pods and changes it back.
 func (c *consent) moved() {
 	c.t.Helper()
 	c.Write("other/two.yaml", manifest("two", "", "count", "10ms"))
@@ -132,14 +132,14 @@ func (c *consent) moved() {
 	before := containers(c.Pods())
 	c.apply("staticPodPath", kubeletHead+"staticPodPath: DISK/other\n")
 	now := containers(c.WaitReady("three-edge", "two-edge"))
-	if now["two-edge"] == before["two-edge"] { // the UID of a static pod has its file's path
+	if now["two-edge"] == before["two-edge"] { // the UID of a static pod depends on the path of its file
 		c.t.Errorf("containers were %v, are %v", before, now)
 	}
 	c.revert()
 	c.WaitReady("one-edge", "two-edge")
 }
 
-// elsewhere has pods that have their logs and cgroups elsewhere, and end there.
+// The method elsewhere runs and deletes pods with other directories for logs and cgroups.
 func (c *consent) elsewhere() {
 	c.t.Helper()
 	c.Remove("manifests/one.yaml")
@@ -153,7 +153,7 @@ func (c *consent) elsewhere() {
 		c.t.Errorf("cgroups are %v, logs %v", cgroups, c.Files(c.Disk+"/otherlogs"))
 	}
 	if out, code := c.Try("config", "revert"); code == 0 || !strings.Contains(out, "this node has 1 pods") {
-		c.t.Errorf("back from under a pod: code %d, %s", code, out)
+		c.t.Errorf("a revert while a pod uses the directories: code %d, %s", code, out)
 	}
 	c.Remove("manifests/one.yaml")
 	c.WaitReady()
@@ -163,7 +163,7 @@ func (c *consent) elsewhere() {
 	c.WaitReady("one-edge")
 }
 
-// clean demands that nothing of pods is left.
+// The method clean waits until no resources of pods are left.
 func (c *consent) clean() {
 	c.t.Helper()
 	c.Await("nothing of pods to be left", func() bool {

@@ -12,16 +12,16 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A held is what a cgroup is held to. The weight is that of cgroup v1, else empty.
+// A held contains the limits of a cgroup. The field shares is empty under cgroup v2.
 type held struct{ memory, shares, pids string }
 
-// unified says that there is cgroup v2 alone.
+// unified reports whether the machine has only cgroup v2.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
 }
 
-// holds reads the limits of a cgroup.
+// The function holds reads the limits of a cgroup.
 func holds(t *testing.T, cgroup string) held {
 	t.Helper()
 	read := func(controller, file string) string {
@@ -34,7 +34,7 @@ func holds(t *testing.T, cgroup string) held {
 	return held{read("memory", "memory.limit_in_bytes"), read("cpu", "cpu.shares"), read("pids", "pids.max")}
 }
 
-// mostPIDs is how many processes and threads there may be in a machine.
+// mostPIDs returns the maximum number of processes and threads in a machine.
 func mostPIDs(t *testing.T, m *machine.Machine) int {
 	t.Helper()
 	var most, threads int
@@ -44,10 +44,10 @@ func mostPIDs(t *testing.T, m *machine.Machine) int {
 	return min(most, threads)
 }
 
-// weight is that of so many thousandths of a CPU.
+// The function weight returns the cpu.shares of a number of millicores.
 func weight(milli int) string { return fmt.Sprint(milli * 1024 / 1000) }
 
-// hierarchies are where cgroups are mounted.
+// The function hierarchies returns the mount points of the cgroup v1 controllers.
 func hierarchies(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
@@ -60,7 +60,7 @@ func hierarchies(t *testing.T) []string {
 	return found
 }
 
-// makeCgroup makes one in all hierarchies.
+// makeCgroup creates a cgroup in all hierarchies.
 func makeCgroup(t *testing.T, cgroup string) {
 	t.Helper()
 	for _, at := range hierarchies(t) {
@@ -70,7 +70,7 @@ func makeCgroup(t *testing.T, cgroup string) {
 	}
 }
 
-// refuses starts an agent that must end at once, and say why.
+// The function refuses starts an agent that must exit at once, and checks that its log contains the given texts.
 func refuses(t *testing.T, m *machine.Machine, words ...string) {
 	t.Helper()
 	before := len(m.AgentLog(1 << 20))
@@ -79,13 +79,13 @@ func refuses(t *testing.T, m *machine.Machine, words ...string) {
 	said := m.AgentLog(1 << 20)[before:]
 	for _, w := range words {
 		if !strings.Contains(said, w) {
-			t.Errorf("no %q in what the agent said:\n%s", w, said)
+			t.Errorf("no %q in the agent's log:\n%s", w, said)
 		}
 	}
 }
 
-// TestEnforces: the cgroups that the configuration names are held to what is kept for them, and
-// those of pods to the rest. Where one is missing the agent does not start, and says which.
+// TestEnforces checks that the cgroups of the configuration get the limits of their reserved resources, and the cgroup of pods gets the
+// rest. If one of these cgroups is missing, the agent must exit with an error that names it.
 func TestEnforces(t *testing.T) {
 	t.Parallel()
 	if unified() {
@@ -126,7 +126,7 @@ func TestEnforces(t *testing.T) {
 		pods:   rest,
 	} {
 		if got := holds(t, cgroup); got != want {
-			t.Errorf("%s is held to %v, not %v", cgroup, got, want)
+			t.Errorf("the limits of %s are %v, not %v", cgroup, got, want)
 		}
 	}
 	said := m.Islet("events")
@@ -146,13 +146,13 @@ func TestEnforces(t *testing.T) {
 		system: {fmt.Sprint(300 << 20), weight(600), "2000"},
 	} {
 		if got := holds(t, cgroup); got != want {
-			t.Errorf("%s is held to %v by CPU alone, not %v", cgroup, got, want)
+			t.Errorf("the limits of %s are %v with only the CPU enforced, not %v", cgroup, got, want)
 		}
 	}
 	if got := holds(t, pods); got.memory != fmt.Sprint(memoryKiB(t)<<10) || got.shares != weight(all) {
-		t.Errorf("pods that nobody holds have %v", got)
+		t.Errorf("the limits of pods are %v although they are not enforced", got)
 	}
 }
 
-// quoted is a word in quotes, as they are in the agent's log.
+// The function quoted returns a word with the quotes of the agent's log.
 func quoted(word string) string { return strings.ReplaceAll(fmt.Sprintf("%q", word), `"`, `\"`) }

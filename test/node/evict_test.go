@@ -13,12 +13,12 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// eats is a pod that has so many MiB, with a priority.
+// The function eats returns a pod that allocates memory, with a priority.
 func eats(name string, priority, mib int) string {
 	return manifest(name, fmt.Sprintf("  priority: %d\n", priority), "eat", fmt.Sprint(mib))
 }
 
-// disrupted reports whether a pod says that the node ended it for others.
+// The function disrupted reports whether a pod has the condition DisruptionTarget with the reason of an eviction.
 func disrupted(p machine.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "DisruptionTarget" {
@@ -28,7 +28,7 @@ func disrupted(p machine.Pod) bool {
 	return false
 }
 
-// evictedFor fails unless a pod is shown as evicted, with these words.
+// evictedFor checks that a pod has the status Evicted, with the given texts in its message.
 func evictedFor(t *testing.T, p machine.Pod, words ...string) {
 	t.Helper()
 	if p.Status.Phase != "Failed" || p.Status.Reason != "Evicted" ||
@@ -37,9 +37,8 @@ func evictedFor(t *testing.T, p machine.Pod, words ...string) {
 	}
 }
 
-// TestEvictsForMemory: of pods that have more memory together than is left for them, the
-// right one ends, and no other, at the kernel's word and not when a timer looks; a killed
-// agent does not forget that, and when another pod goes it comes back.
+// TestEvictsForMemory checks that memory pressure evicts only the pod with the lowest priority. A notification of the kernel, not a timer,
+// must start the eviction. The eviction must survive a SIGKILL of the agent, and the pod must run again when another pod is deleted.
 func TestEvictsForMemory(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -91,8 +90,8 @@ func TestEvictsForMemory(t *testing.T) {
 	}
 }
 
-// TestEvictsSoftlyForMemory: a soft threshold counts after its time of grace, and then so many
-// pods end, each by its rank, that what is to be reclaimed beyond it is free.
+// TestEvictsSoftlyForMemory checks that a soft threshold evicts pods only after its grace period. Pods must be evicted in the order of
+// their rank until the minimum reclaim is reached.
 func TestEvictsSoftlyForMemory(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -110,7 +109,7 @@ func TestEvictsSoftlyForMemory(t *testing.T) {
 	a := m.StartAgent()
 	before := containers(m.WaitReady("critical-edge", "friend-edge", "dearest-edge"))
 	m.Write("manifests/hungry.yaml", eats("hungry", 0, 120))
-	for _, name := range []string{"hungry", "friend"} { // 80 MiB are free, then 200, then 320
+	for _, name := range []string{"hungry", "friend"} { // 80 MiB are available at first, then 200, then 320
 		evictedFor(t, evicted(m, name), "The node was low on resource: memory. Threshold quantity: 100Mi, available: ")
 	}
 	var pressed time.Time
@@ -142,7 +141,7 @@ func TestEvictsSoftlyForMemory(t *testing.T) {
 	}
 }
 
-// loggedAt is the time of a line of the agent's log.
+// loggedAt returns the time of a line in the agent's log.
 func loggedAt(t *testing.T, line string) time.Time {
 	t.Helper()
 	word, _, _ := strings.Cut(line, " ")
@@ -153,18 +152,18 @@ func loggedAt(t *testing.T, line string) time.Time {
 	return at
 }
 
-// evictConfig is a KubeletConfiguration with further lines.
+// evictConfig returns a KubeletConfiguration with additional lines.
 func evictConfig(m *machine.Machine, lines string) string {
 	return m.Kubelet("imageGCHighThresholdPercent: 100\n" + lines)
 }
 
-// onVolume is a pod with a volume as /v.
+// onVolume returns a pod with an emptyDir volume at /v.
 func onVolume(name, volume string, args ...string) string {
 	return manifest(name, fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {%s}}]\n",
 		volume), args...)
 }
 
-// evicted waits until a pod is.
+// The function evicted waits until a pod has been evicted.
 func evicted(m *machine.Machine, name string) machine.Pod {
 	return m.WaitPods(name+" to be evicted", func(pods map[string]machine.Pod) bool {
 		return pods[name+
@@ -172,7 +171,7 @@ func evicted(m *machine.Machine, name string) machine.Pod {
 	})[name+"-edge"]
 }
 
-// counted fails unless evictions were counted, each once.
+// The function counted checks that the metrics count one eviction for each of the given signals.
 func counted(t *testing.T, a *machine.Agent, signals ...string) {
 	t.Helper()
 	page := get(t, a, "/metrics")
@@ -183,20 +182,20 @@ func counted(t *testing.T, a *machine.Agent, signals ...string) {
 	}
 }
 
-// A scarce thing is what a node runs short of.
+// A scarce is a resource that a node runs out of.
 type scarce struct {
 	of        string
-	mkfs      string // makes the file system of the root directory
-	config    string // FREE stands for 700 process IDs less than are free
-	pod       string // that takes it, as "greedy"
+	mkfs      string // command that formats the file system of the root directory
+	config    string // in it, FREE is the number of free process IDs minus 700
+	pod       string // the pod "greedy", which uses the resource up
 	signal    string
 	resource  string
 	condition string
-	grace     time.Duration // of the threshold
+	grace     time.Duration // grace period of the threshold
 }
 
-// TestEvictsFor: a pod that takes what is left of a disk, of its inodes or of process IDs ends
-// for that, of a soft threshold after its time of grace, and no other; then it is free again.
+// TestEvictsFor checks that a pod that uses up a disk, inodes or process IDs is evicted, and no other pod. A soft threshold must wait for
+// its grace period. After the eviction the resource must be free again.
 func TestEvictsFor(t *testing.T) {
 	t.Parallel()
 	const ext4 = "mkfs.ext4 -q"
@@ -212,7 +211,7 @@ func TestEvictsFor(t *testing.T) {
 	}
 }
 
-// freePIDs is how many processes and threads there may be yet in a machine.
+// freePIDs returns the number of processes and threads that a machine can still start.
 func freePIDs(t *testing.T, m *machine.Machine) int {
 	t.Helper()
 	var most, threads, running, all int
@@ -225,7 +224,7 @@ func freePIDs(t *testing.T, m *machine.Machine) int {
 }
 
 func (x scarce) test(t *testing.T) {
-	t.Parallel() // they mostly wait
+	t.Parallel() // the tests mostly wait
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
@@ -247,7 +246,7 @@ func (x scarce) test(t *testing.T) {
 		return err == nil && bad == nil && len(left)+len(logs) == 0
 	})
 	if pods := m.Pods(); containers(pods)["small-edge"] != before["small-edge"] || !pods["small-edge"].Ready() {
-		t.Errorf("the other pod was %v, and is %+v", before, pods["small-edge"].Status)
+		t.Errorf("the other pod's container was %v, and its status is %+v", before, pods["small-edge"].Status)
 	}
 	counted(t, a, x.signal)
 	if want := fmt.Sprintf("kubelet_eviction_stats_age_seconds_count{eviction_signal=%q} 1\n",
@@ -263,13 +262,13 @@ func (x scarce) test(t *testing.T) {
 			ended = loggedAt(t, line)
 		}
 	}
-	if pressed.IsZero() || ended.Sub(pressed) < x.grace-x.grace/10 { // both are logged a little later
+	if pressed.IsZero() || ended.Sub(pressed) < x.grace-x.grace/10 { // both lines are logged a little later
 		t.Errorf("%s from %v, the pod was evicted at %v", x.condition, pressed, ended)
 	}
 }
 
-// TestEvictsForImages: on the disk of images and of what containers write the image that nothing
-// needs goes first; as that is not enough, the pod that has most of it ends, and no other.
+// TestEvictsForImages checks that a full image file system is freed in the correct order. The unused image must be removed first. Because
+// that is not enough, the pod with the largest writable layer must be evicted, and no other pod.
 func TestEvictsForImages(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -295,7 +294,7 @@ func TestEvictsForImages(t *testing.T) {
 		return blocks*size > 250<<20
 	})
 	if pods := m.Pods(); containers(pods)["small-edge"] != before["small-edge"] || !pods["small-edge"].Ready() {
-		t.Errorf("the other pod was %v, and is %+v", before, pods["small-edge"].Status)
+		t.Errorf("the other pod's container was %v, and its status is %+v", before, pods["small-edge"].Status)
 	}
 	if list := m.Islet("images", "ls"); strings.Contains(list, "nobodys") || !strings.Contains(list, "podtool") {
 		t.Errorf("the images are\n%s", list)
@@ -307,8 +306,8 @@ func TestEvictsForImages(t *testing.T) {
 	}
 }
 
-// TestEvictsForLimits: a pod that has more files than its volume, a container of it or all of
-// them together may have ends for that, and no other does.
+// TestEvictsForLimits checks that a pod is evicted if it exceeds the size limit of a volume, the ephemeral storage limit of a container or
+// the sum of these limits. Other pods must continue to run.
 func TestEvictsForLimits(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

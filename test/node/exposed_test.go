@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// Nobody but root comes to what the agent and its pods have, whatever pods run; and no
-// thread of the agent stays in the namespaces that it made for them.
+// TestNothingIsExposed checks that only root has access to the files of the agent and its pods. No thread of the agent may stay in a
+// namespace of a pod.
 func TestNothingIsExposed(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -36,7 +36,7 @@ func TestNothingIsExposed(t *testing.T) {
 			t.Fatalf("the agent has %d threads: %v", len(threads), err)
 		}
 		for _, thread := range threads {
-			if ns, err := os.Readlink(thread); err == nil && ns != host { // it may end meanwhile
+			if ns, err := os.Readlink(thread); err == nil && ns != host { // the thread may have exited
 				t.Errorf("%s is %s, the host's is %s", thread, ns, host)
 			}
 		}

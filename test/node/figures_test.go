@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// get asks the agent's socket.
+// The function get sends a request to the agent's local socket and returns the body of the response.
 func get(t *testing.T, a *machine.Agent, path string) string {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -37,14 +37,14 @@ func get(t *testing.T, a *machine.Agent, path string) string {
 	return string(text)
 }
 
-// loose starts a process right in the cgroup of a machine.
+// The function loose starts a process directly in the cgroup of a machine.
 func loose(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	p, err := machine.StartProcess(m.Command("sh", "-c", "while :; do sleep 0.1; done"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	hierarchies := []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified"} // of v1, and what else a hybrid has
+	hierarchies := []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified"} // cgroup v1, and the cgroup2 mount of a hybrid host
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		hierarchies = []string{"/sys/fs/cgroup"}
 	}
@@ -60,7 +60,7 @@ func loose(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// The figures of a pod with a limit are in every page, under its names.
+// TestFigures checks that all metrics pages and the summary contain the figures of a pod with limits.
 func TestFigures(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -133,9 +133,9 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// seldom are the names that a node with two plain pods, alone and whose port nobody may use, need
-// not serve, and why; one of a cluster that has done more does: see TestFiguresOfWork there. Each expression
-// matches whole names.
+// The variable seldom contains patterns of metrics that the node in this test need not serve, with the reason. The node has two plain
+// pods, no cluster and no client at its port. TestFiguresOfWork in test/cluster checks the metrics of a busier node. A pattern matches the
+// whole name.
 var seldom = map[string]string{
 	`csi_.*|dra_.*_operations_.*|dra_operations_.*|kubelet_device_plugin_.*|kubelet_credential_provider_.*|plugin_manager_total_plugins`:                      "plugins, of which it has none",
 	`kubelet_certificate_manager_.*|kubelet_server_expiration_.*|rest_client_.*|islet_events_dropped_total|kubelet_podcertificate_states|kubelet_mirror_pods`: "a control plane",
@@ -156,7 +156,7 @@ var seldom = map[string]string{
 	`prober_.*`: "probes",
 }
 
-// checkPages holds what the node serves against the guide, which is made from upstream's own list.
+// checkPages compares the metrics of the node with the documentation, which is generated from upstream's list.
 func checkPages(t *testing.T, a *machine.Agent) {
 	t.Helper()
 	for _, name := range figures.Check(t, machine.Root(t), func(path string) string { return get(t, a, path) }) {
@@ -208,7 +208,7 @@ func checkSummary(t *testing.T, text string, whole bool) {
 	}
 	if all := n.Fs != nil && n.Rlimit != nil && n.Rlimit.Curproc > 0 && n.Runtime != nil && n.Runtime.ImageFs != nil &&
 		n.Runtime.ImageFs.UsedBytes > 0 && n.Runtime.ContainerFs != nil; all != whole {
-		t.Errorf("of the node's disks: %s", text)
+		t.Errorf("file systems of the node: %s", text)
 	}
 	for _, c := range n.SystemContainers {
 		if c.CPU == nil || c.CPU.UsageCoreNanoSeconds == 0 {
@@ -228,7 +228,7 @@ func checkSummary(t *testing.T, text string, whole bool) {
 		}
 		if all := p.Network != nil && p.Ephemeral != nil && p.ProcessStats != nil && p.ProcessStats.Count > 0 && c.Rootfs != nil &&
 			c.Logs != nil && c.Logs.CapacityBytes > 0; all != whole {
-			t.Errorf("disks of %s: %s", p.PodRef.Name, text)
+			t.Errorf("file systems of %s: %s", p.PodRef.Name, text)
 		}
 	}
 }

@@ -16,18 +16,17 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A shelf is a server, on the loopback of a machine, that has one archive of islet and its
-// release.
+// A shelf is a server on the loopback interface of a machine. It serves one archive of islet and its release.
 type shelf struct {
 	*httptest.Server
 	u *updates
 
 	mu      sync.Mutex
-	version string         // empty: it is not well
-	asked   map[string]int // for the archive and the release of a version
+	version string         // empty: the server responds with 503
+	asked   map[string]int // number of requests, by version and file extension
 }
 
-// shelf starts one that agents trust which are started from now on, and that is not well.
+// The method shelf starts a server without a version. Agents that start afterwards trust its certificate.
 func (u *updates) shelf() *shelf {
 	u.Helper()
 	s := &shelf{u: u, asked: map[string]int{}}
@@ -59,21 +58,21 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *shelf) file(version string) string { return s.u.m.Disk + "/" + version + ".tar.gz" }
 
-// pack makes what put needs of a version.
+// pack creates the archive and the release of a version. The function put then makes the server serve it.
 func (s *shelf) pack(version string, program []byte) {
 	s.u.Helper()
 	s.u.Release(s.file(version), version, program)
 }
 
-// put has it offer a version from now on.
+// put selects the version that the server serves.
 func (s *shelf) put(version string) {
 	s.mu.Lock()
 	s.version = version
 	s.mu.Unlock()
 }
 
-// releases is how often a node has looked for what there is of a version, archives how often it
-// was fetched.
+// The method releases returns how often the node has requested the release of a version, and archives how often it has downloaded its
+// archive.
 func (s *shelf) releases(version string) int { return s.count(version + ".release") }
 func (s *shelf) archives(version string) int { return s.count(version + ".gz") }
 
@@ -83,18 +82,17 @@ func (s *shelf) count(what string) int {
 	return s.asked[what]
 }
 
-// looked waits until the node has looked for a version since it had n times, and has seen what
-// it wants of it.
+// The method looked waits until the node has requested the release of a version more than n times and has processed the response.
 func (s *shelf) looked(version string, n int) {
 	s.u.Helper()
 	s.u.m.Await("a look for "+version, func() bool { return s.releases(version) > n })
-	s.u.m.Await("the end of the look", func() bool { // an update of one's own does not come between
+	s.u.m.Await("the end of the look", func() bool { // an update by command waits until the node has processed the response
 		out, _ := s.u.m.Try("update", s.u.m.Disk+"/none")
 		return strings.Contains(out, "no such file")
 	})
 }
 
-// ended waits until the trial of a version is over, and says why it failed; empty: it is kept.
+// The method ended waits until the trial of a version has ended. It returns the reason of the failure, or "" if the version is kept.
 func (u *updates) ended(version string) (why string) {
 	u.Helper()
 	u.m.Await("the end of the trial of "+version, func() bool {
@@ -109,25 +107,24 @@ func (u *updates) ended(version string) (why string) {
 	return why
 }
 
-// TestUpdateFollowed: nobody touches a node whose configuration names an archive. It finds a
-// version there, as soon as the server is well, and keeps it; it goes back from one that is
-// broken, and never fetches that again, however often it is started. A person has it take another
-// one from the server at once.
+// TestUpdateFollowed checks that a node updates itself from the archive in its configuration. It must find a version as soon as the server
+// responds, and keep a good one. It must roll back from a broken version and never download that again, also after restarts. A command
+// must install another version from the server at once.
 func TestUpdateFollowed(t *testing.T) {
 	t.Parallel()
 	u := bootUpdates(t)
 	s := u.shelf()
-	s.pack("9.1.0", u.Version("9.1.0")) // which may take longer than until the second look
+	s.pack("9.1.0", u.Version("9.1.0")) // builds the version now, because a build may take longer than the second request
 	s.pack("9.2.0", u.fails("9.2.0", "crash"))
 	u.start(quickly, fmt.Sprintf("{keys: [%s], archive: %s/islet.tar.gz, every: 24h}", u.Public, s.URL))
 	u.m.Await("the first look", func() bool { return s.releases("") > 0 })
 	s.put("9.1.0")
-	s.looked("9.1.0", 0) // a day is not over: it asks a server soon again that was not well
+	s.looked("9.1.0", 0) // the interval is a day, but the node soon retries a failed request
 	if why := u.ended("9.1.0"); why != "" {
 		t.Errorf("9.1.0 failed: %s", why)
 	}
 	u.as("9.1.0")
-	s.looked("9.1.0", 1) // as 9.1.0, which is not newer than itself
+	s.looked("9.1.0", 1) // requested by 9.1.0, which is not older than the release
 
 	s.put("9.2.0")
 	for range 3 {
@@ -139,7 +136,7 @@ func TestUpdateFollowed(t *testing.T) {
 			if why := u.ended("9.2.0"); !strings.Contains(why, "the agent ended") {
 				t.Errorf("9.2.0 failed: %q", why)
 			}
-			s.looked("9.2.0", 1) // by the agent that came after the trial
+			s.looked("9.2.0", 1) // requested by the agent that started after the trial
 		}
 		u.as("9.1.0")
 	}
@@ -153,18 +150,18 @@ func TestUpdateFollowed(t *testing.T) {
 	s.pack("9.3.0", u.Version("9.3.0"))
 	s.put("")
 	if out, code := u.m.Try("update", s.URL+"/islet.tar.gz"); code != 1 || !strings.Contains(out, "503") {
-		t.Errorf("a person's update from a server that is not well: code %d, %s", code, out)
+		t.Errorf("islet update from a server that responds with 503: code %d, %s", code, out)
 	}
 	s.put("9.3.0")
 	if out, code := u.m.Try("update", s.URL+"/islet.tar.gz"); code != 0 || !strings.Contains(out, "version 9.3.0 is installed and runs") {
-		t.Errorf("a person's update from a server: code %d, %s", code, out)
+		t.Errorf("islet update from a server: code %d, %s", code, out)
 	}
 	u.as("9.3.0")
 }
 
-// TestUpdateKeys: a node is given another key while nobody but a configuration reaches it: with
-// the old one it takes no archive of the new one, then both count, alone or together as the
-// threshold says, and then the new one alone. Nothing that is sent changes that without consent.
+// TestUpdateKeys checks that the trusted keys of a node can be replaced through its configuration. At first only archives of the old key
+// are accepted, then archives of one or both keys according to the threshold, and at last only archives of the new key. A configuration
+// without consent must not change the keys.
 func TestUpdateKeys(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, quickly)

@@ -11,8 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// An OCI runtime that hangs holds up its own pod and nothing else: not the end of
-// the agent, nor its next start.
+// TestHangingRuntime checks that an OCI runtime that hangs blocks only its own pod. The agent must exit in time and start again.
 func TestHangingRuntime(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -37,15 +36,15 @@ exec "$(command -v runc || command -v crun)" "$@"
 	asked := time.Now()
 	m.Stop()
 	if took := time.Since(asked); took > time.Minute {
-		t.Errorf("the agent ended %v after it was asked to", took)
+		t.Errorf("the agent exited %v after SIGTERM", took)
 	}
-	m.StartAgent() // while it still hangs
+	m.StartAgent() // the OCI runtime still hangs
 	if out := m.Islet("exec", "good-edge", "--", "/podtool", "cat", "/etc/hostname"); out != "good-edge\n" {
 		t.Errorf("host name of the good pod is %q", out)
 	}
 	m.Remove("hang")
 	pods := m.WaitPods("both pods to be ready", func(pods map[string]machine.Pod) bool {
-		for _, pid := range hanging(m) { // else it ends after two minutes
+		for _, pid := range hanging(m) { // otherwise the call times out after two minutes
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
 				t.Error(err)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// theLoop is a device that the kernel makes and removes when it is asked.
+// theLoop is the number of a loop device that the test creates and removes.
 const theLoop = 4712
 
 func askLoop(t *testing.T, verb uint) {
@@ -29,8 +29,8 @@ func askLoop(t *testing.T, verb uint) {
 	}
 }
 
-// TestHardware gives a device of this kernel to a pod that is nobody: it comes late, goes,
-// and comes back, over a kill of the agent and a reboot.
+// TestHardware checks that a pod whose user is not root can use a device of the host. The device appears after the pod, disappears and
+// appears again, also while the agent is killed and after a reboot.
 func TestHardware(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -42,7 +42,7 @@ cniConfDir: %s/cni
 devices:
 - {resource: islet.dev/disk, match: [{paths: [/dev/loop%d]}], containerPath: /dev/data0, group: 4711}
 `, m.Disk, theLoop))
-	m.Write("manifests/two.yaml", manifest("two", "", "count", "10ms")) // root, with the usual capabilities: it may make nodes
+	m.Write("manifests/two.yaml", manifest("two", "", "count", "10ms")) // root with the default capabilities, which include CAP_MKNOD
 	m.Write("manifests/one.yaml", manifest("one", `    resources: {limits: {islet.dev/disk: 1}}
     securityContext: {runAsUser: 1000, runAsGroup: 1000, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 `, "count", "10ms"))
@@ -77,7 +77,7 @@ devices:
 		plugged = false
 		pod := m.WaitPods("the condition", func(pods map[string]machine.Pod) bool { return plug(pods["one-edge"]) == "False" })["one-edge"]
 		if now := pod.Status.ContainerStatuses[0]; now.ContainerID != first || !now.Ready {
-			t.Errorf("the container does not run on: %+v", now)
+			t.Errorf("the container does not continue: %+v", now)
 		}
 		if killed {
 			m.Kill()
@@ -93,7 +93,7 @@ devices:
 				plug(pod) != "False"
 		})["one-edge"]
 		if got := plug(pod); got != "True" && !killed {
-			t.Errorf("when it is back the condition is %q", got)
+			t.Errorf("the condition with the device back is %q", got)
 		}
 		first = pod.Status.ContainerStatuses[0].ContainerID
 		opens("when it was back")
@@ -112,8 +112,8 @@ devices:
 	m.Await("the device to be given back", func() bool { return strings.Contains(m.Islet("devices"), "free") })
 }
 
-// notGranted demands that a pod that was not given the device cannot open it by a node that
-// it makes itself, while the host can: the device cgroup says no (EPERM), not the node's mode.
+// notGranted checks that a pod without the device can create its device node but cannot open it, while the host can. The error must be
+// EPERM, which is that of the device cgroup and not of the node's mode.
 func notGranted(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	f, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", theLoop), os.O_RDWR, 0)
@@ -122,11 +122,11 @@ func notGranted(t *testing.T, m *machine.Machine) {
 	}
 	f.Close()
 	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "node", "/stolen", "b", "7", fmt.Sprint(theLoop)); code != 0 {
-		t.Errorf("a root with CAP_MKNOD may make nodes, which is no access: %s", out)
+		t.Errorf("root with CAP_MKNOD cannot create a device node: %s", out)
 	}
 	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "open", "/stolen"); code == 0 ||
 		!strings.Contains(out, "/stolen: operation not permitted") {
-		t.Errorf("a device that was not granted: %d %s", code, out)
+		t.Errorf("open of a device that is not assigned: %d %s", code, out)
 	}
 	if out, code := m.Try("exec", "two-edge", "--", "/podtool", "open", "/dev/null"); code != 0 {
 		t.Errorf("/dev/null: %s", out)
@@ -136,7 +136,7 @@ func notGranted(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// plug is the condition of the pod's devices; empty: it has none.
+// The function plug returns the status of the pod's condition DevicesPlugged, or "" without the condition.
 func plug(pod machine.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == "islet.dev/DevicesPlugged" {

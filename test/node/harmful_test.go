@@ -19,22 +19,22 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// servedHead leaves the node with a kubelet API.
+// servedHead begins a KubeletConfiguration with a kubelet API that needs no authorization.
 const servedHead = kubeletHead + "authorization: {mode: AlwaysAllow}\n"
 
 const edgeHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 
-// uplink is the address of a served node in the network.
+// The constant uplink is the address of the node's interface.
 const uplink = "192.0.2.10"
 
-// A servedNode has a kubelet API that somebody elsewhere can use.
+// A servedNode is a node whose kubelet API is reachable from other machines.
 type servedNode struct {
 	*machine.Machine
 	t    *testing.T
-	http http.Client // with a certificate that the node accepts
+	http http.Client // the client has a certificate that the node accepts
 }
 
-// served starts a node with two pods and an address.
+// The function served starts a node with two pods and an address. It also returns the IDs of the containers.
 func served(t *testing.T) (*servedNode, map[string]string) {
 	t.Helper()
 	m := machine.New(t, "edge")
@@ -59,12 +59,12 @@ func served(t *testing.T) (*servedNode, map[string]string) {
 		t.Fatal(err)
 	}
 	n := &servedNode{Machine: m, t: t}
-	n.http = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: m.Dial, DisableKeepAlives: true, // each time it is another process
-		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{own}, InsecureSkipVerify: true}}} // its own certificate is self-signed
+	n.http = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: m.Dial, DisableKeepAlives: true, // the agent may have restarted
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{own}, InsecureSkipVerify: true}}} // the node's certificate is self-signed
 	return n, started(m)
 }
 
-// get asks the kubelet API at the node's address.
+// The method get sends a request to the kubelet API at the node's address.
 func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 	resp, err := n.http.Get("https://" + net.JoinHostPort(uplink, port) + path)
 	if err != nil {
@@ -75,11 +75,11 @@ func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 	return resp.StatusCode, string(text), err
 }
 
-// portOf finds a port that is set: 0 is as none.
+// portOf finds the port in a configuration, unless it is 0.
 var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?([1-9]\d*)`)
 
-// reached demands that the kubelet API answers somebody elsewhere. By the node's own files it
-// lists the pods; by what the node was sent it may have another port, and know nobody.
+// The method reached checks that the kubelet API responds at the node's address. With the configuration of the local files it must list
+// the pods. A configuration that was sent may change the port and reject the client.
 func (n *servedNode) reached(s shown) {
 	n.t.Helper()
 	own, port := s.Active.ID == "local", "10250"
@@ -92,13 +92,13 @@ func (n *servedNode) reached(s shown) {
 	})
 }
 
-// mayHarm are fields of the node's own that the harmful configurations may change all the same.
+// mayHarm lists the local fields that the harmful configurations may change with consent.
 const mayHarm = "authentication.x509.clientCAFile,tlsCertFile,tlsPrivateKeyFile,resolvConf,staticPodURL,enableServer,address,port,readOnlyPort,healthzPort,healthzBindAddress," +
 	"edge.statusPagePort,tlsMinVersion,tlsCipherSuites,authentication.anonymous.enabled,authentication.webhook.enabled,authorization.mode,clusterDNS,enforceNodeAllocatable," +
 	"featureGates,localStorageCapacityIsolation,edge.devices,seccompDefault,rotateCertificates,enableDebuggingHandlers"
 
-// harmful are configurations that are valid, or nearly, and that some node could do without.
-// The first ones are the short form.
+// The variable harmful contains configurations that are valid or almost valid, and that may damage a node. Without ISLET_TEST_LONG the
+// test uses only the first ones.
 var harmful = []string{
 	servedHead + "readOnlyPort: 10248\n",
 	servedHead + "maxPods: 0\n",
@@ -183,13 +183,13 @@ var harmful = []string{
 	strings.Repeat("#", 3<<20),
 }
 
-// A mutator makes configurations of the fields of the reference, the same ones at every run.
+// A mutator generates configurations from the fields of docs/configuration.md. They are the same in every run.
 type mutator struct {
 	*rand.Rand
 	fields [][3]string // kind, path, default
 }
 
-// newMutator reads the reference.
+// newMutator reads the fields from docs/configuration.md.
 func newMutator(t *testing.T) *mutator {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(machine.Root(t), "docs/configuration.md"))
@@ -216,7 +216,7 @@ func newMutator(t *testing.T) *mutator {
 	return m
 }
 
-// value is one that a field could have, or not.
+// The method value returns a value for a field with the given default. It may be invalid.
 func (m *mutator) value(def string) any {
 	pick := func(all ...any) any { return all[m.IntN(len(all))] }
 	_, isDuration := time.ParseDuration(def)
@@ -237,7 +237,7 @@ func (m *mutator) value(def string) any {
 		map[string]string{"memory": "1Ti"}, map[string]string{"memory.available": "99%"}, 0, 1<<20, true)
 }
 
-// fieldwise changes one to three fields of what is in use.
+// The method fieldwise returns a configuration in which one to three fields have random values.
 func (m *mutator) fieldwise() string {
 	kind := m.fields[m.IntN(len(m.fields))][0]
 	base := map[string]any{}
@@ -265,12 +265,12 @@ func (m *mutator) fieldwise() string {
 	base["kind"], base["apiVersion"] = kind, map[bool]string{true: "kubelet.config.k8s.io/v1beta1", false: "islet.dev/v1alpha1"}[kind == "KubeletConfiguration"]
 	text, err := json.Marshal(base)
 	if err != nil {
-		panic(err) // 1e100 and the like can be written
+		panic(err) // all values can be encoded
 	}
 	return string(text) + "\n"
 }
 
-// bytewise changes some bytes of a harmful one.
+// The method bytewise returns a harmful configuration in which some bytes are changed.
 func (m *mutator) bytewise() string {
 	text := []byte(harmful[m.IntN(70)])
 	for range 1 + m.IntN(3) {
@@ -289,8 +289,8 @@ func (m *mutator) bytewise() string {
 	return string(text)
 }
 
-// TestHarmfulConfigurations: whatever a node is sent, it answers within the time of the trial,
-// also over the network, and its pods run on. ISLET_TEST_LONG has it take 200.
+// TestHarmfulConfigurations checks that no configuration makes a node unreachable. After each one the kubelet API must respond before the
+// deadline of the trial, and the pods must not restart. With ISLET_TEST_LONG the test sends 200 configurations.
 func TestHarmfulConfigurations(t *testing.T) {
 	t.Parallel()
 	n, ids := served(t)
@@ -317,7 +317,7 @@ func TestHarmfulConfigurations(t *testing.T) {
 		s, ok := show(m)
 		switch {
 		case !ok || s.Trying || s.Assigned != nil || s.Active != s.LastKnownGood:
-			t.Fatalf("%d: %s\nthe node is not as it was after %v: %s\n%+v", i, shortened(text), took, out, s)
+			t.Fatalf("%d: %s\nthe trial has not ended after %v: %s\n%+v", i, shortened(text), took, out, s)
 		case code == 0:
 			what = "in use"
 			if !strings.Contains(out, "is in use") {
@@ -331,13 +331,13 @@ func TestHarmfulConfigurations(t *testing.T) {
 		outcomes[what]++
 		t.Logf("%3d %4.1fs %s: %s\n%s", i, took.Seconds(), what, shortened(text), shortened(out))
 		if took > 40*time.Second { // the deadline is 15 s, and two agents start
-			t.Errorf("%d: it took %v", i, took)
+			t.Errorf("%d: the trial took %v", i, took)
 		}
 		unharmed(t, m, ids)
 		n.reached(s)
 		if s.Active.ID != "local" {
 			if out, code := m.Try("config", "revert"); code != 0 {
-				t.Fatalf("%d: no way back from %s: %s", i, shortened(text), out)
+				t.Fatalf("%d: config revert failed after %s: %s", i, shortened(text), out)
 			}
 			unharmed(t, m, ids)
 			s = awaitShown(m)
@@ -346,11 +346,11 @@ func TestHarmfulConfigurations(t *testing.T) {
 	}
 	t.Log(outcomes)
 	if len(outcomes) < 3 && os.Getenv("ISLET_TEST_SLICE") == "" {
-		t.Errorf("not every outcome: %v", outcomes)
+		t.Errorf("some outcome is missing: %v", outcomes)
 	}
 }
 
-// shortened is a text for a log.
+// The function shortened returns a short form of a configuration for the test's log.
 func shortened(text string) string {
 	text = strings.TrimPrefix(strings.TrimPrefix(text, servedHead), edgeHead)
 	return fmt.Sprintf("%.300q", text)

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// together is a pod whose containers share the directory DISK/shared as /v.
+// The function together returns a pod whose containers mount the directory DISK/shared at /v.
 func together(m *machine.Machine, name, spec string) string {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -23,7 +23,7 @@ spec:
 		machine.Image)).Replace(text)
 }
 
-// noted are the lines of DISK/shared/log.
+// The function noted returns the lines of DISK/shared/log.
 func noted(t *testing.T, m *machine.Machine) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(m.Disk, "shared", "log"))
@@ -42,22 +42,21 @@ func times(lines []string, line string) (n int) {
 	return n
 }
 
-// expectOrder wants each line of a chain after the one before it.
+// expectOrder checks that the lines of a chain occur in this order.
 func expectOrder(t *testing.T, lines []string, chain ...string) {
 	t.Helper()
 	at := -1
 	for _, l := range chain {
 		i := slices.Index(lines, l)
 		if i <= at {
-			t.Errorf("%q is not where it should be in %q", l, chain)
+			t.Errorf("%q is not in the order %q", l, chain)
 		}
 		at = i
 	}
 }
 
-// Hooks run in order with the starts and ends of containers, sidecars among them, and
-// survive kill -9 of the agent: one that returned does not run again, one that was cut
-// short does, and a pod that was being deleted is.
+// TestHooks checks the order of hooks with the starts and exits of containers and sidecars. After a SIGKILL of the agent, a finished hook
+// must not run again, and an interrupted hook must. A deletion in progress must continue.
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -100,7 +99,7 @@ func TestHooks(t *testing.T) {
 	m.Kill()
 	m.StartAgent()
 	if n := changed(containers(before), m.WaitReady("life-edge")); n != 0 {
-		t.Error("the pod was replaced")
+		t.Error("the containers were replaced")
 	}
 	if out := m.Islet("pods", "-A", "-o", "json"); !strings.Contains(out, `"stopSignal": "SIGINT"`) {
 		t.Errorf("the status shows no stop signal:\n%s", out)
@@ -125,7 +124,7 @@ func TestHooks(t *testing.T) {
 	expectOrder(t, lines, "/bye by kube-lifecycle/1.37", "s ends")
 }
 
-// What a postStart hook's failure, sidecars and restart rules lead to.
+// TestPodLife checks the effects of a failed postStart hook, of sidecars and of restart rules.
 func TestPodLife(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -179,17 +178,17 @@ func TestPodLife(t *testing.T) {
 			t.Errorf("events of %s lack %q:\n%s", pod, want, out)
 		}
 	}
-	// Why a hook failed is not in the event, as it may hold secrets, but can be seen on the node.
+	// An event contains no reason of a failed hook, because the reason may contain secrets. The node itself shows it.
 	for pod, why := range map[string]string{"refused-edge": "exited with 3", "again-edge": "Cannot run handler"} {
 		if out := m.Islet("events", pod); strings.Contains(out, why) {
-			t.Errorf("events of %s tell why:\n%s", pod, out)
+			t.Errorf("the events of %s contain the reason:\n%s", pod, out)
 		}
 		if out := m.Islet("describe", pod); !strings.Contains(out, "postStart of c, ") || !strings.Contains(out, why) {
-			t.Errorf("describe of %s does not tell why its hook failed:\n%s", pod, out)
+			t.Errorf("describe of %s contains no reason of the hook's failure:\n%s", pod, out)
 		}
 	}
 	if out, _ := m.Try("status"); !strings.Contains(out, "Cannot run handler") {
-		t.Errorf("status does not tell why a hook failed:\n%s", out)
+		t.Errorf("status contains no reason of the hook's failure:\n%s", out)
 	}
 	if out := m.Islet("describe", "all-edge"); !strings.Contains(out, "AllContainersRestarting") {
 		t.Errorf("describe shows no condition:\n%s", out)

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestHostOutlivesThread: a machine goes on when the thread ends that booted it, as one does
-// that has entered a network and is not to be used again.
+// TestHostOutlivesThread checks that a test host continues to run when the thread that booted it exits. A thread ends when a goroutine
+// returns that is still locked to it.
 func TestHostOutlivesThread(t *testing.T) {
 	booted, over := make(chan *machine.Host), make(chan struct{})
 	defer close(over)
@@ -19,7 +19,7 @@ func TestHostOutlivesThread(t *testing.T) {
 	boot = func() {
 		runtime.LockOSThread() // never unlocked
 		if thread = syscall.Gettid(); thread == syscall.Getpid() {
-			go boot() // the first thread would not end
+			go boot() // the main thread would not exit
 			<-over
 			runtime.UnlockOSThread()
 			return
@@ -38,10 +38,10 @@ func TestHostOutlivesThread(t *testing.T) {
 	defer h.Halt()
 	for late := time.Now().Add(10 * time.Second); syscall.Tgkill(syscall.Getpid(), thread, 0) == nil; runtime.Gosched() {
 		if time.Now().After(late) {
-			t.Fatal("the thread goes on")
+			t.Fatal("the thread has not exited")
 		}
 	}
 	if out, err := h.Command("hostname").CombinedOutput(); err != nil {
-		t.Errorf("the host has gone with it: %s %v", out, err)
+		t.Errorf("the host exited with the thread: %s %v", out, err)
 	}
 }

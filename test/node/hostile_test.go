@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestHostileManifests drops 500 manifests of random bytes and mutated pods
-// beside a good pod. The agent goes on, and so does the good pod.
+// TestHostileManifests writes 500 manifests with random bytes and mutated pods beside a well-behaved pod. It checks that the agent does
+// not crash and that the well-behaved pod is not affected.
 func TestHostileManifests(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// servers are the processes of the file systems whose server may hang.
+// The function servers returns the processes of the FUSE servers in a machine.
 func servers(m *machine.Machine) (pids []int) {
 	for pid, cmd := range m.Processes() {
 		if strings.HasSuffix(strings.TrimSpace(cmd), hungfs.Process) {
@@ -24,7 +24,7 @@ func servers(m *machine.Machine) (pids []int) {
 	return pids
 }
 
-// contained are the processes of a machine's pods.
+// The function contained returns the processes of a machine's pods.
 func contained(t *testing.T, m *machine.Machine) (pids []int) {
 	t.Helper()
 	for _, hierarchy := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"} {
@@ -49,22 +49,21 @@ func contained(t *testing.T, m *machine.Machine) (pids []int) {
 	return pids
 }
 
-// asksHung reports whether a program of the agent's waits for such a server.
+// asksHung reports whether a child process of the agent waits for a FUSE server.
 func asksHung(m *machine.Machine) bool {
 	for pid, cmd := range m.Processes() {
 		if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid)); strings.HasPrefix(cmd, "stat ") &&
-			(strings.Contains(string(b), "request_wait_answer") || strings.Contains(string(b), "fuse")) { // it may have ended
+			(strings.Contains(string(b), "request_wait_answer") || strings.Contains(string(b), "fuse")) { // the process may have exited
 			return true
 		}
 	}
 	return false
 }
 
-// onServer is a volume that hungfs mounts, on the machine of withServers.
+// onServer is an NFS volume that hungfs mounts on a machine of withServers.
 const onServer = "nfs: {server: 10.9.9.9, path: /export}"
 
-// withServers gives a machine whose volumes of NFS are each served by a process of their own,
-// and the program that does it.
+// withServers returns a machine on which a separate FUSE process serves each NFS volume, and the program of these processes.
 func withServers(t *testing.T) (m *machine.Machine, exe string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -78,13 +77,13 @@ func withServers(t *testing.T) (m *machine.Machine, exe string) {
 	return m, exe
 }
 
-// servedPod is the manifest of a pod that mounts a volume, or what is below it.
+// servedPod returns a pod that mounts a volume, with further fields of its volume mount.
 func servedPod(name, volume, below string) string {
 	return strings.Replace(manifest(name, "  volumes: [{name: data, "+volume+"}]\n", "sleep"), "    image:",
 		"    volumeMounts: [{name: data, mountPath: /data"+below+"}]\n    image:", 1)
 }
 
-// signalAll sends one to each of so many processes.
+// signalAll sends a signal to processes. It fails the test if their number is not many, the second parameter.
 func signalAll(t *testing.T, many int, pids []int, s syscall.Signal) {
 	t.Helper()
 	if len(pids) != many {
@@ -97,10 +96,9 @@ func signalAll(t *testing.T, many int, pids []int, s syscall.Signal) {
 	}
 }
 
-// TestHungServer: containers are to get a directory of a volume whose server has stopped to
-// answer, which the agent finds mounted when it starts. They wait, and nothing else of the node
-// does: not other pods, nor commands, nor the end of the agent and its next start, also by
-// kill -9, nor the end of such pods. When the server is back they start.
+// TestHungServer checks that a volume whose server does not respond blocks only the start of its own containers. The agent finds the
+// volume mounted when it starts. Other pods, commands, the exit and SIGKILL of the agent, its next start and the deletion of such pods
+// must not wait. The containers must start when the server responds again.
 func TestHungServer(t *testing.T) {
 	t.Parallel()
 	m, exe := withServers(t)
@@ -108,7 +106,7 @@ func TestHungServer(t *testing.T) {
 	for name, sub := range map[string]string{"whole": "", "sub": below, "going": below} {
 		m.Write("manifests/"+name+".yaml", servedPod(name, onServer, sub))
 	}
-	// And a path of the host that is on such a server.
+	// A path of the host is also on such a server.
 	mounted := m.Disk + "/mounted"
 	if err := os.Mkdir(mounted, 0o755); err != nil {
 		t.Fatal(err)
@@ -127,7 +125,7 @@ func TestHungServer(t *testing.T) {
 		m.Await("the agent to wait for the server", func() bool { return asksHung(m) })
 	}
 	hung()
-	m.Await("the node to say what the pod waits for",
+	m.Await("the node to report the reason",
 		func() bool { return strings.Contains(m.Islet("describe", "sub-edge"), "does not answer") })
 	for i, end := range []func(){m.Stop, m.Kill} {
 		name := fmt.Sprint("other", i)
@@ -145,7 +143,7 @@ func TestHungServer(t *testing.T) {
 	m.Remove("manifests/host.yaml")
 	m.WaitPods("the pods to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 2 })
 	for pid := range m.Processes() {
-		if slices.Contains(stopped, pid) { // the server of the pod that is gone has ended
+		if slices.Contains(stopped, pid) { // the server of the deleted pod has exited
 			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && err != syscall.ESRCH {
 				t.Fatal(err)
 			}
@@ -160,10 +158,9 @@ func TestHungServer(t *testing.T) {
 	})
 }
 
-// TestDeafServer: the process of a file system has taken the agent's question and does not
-// answer: of a volume, of what is below one, and of a path of the host, also by a link. The
-// kernel lets nobody go who waits for that, and yet an agent that was killed meanwhile has a
-// successor; the pods can be deleted.
+// TestDeafServer checks that a killed agent can restart while a request to a file system never gets a response. The kernel does not even
+// kill a process that waits for this response. The request concerns a volume, a directory of a volume, or a path of the host behind a
+// symbolic link. The pods must be deletable.
 func TestDeafServer(t *testing.T) {
 	t.Parallel()
 	m, exe := withServers(t)
@@ -187,7 +184,7 @@ func TestDeafServer(t *testing.T) {
 	for range 2 {
 		m.StartAgent()
 		for _, pod := range pods {
-			m.Await("the node to say what the pod waits for", func() bool { return strings.Contains(m.Islet("describe", pod), "does not answer") })
+			m.Await("the node to report the reason", func() bool { return strings.Contains(m.Islet("describe", pod), "does not answer") })
 		}
 		m.Kill()
 	}

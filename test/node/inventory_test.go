@@ -13,9 +13,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// inventory demands that the databases of a stopped node without pods hold
-// nothing of a pod: no container, sandbox, lease or writable snapshot in
-// containerd's metadata, no pod and no address in the store.
+// The function inventory checks the databases of a stopped node without pods. The metadata of containerd must have no container, sandbox,
+// lease or writable snapshot, and the store no pod and no address.
 func inventory(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	var meta string
@@ -26,7 +25,7 @@ func inventory(t *testing.T, m *machine.Machine) {
 		return nil
 	})
 	if meta == "" {
-		t.Fatal("containerd's metadata is nowhere below the state directory")
+		t.Fatal("containerd's metadata is missing in the state directory")
 	}
 	db, err := bolt.Open(meta, 0o600, &bolt.Options{ReadOnly: true})
 	if err != nil {

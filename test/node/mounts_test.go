@@ -10,8 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The volumes of this pod are a directory of the host with another file system
-// below it, and a part of that directory.
+// mounting is a pod that mounts a directory of the host with another file system below it, and a subPath of that directory.
 const mounting = `apiVersion: v1
 kind: Pod
 metadata: {name: %[1]s}
@@ -37,9 +36,8 @@ spec:
   - {name: h, hostPath: {path: %[3]s}}
 `
 
-// TestHostMounts compares the mounts of a host whose root is shared before and
-// after the life of pods with every mount propagation, also when the host mounts
-// meanwhile and islet cleanup takes the rest down.
+// TestHostMounts checks that pods leave no mounts on a host with a shared root. The pods use every mount propagation, and the host mounts
+// a file system while they run. Then islet cleanup must also leave the mounts of the host unchanged.
 func TestHostMounts(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -72,10 +70,10 @@ func TestHostMounts(t *testing.T) {
 	})
 	for name, wants := range map[string]struct{ whole, late bool }{"none-edge": {true, false}, "slave-edge": {true, true}, "both-edge": {true, true}} {
 		if _, code := m.Try("exec", name, "-c", "c", "--", "/podtool", "cat", "/whole/data/disk/kept"); (code == 0) != wants.whole {
-			t.Errorf("%s sees what is mounted below its volume: %v", name, code == 0)
+			t.Errorf("%s sees the mount below its volume: %v", name, code == 0)
 		}
 		if _, code := m.Try("exec", name, "-c", "c", "--", "/podtool", "cat", "/part/disk/kept"); code == 0 {
-			t.Errorf("%s sees what is mounted below its subPath", name)
+			t.Errorf("%s sees the mount below its subPath", name)
 		}
 	}
 	mount(host + "/data/late")
@@ -83,7 +81,7 @@ func TestHostMounts(t *testing.T) {
 	for name, want := range map[string]bool{"none-edge": false, "slave-edge": true, "both-edge": true} {
 		for _, at := range []string{"/whole/data/late/kept", "/part/late/kept"} {
 			if _, code := m.Try("exec", name, "-c", "c", "--", "/podtool", "cat", at); (code == 0) != want {
-				t.Errorf("%s sees %s, which the host mounted meanwhile: %v", name, at, code == 0)
+				t.Errorf("%s sees %s, which the host mounted later: %v", name, at, code == 0)
 			}
 		}
 	}
@@ -113,7 +111,7 @@ func TestHostMounts(t *testing.T) {
 	m.Run("test", "-e", host+"/data/disk/kept")
 }
 
-// hostMounts are the mounts that are not of pods.
+// hostMounts returns the mounts that do not belong to pods.
 func hostMounts(m *machine.Machine) []string {
 	all := slices.DeleteFunc(m.Mounts(), func(p string) bool {
 		return !strings.HasPrefix(p, m.Disk+"/") || strings.HasPrefix(p, m.Disk+"/kubelet/pods")

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// addOn is the static pod of a network add-on, as flannel's DaemonSet has it.
+// addOn returns the static pod of a network add-on that works like flannel's DaemonSet.
 func addOn(m *machine.Machine) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -31,7 +31,7 @@ spec:
 `, machine.Image, m.Disk)
 }
 
-// installPlugin puts the add-on's CNI plugin where the node looks for it.
+// installPlugin copies the add-on's CNI plugin into the node's plugin directory.
 func installPlugin(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"))
@@ -44,7 +44,7 @@ func installPlugin(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// onAddOn demands that pods are on the add-on's network, and nothing else is there.
+// onAddOn checks that the pods use the add-on's network and that the built-in network is removed.
 func onAddOn(t *testing.T, m *machine.Machine, pods map[string]machine.Pod) {
 	t.Helper()
 	links := m.Links()
@@ -59,9 +59,8 @@ func onAddOn(t *testing.T, m *machine.Machine, pods map[string]machine.Pod) {
 	}
 }
 
-// TestAddOnTakesOver has a network add-on come to a node whose pods are on the
-// built-in network, and stay over a reboot, after which its pod must run before the
-// others can start.
+// TestAddOnTakesOver checks that a network add-on replaces the built-in network of running pods. After a reboot, the pod of the add-on
+// must start before the other pods. The node must keep the add-on's network when its CNI configuration is deleted.
 func TestAddOnTakesOver(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -118,10 +117,10 @@ func TestAddOnTakesOver(t *testing.T) {
 	slices.Sort(all)
 	pods = m.WaitReady(all...)
 	if n := changed(before, pods); n > 0 {
-		t.Errorf("%d pods were replaced when the file went", n)
+		t.Errorf("%d pods were replaced when the file was deleted", n)
 	}
 	if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "10-flannel.conflist was removed") {
-		t.Errorf("status does not say that the file is gone: code %d\n%s", code, out)
+		t.Errorf("status does not report the deleted file: code %d\n%s", code, out)
 	}
 	for _, name := range []string{"web", "app", "late", "flannel"} {
 		m.Remove("manifests/" + name + ".yaml")
@@ -136,7 +135,7 @@ func TestAddOnTakesOver(t *testing.T) {
 	inventory(t, m)
 }
 
-// TestNetworkOfAddOnsOnly has a node that waits for its add-on.
+// TestNetworkOfAddOnsOnly checks that pods of a node with networkPlugin cni wait for the network add-on.
 func TestNetworkOfAddOnsOnly(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -149,7 +148,7 @@ func TestNetworkOfAddOnsOnly(t *testing.T) {
 	m.Write("manifests/app.yaml", manifest("app", "", "count", "1s"))
 	m.StartAgent()
 	const why = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"
-	m.Await("the pods to say what they wait for", func() bool { return strings.Contains(m.Islet("describe", "web-edge"), why) })
+	m.Await("the pods to report the reason", func() bool { return strings.Contains(m.Islet("describe", "web-edge"), why) })
 	if out, code := m.Try("status"); code == 0 || !strings.Contains(out, "cni plugin not initialized") {
 		t.Errorf("status: code %d\n%s", code, out)
 	}
@@ -157,8 +156,7 @@ func TestNetworkOfAddOnsOnly(t *testing.T) {
 	onAddOn(t, m, m.WaitReady("app-edge", "flannel-edge", "web-edge"))
 }
 
-// TestFormerNode has a machine on which another node's network left its bridge, with
-// the addresses of the pods.
+// TestFormerNode checks that islet doctor removes the bridge of a former node whose address is in the range of the pods.
 func TestFormerNode(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -168,7 +166,7 @@ func TestFormerNode(t *testing.T) {
 	m.Run("ip", "address", "add", "10.42.0.1/24", "dev", "cni0")
 	m.Write("manifests/web.yaml", manifest("web", "", "serve", ":80"))
 	m.StartAgent()
-	m.Await("the pod to say what is in its way", func() bool {
+	m.Await("the pod to report the address conflict", func() bool {
 		out := m.Islet("describe", "web-edge")
 		return strings.Contains(out, "interface cni0 has the address 10.42.0.1") && strings.Contains(out, "islet doctor --fix")
 	})

@@ -1,5 +1,4 @@
-// Package node tests a standalone node as a whole: the real binary, real
-// containers, each test on a machine of its own.
+// Package node tests a standalone node end to end. The tests use the real binary and real containers. Each test has a separate machine.
 package node
 
 import (
@@ -18,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// manifest of a pod with one container that runs podtool.
+// The function manifest returns a pod with one container that runs podtool.
 func manifest(name, extra string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod

@@ -24,7 +24,7 @@ metadata: {name: wifi}
 stringData: {password: %s}
 `
 
-// reader is a pod that has all that there is in its volumes and its environment.
+// The function reader returns a pod that uses the ConfigMap and the Secret in its volumes and its environment.
 func reader(name string) string {
 	return manifest(name, `    env:
     - {name: GREETING, valueFrom: {configMapKeyRef: {name: settings, key: greeting}}}
@@ -44,13 +44,13 @@ func reader(name string) string {
 `, "sleep")
 }
 
-// file is one in the container of a pod.
+// file returns the content of a file in the container of a pod.
 func file(m *machine.Machine, pod, path string) string {
 	out, _ := m.Try("exec", pod, "--", "/podtool", "cat", path)
 	return strings.TrimSuffix(out, "\n")
 }
 
-// waits until the status of a pod's container says why it does not start.
+// The function waits waits until islet describe shows the given reason for a container that does not start.
 func waits(m *machine.Machine, pod, why string) {
 	m.WaitPods(pod+" to wait: "+why, func(pods map[string]machine.Pod) bool {
 		out, _ := m.Try("describe", pod)
@@ -58,9 +58,8 @@ func waits(m *machine.Machine, pod, why string) {
 	})
 }
 
-// TestObjectsOfManifests: pods of the manifest directory use ConfigMaps and Secrets of it,
-// wait for those that are missing in a kubelet's words, and see changes; over kill -9 and
-// a reboot.
+// TestObjectsOfManifests checks that pods of the manifest directory use its ConfigMaps and Secrets. A pod must wait for missing objects
+// with the messages of a kubelet, and must see changes, also after a SIGKILL of the agent and a reboot.
 func TestObjectsOfManifests(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -95,7 +94,7 @@ func TestObjectsOfManifests(t *testing.T) {
 		t.Errorf("islet describe secret: %s", out)
 	}
 
-	// A change reaches the volumes in place. One bad document changes nothing of the rest.
+	// Volumes are updated in place. An invalid document does not affect the other documents.
 	m.Write("manifests/settings.yaml", fmt.Sprintf(settings, "hi"))
 	check("hi", "horse-battery-1")
 	m.Write("manifests/wifi.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: wifi}\ndata: {password: '!'}\n")
@@ -114,7 +113,7 @@ func TestObjectsOfManifests(t *testing.T) {
 	check("grüezi", "horse-battery-2")
 	same(t, before, m.WaitReady("a-edge")["a-edge"])
 
-	// A pod keeps what it had when that is removed, over a reboot; a new one does not get it.
+	// A running pod keeps the content of a deleted object, also after a reboot. A new pod does not get it.
 	m.Remove("manifests/wifi.yaml")
 	m.Await("the Secret to be removed", func() bool { return strings.Contains(m.Islet("objects"), "file (removed)") })
 	m.PowerOff()
@@ -135,21 +134,21 @@ func TestObjectsOfManifests(t *testing.T) {
 	m.Await("all objects to be gone", func() bool { return strings.TrimSpace(m.Islet("objects", "--no-headers")) == "" })
 }
 
-// nowhere looks for a Secret in plain text in all files that the agent wrote.
+// The function nowhere checks that no file of the agent contains a Secret in plain text.
 func nowhere(t *testing.T, disk, secret string) {
 	t.Helper()
 	looked := 0
 	for _, dir := range []string{"state", "kubelet", "logs"} {
 		err := filepath.WalkDir(filepath.Join(disk, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
-				return nil // it went meanwhile
+				return nil // the file was deleted meanwhile
 			}
 			data, err := os.ReadFile(path)
 			if err == nil {
 				looked++
 			}
 			if bytes.Contains(data, []byte(secret)) {
-				t.Errorf("%s has it in plain text", path)
+				t.Errorf("%s contains the Secret in plain text", path)
 			}
 			return nil
 		})
@@ -162,7 +161,7 @@ func nowhere(t *testing.T, disk, secret string) {
 	}
 }
 
-// TestAppliedBundle: islet apply takes a pod with all that it uses, and removes it again.
+// TestAppliedBundle checks that islet apply creates a pod with its ConfigMap and Secret, and that islet delete deletes them.
 func TestAppliedBundle(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -179,7 +178,7 @@ func TestAppliedBundle(t *testing.T) {
 		t.Errorf("apply: %s", out)
 	}
 	before := m.WaitReady("a")["a"]
-	// What another source has is not this pod's.
+	// The pod does not use a ConfigMap of another source.
 	m.Write("manifests/settings.yaml", fmt.Sprintf(settings, "foreign"))
 	m.Await("the other source's ConfigMap", func() bool { return strings.Count(m.Islet("objects", "-o", "name"), "settings") == 2 })
 	if got := file(m, "a", "/settings/greeting"); got != "hello" {
@@ -192,7 +191,7 @@ func TestAppliedBundle(t *testing.T) {
 	m.Await("the change to be seen", func() bool { return file(m, "a", "/settings/greeting") == "hi" })
 	same(t, before, m.Pods()["a"])
 	if out, code := m.Try("delete", "configmap", "nothing"); code != 4 {
-		t.Errorf("deleting what is not there: %d %s", code, out)
+		t.Errorf("delete of a missing object: %d %s", code, out)
 	}
 	if out := m.Islet("delete", "-f", bundle); !strings.Contains(out, "secret/wifi deleted") {
 		t.Errorf("delete: %s", out)
@@ -208,7 +207,7 @@ func TestAppliedBundle(t *testing.T) {
 	}
 }
 
-// TestHostileObjects: what is too much is refused, and nothing else suffers.
+// TestHostileObjects checks that objects that exceed the limits are rejected and do not affect other pods.
 func TestHostileObjects(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -232,7 +231,7 @@ func TestHostileObjects(t *testing.T) {
 	}
 	m.Write("manifests/b.yaml", manifest("b", "", "sleep"))
 	same(t, before, m.WaitReady("a-edge", "b-edge")["a-edge"])
-	m.Await("all to be told", func() bool {
+	m.Await("all problems to be reported", func() bool {
 		out, _ := m.Try("status")
 		for _, name := range []string{"keys.json", "huge.json", "larger.yml", "dots.yaml", "out.yaml"} {
 			if !strings.Contains(out, name) {
@@ -242,7 +241,7 @@ func TestHostileObjects(t *testing.T) {
 		return true
 	})
 	if out, _ := m.Try("objects", "-A", "-o", "name"); strings.TrimSpace(out) != "" {
-		t.Errorf("taken: %s", out)
+		t.Errorf("objects were accepted: %s", out)
 	}
 	m.Write("x.json", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"..":"y"}}`)
 	if out, code := m.Try("apply", "-f", m.Disk+"/x.json"); code == 0 || !strings.Contains(out, "data[..]") {
@@ -264,8 +263,8 @@ func writer(name string) string {
 `, "sleep")
 }
 
-// TestClaimOfManifest: a claim of a manifest is a directory that outlives its pod, kill -9,
-// a reboot and its manifest, and is removed only by who says so.
+// TestClaimOfManifest checks that a PersistentVolumeClaim in a manifest is a directory on the node. The data must survive the deletion of
+// the pod and the manifest, a SIGKILL of the agent and a reboot. Only islet delete with --delete-data deletes it.
 func TestClaimOfManifest(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -290,17 +289,17 @@ func TestClaimOfManifest(t *testing.T) {
 	m.Await("the data after the reboot", func() bool { return file(m, "a-edge", "/data/kept") == "precious" })
 
 	if out, code := m.Try("delete", "pvc", "data", "--delete-data"); code == 0 || !strings.Contains(out, "in use") {
-		t.Errorf("deleted a claim of the directory: %d %s", code, out)
+		t.Errorf("a claim of the manifest directory was deleted: %d %s", code, out)
 	}
 	m.Remove("manifests/pod.yaml")
 	m.Remove("manifests/data.yaml")
 	m.WaitReady()
 	m.Await("the claim to be unused", func() bool { return strings.Contains(m.Islet("objects"), "none (unused)") })
 	if out, code := m.Try("delete", "pvc", "data"); code == 0 || !strings.Contains(out, "--delete-data deletes it permanently") {
-		t.Errorf("deleted data without being told to: %d %s", code, out)
+		t.Errorf("data was deleted without --delete-data: %d %s", code, out)
 	}
 
-	// Who claims it again has the data again.
+	// A new claim with the same name gets the data again.
 	m.Write("bundle.yaml", dataClaim+"---\n"+writer("b"))
 	m.Islet("apply", "-f", m.Disk+"/bundle.yaml")
 	m.WaitReady("b")
@@ -308,16 +307,16 @@ func TestClaimOfManifest(t *testing.T) {
 		t.Errorf("the data is %q", got)
 	}
 	if out, code := m.Try("delete", "pvc", "data", "--delete-data"); code == 0 || !strings.Contains(out, "in use") {
-		t.Errorf("deleted the data of a pod that runs: %d %s", code, out)
+		t.Errorf("the data of a running pod was deleted: %d %s", code, out)
 	}
 	if got := file(m, "b", "/data/kept"); got != "precious" {
-		t.Errorf("after the refusal the data is %q", got)
+		t.Errorf("after the rejected deletion the data is %q", got)
 	}
 	m.Islet("delete", "-f", m.Disk+"/bundle.yaml")
 	m.WaitReady()
 	m.Await("the data to be removed", func() bool { _, code := m.Try("delete", "pvc", "data", "--delete-data"); return code == 0 })
 	if out, _ := m.Try("objects", "-o", "name"); strings.TrimSpace(out) != "" {
-		t.Errorf("left: %s", out)
+		t.Errorf("objects are left: %s", out)
 	}
 	if _, err := os.Stat(filepath.Join(m.Disk, "state/claims/default")); !os.IsNotExist(err) {
 		t.Errorf("left on the disk: %v", err)

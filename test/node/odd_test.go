@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// look prints what a process has from those that started it. Programs of the machine do: a
-// Go program would hide which signals are ignored.
+// The constant look prints the properties that a process inherits. It is a shell script, because the runtime of a Go program would change
+// the ignored signals.
 const look = `umask
 while read -r key value; do case "$key" in Umask:|SigBlk:|SigIgn:|SigPnd:|NoNewPrivs:|Seccomp:|Cap*|Cpus_allowed_list:) echo "$key $value";; esac; done </proc/self/status
 cat /proc/self/limits /proc/self/personality
@@ -23,7 +23,7 @@ for fd in /proc/self/fd/*; do echo "descriptor $fd $(readlink $fd)"; done
 env
 pwd`
 
-// lookPod has a container whose user is not root and that has the machine's programs.
+// lookPod is a pod with a user other than root. It mounts the machine's programs.
 const lookPod = `
     command: [/bin/sh, -c, "LOOK; cat /etc/resolv.conf /etc/hosts /etc/hostname >/dev/null && echo all are readable; echo end; exec sleep 1000000"]
     securityContext: {runAsUser: 4711, runAsGroup: 4711}
@@ -33,7 +33,7 @@ MOUNTS
   volumes:
 VOLUMES`
 
-// looking returns the manifest of the pod.
+// The function looking returns the manifest of lookPod.
 func looking() string {
 	var mounts, volumes []string
 	for _, dir := range []string{"bin", "lib", "lib64", "usr"} {
@@ -48,8 +48,8 @@ func looking() string {
 	return strings.Replace(text, `    args: [""]`+"\n", "", 1)
 }
 
-// TestOddStart: what an agent inherits from who starts it, such as an administrator's shell
-// with umask 077, changes nothing of its containers and of commands in them.
+// TestOddStart checks that the environment in which the agent is started, such as a shell with umask 077, does not affect its containers
+// or commands in them.
 func TestOddStart(t *testing.T) {
 	t.Parallel()
 	usual, usualExec := lookFrom(t, 0)
@@ -63,8 +63,8 @@ func TestOddStart(t *testing.T) {
 	}
 }
 
-// lookFrom runs the pod on a machine of its own, and returns what its container and a
-// command in it find. The agent is started as usual, or with a umask and all else odd.
+// lookFrom runs the pod on a new machine and returns the output of look in the container and in a command. If umask is not 0, the agent is
+// started with that umask and other unusual properties.
 func lookFrom(t *testing.T, umask int) (container, command string) {
 	m := machine.New(t, "edge")
 	m.OddUmask = umask
@@ -88,7 +88,7 @@ func lookFrom(t *testing.T, umask int) (container, command string) {
 	return container, command
 }
 
-// inodes are the numbers of pipes and the like.
+// The variable inodes matches the inode numbers of pipes and sockets.
 var inodes = regexp.MustCompile(`\[\d+\]`)
 
 func compare(t *testing.T, what, usual, found string) {

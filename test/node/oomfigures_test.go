@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// value is the sum of the lines of a family that have all of some labels, and how many these are.
+// The function value returns the sum of a metric's samples that have the given labels, and the number of these samples.
 func value(t *testing.T, page, name string, labels ...string) (sum float64, lines int) {
 	t.Helper()
 next:
@@ -33,9 +33,9 @@ next:
 	return sum, lines
 }
 
-// TestOOMFigures: what the kernel killed counts in the container that goes on without it, and that
-// a limit was met where it was set; with cgroup v2 also in all cgroups above: there a pod has it
-// when its container has ended.
+// TestOOMFigures checks the metrics of OOM kills. A kill must be counted for the container, which continues with its other processes. The
+// limit must be counted where it was set. With cgroup v2 both must also be counted in all parent cgroups, so a pod has the counts after
+// its container has ended.
 func TestOOMFigures(t *testing.T) {
 	t.Parallel()
 	v2 := 0.0
@@ -48,7 +48,7 @@ func TestOOMFigures(t *testing.T) {
 	m.Write("kubelet.yaml", m.Kubelet("singleProcessOOMKill: true\n"+machine.Roomy))
 	limit := "    resources: {limits: {memory: 16Mi}}\n"
 	calm := limit + "  - {name: calm, image: \"" + machine.Image +
-		"\", imagePullPolicy: Never, args: [sleep]}\n" // so that the pod has no limit
+		"\", imagePullPolicy: Never, args: [sleep]}\n" // a container without a limit, so the pod has none
 	m.Write("manifests/part.yaml", manifest("part", calm, "sleep"))
 	m.Write("manifests/alone.yaml", manifest("alone", limit, "sleep"))
 	m.Write("manifests/whole.yaml", manifest("whole", calm, "eat", "64"))
@@ -63,7 +63,7 @@ func TestOOMFigures(t *testing.T) {
 	})
 	for _, name := range []string{"part-edge", "alone-edge"} {
 		if out, code := m.Try("exec", name, "-c", "c", "--", "/podtool", "eat", "64"); code != 137 {
-			t.Fatalf("what ate more than the limit ended with %d: %s", code, out)
+			t.Fatalf("the process that exceeded the limit exited with %d: %s", code, out)
 		}
 	}
 	var page string
@@ -82,24 +82,24 @@ func TestOOMFigures(t *testing.T) {
 		return of(killed, part...) > 0 && of(killed, `container="c"`, `pod="alone-edge"`) > 0
 	})
 	if n := of(met, `container=""`, `pod="alone-edge"`); n == 0 {
-		t.Error("a pod with one container did not meet its limit, which is that of the container")
+		t.Error("the limit of a pod with one container was not counted")
 	}
 	whole, all, root := []string{`container=""`, `pod="whole-edge"`}, []string{`id="` + m.Cgroup + `/kubepods"`}, []string{`id="/"`}
 	if n, hits := of(killed, part...), of(met, part...); n != 1 || v2 > 0 &&
-		hits == 0 { // with v1 it may be that of memory and swap that was met
-		t.Errorf("the container that goes on lost %v processes and met its limit %v times", n, hits)
+		hits == 0 { // with v1 the kernel may count only the limit of memory and swap
+		t.Errorf("the running container lost %v processes and reached its limit %v times", n, hits)
 	}
 	for what, labels := range map[string][]string{"its pod": pod, "the pod whose container ended": whole, "all pods": all} {
 		n, hits := of(killed, labels...), of(met, labels...)
 		if (n > 0) != (v2 > 0) || (hits > 0) != (v2 > 0) {
-			t.Errorf("%s: %v killed, limit met %v times; cgroup v2: %v", what, n, hits, v2)
+			t.Errorf("%s: %v killed, limit reached %v times; cgroup v2: %v", what, n, hits, v2)
 		}
 	}
 	if n := of(killed, pod...); n != v2 {
 		t.Errorf("its pod lost %v processes", n)
 	}
 	if n, hits := of(killed, root...), of(met, root...); n != 0 || hits != 0 {
-		t.Errorf("the machine: %v killed, limit met %v times", n, hits)
+		t.Errorf("the machine: %v killed, limit reached %v times", n, hits)
 	}
 	if restarts := m.Pods()["part-edge"].Status.ContainerStatuses[0].RestartCount; restarts != 0 {
 		t.Errorf("the container that lost a process was restarted %d times", restarts)

@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestStatusPageElsewhere: on the port of the kubelet API the page is there for who comes with a
-// certificate that the node trusts, with the pods and their logs, and for nobody else.
+// TestStatusPageElsewhere checks that the port of the kubelet API serves the status page with pods and logs to clients with a trusted
+// certificate, and rejects other clients.
 func TestStatusPageElsewhere(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -37,7 +37,7 @@ func TestStatusPageElsewhere(t *testing.T) {
 	m.WaitReady("plain-edge")
 	m.Await("a line in the log", func() bool { return m.Islet("logs", "plain-edge") == "0\n" })
 	for client, want := range map[string]int{"": http.StatusUnauthorized, "other-client": http.StatusUnauthorized, "ca-client": http.StatusOK} {
-		conf := &tls.Config{InsecureSkipVerify: true} // the node's is of its own making
+		conf := &tls.Config{InsecureSkipVerify: true} // the node's certificate is self-signed
 		if client != "" {
 			pair, err := tls.LoadX509KeyPair(m.Disk+"/"+client+".crt", m.Disk+"/"+client+".key")
 			if err != nil {
@@ -54,7 +54,7 @@ func TestStatusPageElsewhere(t *testing.T) {
 			b, err := io.ReadAll(r.Body)
 			r.Body.Close()
 			if err != nil || r.StatusCode != want || strings.Contains(string(b), text) != (want == http.StatusOK) {
-				t.Errorf("%q asks for %q: %s %v\n%s", client, path, r.Status, err, b)
+				t.Errorf("client %q, path %q: %s %v\n%s", client, path, r.Status, err, b)
 			}
 			if policy := r.Header.Get("Content-Security-Policy"); want == http.StatusOK && !strings.HasPrefix(policy, "default-src 'none'") {
 				t.Errorf("%q has the policy %q", path, policy)
@@ -63,8 +63,8 @@ func TestStatusPageElsewhere(t *testing.T) {
 	}
 }
 
-// TestStatusPage: on localhost of the machine the page is there when it is configured, for who
-// asks by that name, with the pods and their logs.
+// TestStatusPage checks that the configured port on localhost serves the status page with pods and logs. A request with another host name
+// must be rejected.
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -94,6 +94,6 @@ func TestStatusPage(t *testing.T) {
 		t.Errorf("the log:\n%s", log)
 	}
 	if other := get("/data", "rebound.example"); !strings.HasPrefix(other, "HTTP/1.1 421") {
-		t.Errorf("by another name:\n%s", other)
+		t.Errorf("request with another host name:\n%s", other)
 	}
 }

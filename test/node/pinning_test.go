@@ -11,8 +11,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestCPUs: a guaranteed pod has a CPU of its own, over kill -9 of the agent; those that run
-// leave it, and come back to it. What is kept of memory and process IDs is on the cgroups.
+// TestCPUs checks that a guaranteed pod gets an exclusive CPU and keeps it after a SIGKILL of the agent. The other pods must leave that
+// CPU, and use it again when the guaranteed pod is deleted. The cgroup of pods must have limits without the reserved memory and process
+// IDs.
 func TestCPUs(t *testing.T) {
 	t.Parallel()
 	if runtime.NumCPU() < 2 {
@@ -46,7 +47,7 @@ func TestCPUs(t *testing.T) {
 		!strings.Contains(on("shared-edge"), "-") {
 		t.Errorf("own %q, shared %q", mine, on("shared-edge"))
 	}
-	for _, file := range []string{"cpu.cfs_quota_us", "cpu.max"} { // v1, v2
+	for _, file := range []string{"cpu.cfs_quota_us", "cpu.max"} { // cgroup v1 and v2
 		found, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/cpu", m.Cgroup, "kubepods", "pod*", file))
 		v2, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", m.Cgroup, "kubepods", "pod*", file))
 		for _, f := range append(found, v2...) {
@@ -69,17 +70,16 @@ func TestCPUs(t *testing.T) {
 	m.Await("the shared pod to come back to the CPU", func() bool { return on("shared-edge") == all })
 }
 
-// allowed are the CPUs or memory nodes (Cpus, Mems) of the first process of a pod, as the kernel
-// says.
+// The function allowed returns the CPUs ("Cpus") or memory nodes ("Mems") of a pod's first process, from the kernel.
 func allowed(m *machine.Machine, pod, what string) string {
 	_, list, _ := strings.Cut(m.Islet("exec", pod, "--", "/podtool", "cat", "/proc/1/status"), what+"_allowed_list:")
 	list, _, _ = strings.Cut(list, "\n")
 	return strings.TrimSpace(list)
 }
 
-// TestPolicies: the policies of a configuration file, and their options, are on the cgroups of
-// containers: what is reserved strictly nobody shares, and who has CPUs and memory of their own
-// has them in the cpuset. What does not come to what is kept is refused.
+// TestPolicies checks that the policies and their options in a configuration file set the cpuset cgroups of containers. A strictly
+// reserved CPU must not be shared, and a guaranteed pod must have exclusive CPUs and memory nodes. Reserved memory that differs from the
+// node's reservation must be rejected.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	if runtime.NumCPU() < 2 {
@@ -117,7 +117,7 @@ func TestPolicies(t *testing.T) {
 		dirs, err = filepath.Glob("/sys/fs/cgroup" + m.Cgroup + "/kubepods/pod*/" + id)
 	}
 	if err != nil || len(dirs) != 1 {
-		t.Fatalf("the container's cgroup is one of %q: %v", dirs, err)
+		t.Fatalf("want one cgroup of the container, have %q: %v", dirs, err)
 	}
 	for file, want := range map[string]string{"cpuset.cpus": allowed(m, "own-edge", "Cpus"), "cpuset.mems": allowed(m, "own-edge", "Mems")} {
 		if got := strings.TrimSpace(fileText(t, filepath.Join(dirs[0], file))); got != want || got == "" ||

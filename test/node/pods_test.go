@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// rich is a pod that uses much of what a spec can say.
+// The constant rich is a pod that uses many fields of a pod spec.
 const rich = `apiVersion: v1
 kind: Pod
 metadata: {name: rich, labels: {app: demo}}
@@ -110,7 +110,7 @@ func TestRichPod(t *testing.T) {
 	m.WaitReady()
 }
 
-// A pod's hostnameOverride is the whole host name of its containers.
+// TestHostnameOverride checks that hostnameOverride is the complete host name of a pod's containers.
 func TestHostnameOverride(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -126,7 +126,7 @@ func TestHostnameOverride(t *testing.T) {
 	}
 }
 
-// Containers that end or cannot start say why, in the kubelet's words.
+// TestReasons checks that containers that exit or cannot start have the reasons and events of a kubelet.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -176,7 +176,7 @@ func TestReasons(t *testing.T) {
 			return p.Status.Phase == "Failed" && p.Status.Reason == "DeadlineExceeded"
 		},
 	} {
-		m.WaitPods("pod "+name+" to say why", func(pods map[string]machine.Pod) bool {
+		m.WaitPods("pod "+name+" to have its reason", func(pods map[string]machine.Pod) bool {
 			p, known := pods[name+"-edge"]
 			return known && len(p.Status.ContainerStatuses) == 1 && ok(p, p.Status.ContainerStatuses[0])
 		})

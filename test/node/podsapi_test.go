@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// podsAPI calls a method of the pods API. The calls have no arguments. It returns a reader of messages.
+// podsAPI calls a method of the pods API without arguments. The function next returns the next message, and end returns the gRPC status.
 func podsAPI(t *testing.T, m *machine.Machine, method string) (next func() ([]byte, error), end func() string) {
 	t.Helper()
 	c := &http.Transport{
@@ -52,7 +52,7 @@ func podsAPI(t *testing.T, m *machine.Machine, method string) (next func() ([]by
 	return next, end
 }
 
-// listed returns the answer of ListPods, and its status code.
+// The function listed returns the response of ListPods and its gRPC status.
 func listed(t *testing.T, m *machine.Machine) (pods []byte, code string) {
 	t.Helper()
 	next, end := podsAPI(t, m, "ListPods")
@@ -66,7 +66,7 @@ func listed(t *testing.T, m *machine.Machine) (pods []byte, code string) {
 	return pods, end()
 }
 
-// TestPodsAPI lists and watches pods at the socket of the pods API, also after the agent was killed.
+// TestPodsAPI checks that the socket of the pods API lists and watches pods, and lists them again after the agent is killed.
 func TestPodsAPI(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -76,7 +76,7 @@ func TestPodsAPI(t *testing.T) {
 	m.StartAgent()
 	m.WaitReady("a-edge")
 	next, _ := podsAPI(t, m, "WatchPods")
-	// A WatchPodsEvent is the bytes 8 and its type, and then the pod. The pod contains its name.
+	// An encoded WatchPodsEvent begins with the byte 8 and its type. The encoded pod after it contains the pod's name.
 	const added, deleted, synced = 1, 3, 4
 	event := func(kind byte, name string) {
 		t.Helper()

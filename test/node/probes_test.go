@@ -7,16 +7,15 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// probed serves, is ready while there is a file /ready, and lives until there is a file
-// /dead.
+// The constant probed is a pod that serves HTTP. It is ready while the file /ready exists, and alive until the file /dead exists.
 const probed = `
     ports: [{name: web, containerPort: 8080}]
     startupProbe: {exec: {command: [/podtool, cat, /etc/hostname]}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1000}
     readinessProbe: {httpGet: {path: /if/ready, port: web}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}
     livenessProbe: {httpGet: {path: /unless/dead, port: web}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}`
 
-// stuck does not answer in time and ignores SIGTERM. Were it not for the grace of its
-// probe, it would run on for an hour.
+// The constant stuck is a pod whose liveness probe times out and that ignores SIGTERM. Without the grace period of the probe, it would
+// continue to run for an hour.
 const stuck = `apiVersion: v1
 kind: Pod
 metadata: {name: stuck}

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// noData are the rules that yield nothing on a node without a control plane, and why.
+// noData contains the rules that have no result on a node without a control plane, with the reason.
 var noData = map[string]string{
 	"KubeletClientCertificateExpiration":    "there is no API server, and so no certificate for it",
 	"KubeletClientCertificateRenewalErrors": "the same",
@@ -26,8 +26,8 @@ var noData = map[string]string{
 	"kubelet: errors of storage operations": "storage_operation_errors_total is no kubelet's any more: storage_operation_duration_seconds has the status",
 }
 
-// TestPrometheus: a real Prometheus scrapes the node, and what the rules and dashboards of
-// kubernetes-mixin take from a kubelet is there, but for what is listed.
+// TestPrometheus checks that a real Prometheus scrapes the node, and that the rules and dashboards of kubernetes-mixin find their kubelet
+// metrics. The rules in noData are exempt.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	tool := os.Getenv("ISLET_PROMETHEUS")

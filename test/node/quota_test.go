@@ -14,9 +14,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestLogQuotaAndFlashBudget: the logs of a pod that writes much stay within their quota,
-// however many files a container may have; and that more was written than the budget of the
-// day allows is said, with what wrote it.
+// TestLogQuotaAndFlashBudget checks that the logs of a pod stay within their quota, also if the limit of log files is higher. If more is
+// written than the daily budget, the node must report this with the amounts.
 func TestLogQuotaAndFlashBudget(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -30,7 +29,7 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 		fmt.Sprintf("    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, hostPath: {path: %s/data}}]\n", m.Disk), "cat",
 		"/v/lines"))
 	m.StartAgent()
-	m.WaitPods("the pod to have talked", func(pods map[string]machine.Pod) bool {
+	m.WaitPods("the pod to have written its log", func(pods map[string]machine.Pod) bool {
 		p := pods["talks-edge"]
 		return len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].RestartCount > 0
 	})
@@ -40,7 +39,7 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 	})
 
 	m.Kill()
-	m.StartAgent() // which looks at once
+	m.StartAgent() // the agent checks the budget when it starts
 	m.Await("the budget to be said to be exceeded", func() bool { return strings.Contains(m.Islet("events"), "FlashBudgetExceeded") })
 	var s struct {
 		Flash struct {
@@ -54,14 +53,14 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if !strings.Contains(out, "more was written to the disk today than flashBudget allows") || code != 1 {
-		t.Errorf("status ends with %d: %s", code, out)
+		t.Errorf("status exits with %d: %s", code, out)
 	}
 	if f := s.Flash; f.Budget != 1<<20 || !f.Exceeded || f.Today.Logs < 5<<20 || f.Today.Stack < f.Today.Logs {
 		t.Errorf("status has %+v", f)
 	}
 }
 
-// lines are so many bytes of text that no program makes much smaller.
+// The function lines returns a text of the given size that hardly compresses.
 func lines(bytes int) string {
 	random, line := rand.NewChaCha8([32]byte{}), make([]byte, 750)
 	var b strings.Builder
@@ -72,7 +71,7 @@ func lines(bytes int) string {
 	return b.String()
 }
 
-// onDisk is what the files below a directory take. One that goes meanwhile takes nothing.
+// onDisk returns the disk usage of the files below a directory. It ignores files that are deleted meanwhile.
 func onDisk(t *testing.T, dir string) (sum int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, e os.DirEntry, err error) error {

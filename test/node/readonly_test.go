@@ -10,19 +10,19 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// partition makes a mount of the machine's disk, which freeze can change for this boot.
+// The function partition makes the machine's disk a separate mount. The function freeze can make it read-only until the next boot.
 func partition(m *machine.Machine) { m.Run("mount", "--bind", m.Disk, m.Disk) }
 
-// freeze makes the disk read-only, as far as the machine sees it: as after a boot with a
-// failing card, or as the kernel does when one fails.
+// The function freeze makes the disk read-only in the machine. The kernel does this when a disk fails, and it happens at a boot with a
+// failing card.
 func freeze(m *machine.Machine) {
 	m.Run("mount", "-o", "remount,bind,ro", m.Disk)
-	if pods := m.Disk + "/kubelet/pods"; slices.Contains(m.Mounts(), pods) { // the agent's own mount of the same disk
+	if pods := m.Disk + "/kubelet/pods"; slices.Contains(m.Mounts(), pods) { // the agent's mount of the same disk
 		m.Run("mount", "-o", "remount,bind,ro", pods)
 	}
 }
 
-// disk is what a disk holds: the times and sizes of its files.
+// disk returns the modes and modification times of all files on the disk.
 func disk(t *testing.T, m *machine.Machine) string {
 	t.Helper()
 	var all strings.Builder
@@ -40,7 +40,7 @@ func disk(t *testing.T, m *machine.Machine) string {
 	return all.String()
 }
 
-// volatile lists the mounts of the layer in memory.
+// The function volatile returns the mounts of the overlay in memory.
 func volatile(m *machine.Machine) []string {
 	var found []string
 	for line := range strings.Lines(m.Run("cat", "/proc/self/mountinfo")) {
@@ -51,27 +51,27 @@ func volatile(m *machine.Machine) []string {
 	return found
 }
 
-// flags are the agent's own.
+// The function flags returns the flags of an agent with the given run directory.
 func flags(m *machine.Machine, run string) []string {
 	return []string{"--root-dir=" + m.Disk + "/kubelet", "--state-dir=" + m.Disk + "/state", "--run-dir=" + run, "--config=" + m.Disk + "/kubelet.yaml", "--edge-config=" + m.Disk + "/edge.yaml"}
 }
 
-// saysVolatile wants the node to say that its disk takes no writes.
+// saysVolatile checks that the node reports its read-only disk in its status, its events, islet doctor and the log.
 func saysVolatile(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	for _, args := range [][]string{{"status"}, {"events"}, append([]string{"doctor", "--all"}, flags(m, "/run/islet")...)} {
 		if out, _ := m.Try(args...); !strings.Contains(out, m.Disk+"/state") || !strings.Contains(out, "takes no writes") ||
 			!strings.Contains(out, "lost at the next boot") {
-			t.Errorf("islet %s does not say what is wrong and where:\n%s", args[0], out)
+			t.Errorf("islet %s does not report the read-only disk:\n%s", args[0], out)
 		}
 	}
 	if log := m.AgentLog(1 << 20); !strings.Contains(log, "takes no writes") {
-		t.Error("the log does not say it")
+		t.Error("the log does not report the read-only disk")
 	}
 }
 
-// TestReadOnlyDisk boots a node whose disk takes no writes: its pods run, from what is
-// there, and what they and the node write is gone at the next boot.
+// TestReadOnlyDisk boots a node with a read-only disk. It checks that the pods run with the data on the disk. Everything that they and the
+// node write must be lost at the next boot.
 func TestReadOnlyDisk(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 2)
@@ -96,16 +96,16 @@ func TestReadOnlyDisk(t *testing.T) {
 	saysVolatile(t, m)
 	if out, err := m.Command(m.Binary(), flags(m, "/run/other")...).CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), "another agent uses "+m.Disk+"/state") {
-		t.Errorf("a second agent is not refused: %v\n%s", err, out)
+		t.Errorf("a second agent is not rejected: %v\n%s", err, out)
 	}
 	if out := m.Islet("exec", "applied", "--", "/podtool", "cat", "/v/kept"); out != "before" {
 		t.Errorf("the volume has %q", out)
 	}
-	for _, path := range []string{"/v/kept", "/new"} { // of the volume, and of the root file system
+	for _, path := range []string{"/v/kept", "/new"} { // in a volume and in the root file system
 		m.Islet("exec", "applied", "--", "/podtool", "write", path, "lost")
 	}
 
-	// Killed in this mode, the agent goes on with what is in memory.
+	// After a SIGKILL in this mode, the agent continues with the data in memory.
 	before, ended := containers(pods), restarts(pods)
 	layer := strings.Join(volatile(m), "")
 	m.Kill()
@@ -116,7 +116,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 	saysVolatile(t, m)
 	if now := strings.Join(volatile(m), ""); now != layer {
-		t.Errorf("mounted before the restart\n%s\nand after\n%s", layer, now)
+		t.Errorf("mounts before the restart\n%s\nand after\n%s", layer, now)
 	}
 	if out := m.Islet("exec", "applied", "--", "/podtool", "cat", "/v/kept"); out != "beforelost" {
 		t.Errorf("the volume has %q", out)
@@ -126,25 +126,25 @@ func TestReadOnlyDisk(t *testing.T) {
 	m.Kill()
 	m.PowerOff()
 	if disk(t, m) != was {
-		t.Error("the disk was written to")
+		t.Error("the disk was changed")
 	}
 
 	m.Boot()
 	m.StartAgent()
 	m.WaitReady(names...)
 	if left := volatile(m); len(left) > 0 {
-		t.Errorf("left: %q", left)
+		t.Errorf("the overlay is still mounted: %q", left)
 	}
 	if out, _ := m.Try("status"); strings.Contains(out, "takes no writes") {
-		t.Errorf("status still says:\n%s", out)
+		t.Errorf("status still reports the read-only disk:\n%s", out)
 	}
 	if out := m.Islet("exec", "applied", "--", "/podtool", "cat", "/v/kept"); out != "before" {
 		t.Errorf("the volume has %q", out)
 	}
 }
 
-// TestDiskTurnsReadOnly restarts the agent of a node whose pods run on a disk that takes
-// no writes any more: the pods go on. They can be removed, and islet cleanup ends it all.
+// TestDiskTurnsReadOnly checks that pods continue to run when the disk becomes read-only and the agent restarts. Pods must be deletable,
+// and islet cleanup must remove everything.
 func TestDiskTurnsReadOnly(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -180,7 +180,7 @@ func TestDiskTurnsReadOnly(t *testing.T) {
 		t.Errorf("cleanup left %v", left)
 	}
 	if out, err := m.Command("touch", m.Disk+"/state/x").CombinedOutput(); err == nil {
-		t.Errorf("the disk takes writes: %s", out)
+		t.Errorf("the disk is writable: %s", out)
 	}
 	m.Run("umount", m.Disk)
 	m.StartAgent()

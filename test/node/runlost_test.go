@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// sole is a pod whose container holds a lock on a file of the host while it runs, and appends
-// its start to it: a second one beside it appends "twice".
+// The function sole returns a pod whose container holds a lock on a file of the host while it runs. The container appends a line "started"
+// to that file, or "twice" if another container holds the lock.
 func sole(m *machine.Machine, name, extra string) string {
 	return manifest(name, fmt.Sprintf(`    volumeMounts:
     - {name: shared, mountPath: /shared}
@@ -21,11 +21,11 @@ func sole(m *machine.Machine, name, extra string) string {
 %s`, m.Disk, extra), "sole", "/shared/"+name)
 }
 
-// starts counts how often a pod of sole has started. It fails where two ran at once.
+// The function starts returns how often a pod of sole has started. It fails the test if two of its containers ran at the same time.
 func starts(t *testing.T, m *machine.Machine, name string) int {
 	t.Helper()
 	file := filepath.Join(m.Disk, "shared", name)
-	m.Await("the program of "+name+" to write", func() bool { return fileExists(file) }) // a container is Ready before that
+	m.Await("the program of "+name+" to write", func() bool { return fileExists(file) }) // a container is ready before its program writes
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -36,9 +36,9 @@ func starts(t *testing.T, m *machine.Machine, name string) int {
 	return strings.Count(string(b), "started")
 }
 
-// TestRunDirectoryLost loses the run directory, or a part of it, while pods run, with an agent
-// and without one. No pod ever runs twice at once, no two pods have one address, every pod is
-// ready again, and nothing is left in the end.
+// TestRunDirectoryLost deletes the run directory or a part of it while pods run, with and without a running agent. It checks that no pod
+// runs twice at the same time, that no two pods have the same address, and that every pod becomes ready again. At the end no process may
+// be left.
 func TestRunDirectoryLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]string{
@@ -82,7 +82,7 @@ func runLost(t *testing.T, lose string, stopped bool) {
 	}
 	m.Run("sh", "-c", lose)
 	if !stopped {
-		// Something is started while the directory is lost.
+		// The agent starts a pod while the directory is missing.
 		m.Write("manifests/e.yaml", sole(m, "e", ""))
 		pods["e"], names = "", append(names, "e-edge")
 		m.Await("the new pod to start", func() bool { return fileExists(filepath.Join(m.Disk, "shared/e")) })
@@ -93,7 +93,7 @@ func runLost(t *testing.T, lose string, stopped bool) {
 	ips := map[string]string{}
 	for name, p := range ready {
 		if other, taken := ips[p.Status.PodIP]; taken && name != "c-edge" && other != "c-edge" {
-			t.Errorf("%s and %s have one address, %s", name, other, p.Status.PodIP)
+			t.Errorf("%s and %s have the same address %s", name, other, p.Status.PodIP)
 		}
 		ips[p.Status.PodIP] = name
 	}

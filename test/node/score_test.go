@@ -12,8 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// leastScore is the lowest oom_score_adj that this process can have: its own, without
-// CAP_SYS_RESOURCE.
+// leastScore returns the lowest oom_score_adj that this process can set. Without CAP_SYS_RESOURCE this is its own score.
 func leastScore(t *testing.T) int {
 	t.Helper()
 	const sysResource = 24
@@ -42,7 +41,7 @@ func fileText(t *testing.T, name string) string {
 	return string(b)
 }
 
-// score is the oom_score_adj of a process.
+// The function score returns the oom_score_adj of a process.
 func score(t *testing.T, pid int) int {
 	t.Helper()
 	return number(t, fileText(t, fmt.Sprintf("/proc/%d/oom_score_adj", pid)))
@@ -57,7 +56,7 @@ func number(t *testing.T, text string) int {
 	return n
 }
 
-// memoryKiB is that of the machine.
+// memoryKiB returns the memory of the machine in KiB.
 func memoryKiB(t *testing.T) (kib int) {
 	t.Helper()
 	if _, err := fmt.Sscanf(fileText(t, "/proc/meminfo"), "MemTotal: %d", &kib); err != nil {
@@ -66,8 +65,7 @@ func memoryKiB(t *testing.T) (kib int) {
 	return kib
 }
 
-// TestScores: the agent, its shims, the programs that it starts, and the containers of pods have
-// the oom_score_adj that they are documented to have; so has a command in a container.
+// TestScores checks the oom_score_adj of the agent, its shims, its child processes, the containers of pods and a command in a container.
 func TestScores(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -12,21 +12,20 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A shipper reads a container's log as log shippers do: it looks at the path every 200 ms,
-// parses 10 MB a second, and reads a file that it has open to its end before it opens the path
-// again.
+// A shipper reads a container's log like a log shipper. It checks the path every 200 ms, parses 10 MB per second, and reads an open file
+// to its end before it opens the path again.
 type shipper struct {
 	path  string
 	begun time.Time
 	last  time.Time
-	spent int // bytes
+	spent int // number of bytes read
 	lines int
 	f     *os.File
 	in    *bufio.Reader
 }
 
 const (
-	shipperSpeed = 10_000_000 // bytes a second
+	shipperSpeed = 10_000_000 // bytes per second
 	shipperPause = 200 * time.Millisecond
 )
 
@@ -65,8 +64,7 @@ func (s *shipper) look(t *testing.T) {
 	}
 }
 
-// TestShipper: of a burst of 300,000 lines, 57 MB, a shipper that follows the file and
-// islet logs -f have all.
+// TestShipper checks that a log shipper and islet logs -f both receive a burst of 300,000 lines (57 MB of log) completely.
 func TestShipper(t *testing.T) {
 	t.Parallel()
 	const lines = 300_000
@@ -94,7 +92,7 @@ func TestShipper(t *testing.T) {
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		for { // the agent learns a little later that the container runs
+		for { // the agent reports a running container with a delay
 			if out, code = m.Try("logs", "-f", "talks-edge"); !strings.Contains(out[:min(len(out), 200)], "is waiting to start") {
 				return
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// ordered is a pod whose preStop hook writes the time to the disk; it runs for some more
-// seconds after that.
+// The function ordered returns a pod whose preStop hook writes the time to the disk. The container ignores SIGTERM, so it runs until its
+// grace period ends.
 func ordered(m *machine.Machine, name, policy string, priority int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -32,9 +32,9 @@ spec:
 `, name, priority, policy, m.Disk, machine.Image)
 }
 
-// TestMachineGoesOff: as OpenRC's script calls it, islet shutdown ends the pods in order,
-// also if the agent is killed meanwhile; their hooks reach the disk, nothing new starts,
-// and the next boot runs them again. A restart of the service ends none.
+// TestMachineGoesOff checks that islet shutdown, which OpenRC's script calls, ends the pods in the order of their priority. A SIGKILL of
+// the agent must not change that. The hooks must write to the disk, new pods must be rejected, and the pods must run again after the next
+// boot. A restart of the service must end no pod.
 func TestMachineGoesOff(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -53,7 +53,7 @@ func TestMachineGoesOff(t *testing.T) {
 	m.Stop()
 	m.StartAgent()
 	if n := changed(before, m.WaitReady(names...)); n > 0 {
-		t.Errorf("%d containers did not outlive a restart of the service", n)
+		t.Errorf("%d containers ended at a restart of the service", n)
 	}
 
 	openrc := func() error {
@@ -69,7 +69,7 @@ func TestMachineGoesOff(t *testing.T) {
 			return time.Time{}
 		}
 		if when, err = time.Parse(time.RFC3339Nano, strings.TrimSpace(string(text))); err != nil {
-			t.Errorf("the hook of %s ran other than once: %q", name, text)
+			t.Errorf("the file of the hook of %s is %q, which is no single time", name, text)
 		}
 		return when
 	}
@@ -78,7 +78,7 @@ func TestMachineGoesOff(t *testing.T) {
 	if <-cut == nil {
 		t.Error("islet shutdown succeeded though the agent was killed")
 	}
-	os.Remove(filepath.Join(m.Disk, "order", "first")) // it runs again: hooks run at least once
+	os.Remove(filepath.Join(m.Disk, "order", "first")) // a hook runs at least once, so it runs again
 	m.StartAgent()
 	m.Write("manifests/new.yaml", manifest("new", "", "sleep"))
 	if err := openrc(); err != nil {
@@ -88,7 +88,7 @@ func TestMachineGoesOff(t *testing.T) {
 		t.Errorf("first began to end at %v, last at %v", a, b)
 	}
 	if all := m.ContainerProcesses(); len(all) > 0 {
-		t.Errorf("these run still: %v", all)
+		t.Errorf("processes still run: %v", all)
 	}
 	m.WaitPods("the new pod to be refused", func(pods map[string]machine.Pod) bool { return pods["new-edge"].Status.Reason == "NodeShutdown" })
 	for name, phase := range map[string]string{"first": "Running", "last": "Running", "job": "Running", "once": "Failed"} {

@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestSocketsComeBack removes the run directory, and what else the agent listens in, while the
-// agent runs: every socket answers again by itself, a pod goes on, another one starts, and the
-// directory is this agent's.
+// TestSocketsComeBack deletes the agent's sockets and their directories, among them the run directory, while the agent runs. It checks
+// that every socket is created again. A running pod must continue, a new pod must start, and the agent must hold the lock of the run
+// directory.
 func TestSocketsComeBack(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -26,7 +26,7 @@ func TestSocketsComeBack(t *testing.T) {
 	before := m.WaitReady("a-edge")["a-edge"].Status.ContainerStatuses[0].ContainerID
 
 	root := m.Disk + "/kubelet"
-	// Connecting to a socket takes its path only, whatever the network namespace.
+	// A Unix socket is found by its path in any network namespace.
 	sockets := []string{"/run/islet/islet.sock", "/run/islet/cri.sock", root + "/device-plugins/kubelet.sock", root + "/pod-resources/kubelet.sock",
 		root + "/pods-api/pods-api.sock"}
 	answer := func() bool {
@@ -65,7 +65,7 @@ func TestSocketsComeBack(t *testing.T) {
 			continue
 		}
 		if now := m.WaitReady("a-edge")["a-edge"].Status.ContainerStatuses[0].ContainerID; now != before {
-			t.Errorf("%s: the container %s of before is %s", what, before, now)
+			t.Errorf("%s: the container was %s, and is %s", what, before, now)
 		}
 	}
 	m.Write("manifests/b.yaml", sole(m, "b", ""))
@@ -73,7 +73,7 @@ func TestSocketsComeBack(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		starts(t, m, name)
 	}
-	// Another agent would find the directory taken, and cleanup finds it to be islet's.
+	// Another agent would fail to lock the directory, and islet cleanup recognizes it as islet's.
 	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/root/run/islet/lock", m.Pid())); string(b) != "islet\n" {
 		t.Errorf("the lock of the run directory: %q, %v", b, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestBrokenStore breaks the database of a node whose pods run: it is set aside,
-// and the node is rebuilt from its sources and from what runs.
+// TestBrokenStore corrupts the database of a node while its pods run. It checks that the agent moves the database aside, and rebuilds it
+// from the sources of pods and the running containers.
 func TestBrokenStore(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 3)
@@ -40,12 +40,12 @@ func TestBrokenStore(t *testing.T) {
 	}
 	aside, err := filepath.Glob(db + ".corrupt-*")
 	if err != nil || len(aside) == 0 {
-		t.Errorf("the broken database is not set aside: %q, %v", aside, err)
+		t.Errorf("the corrupt database was not moved aside: %q, %v", aside, err)
 	}
 	if out, _ := m.Try("status"); !strings.Contains(out, aside[0]) {
-		t.Errorf("status does not tell:\n%s", out)
+		t.Errorf("status does not name the corrupt database:\n%s", out)
 	}
-	// What was applied is wanted as before, and a new pod gets a free address.
+	// Applied pods still exist, and a new pod gets a free address.
 	m.Write("manifests/new.yaml", manifest("new", "", "sleep"))
 	pods = m.WaitReady(append(names, "new-edge")...)
 	seen := map[string]string{}
@@ -59,9 +59,9 @@ func TestBrokenStore(t *testing.T) {
 	m.WaitReady("p0-edge", "p1-edge", "p2-edge", "new-edge")
 }
 
-// TestDeletedStore deletes the database of a node whose pods run, and of one that is off then.
-// What was applied on the node has no other source: it is taken back from what runs, restarted
-// when it ends, and ended when it is deleted.
+// TestDeletedStore deletes the database of a node while its pods run, and while the machine is off. Pods that were applied on the node
+// have no other source, so they must be restored from the running containers. They must be restarted when they exit, and must be
+// deletable.
 func TestDeletedStore(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 2)
@@ -108,7 +108,8 @@ func TestDeletedStore(t *testing.T) {
 	m.WaitReady("p0-edge", "p1-edge")
 }
 
-// TestFullDisk fills the disk of the state directory under a node whose pods run.
+// TestFullDisk checks that pods continue to run when the disk of the state directory is full, and that the node continues when space is
+// free again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -126,17 +127,17 @@ func TestFullDisk(t *testing.T) {
 	m.Write("b.yaml", manifest("b", "", "sleep"))
 	out, code := m.Try("apply", "-f", m.Disk+"/b.yaml")
 	if code == 0 {
-		// The database had room left inside its file: then the pod must run once there is more.
+		// There was free space inside the database file. In this case the pod must run when there is space on the disk.
 		t.Logf("applied in spite of the full disk: %s", out)
 	} else if !strings.Contains(out, "no space left") {
-		t.Errorf("the refusal does not name the disk: %s", out)
+		t.Errorf("the error does not name the disk: %s", out)
 	}
 	if out, code := m.Try("images", "import", machine.Archive(t)); code != 0 && !strings.Contains(out, "no space left") &&
 		!strings.Contains(out, "disk") {
-		t.Errorf("the refused import does not name the disk: %s", out)
+		t.Errorf("the error of the import does not name the disk: %s", out)
 	}
 	m.Write("manifests/c.yaml", manifest("c", "", "sleep"))
-	m.Await("the full disk to be told", func() bool {
+	m.Await("the full disk to be logged", func() bool {
 		return strings.Contains(m.AgentLog(1<<20), "no space left")
 	})
 	same(t, before, m.Pods()["a-edge"])

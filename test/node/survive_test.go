@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// fleet starts a node with n pods that count, spread over several shims.
+// The function fleet starts a node with n counting pods and two pods per shim.
 func fleet(t *testing.T, n int) (*machine.Machine, []string) {
 	t.Helper()
 	m := machine.New(t, "edge")
@@ -43,7 +43,7 @@ func kill(t *testing.T, pid int) {
 	}
 }
 
-// restarts tells how many of the pods' containers have been restarted.
+// The function restarts returns the number of restarts of all containers of the pods.
 func restarts(pods map[string]machine.Pod) (n int) {
 	for _, p := range pods {
 		for _, c := range p.Status.ContainerStatuses {
@@ -53,7 +53,7 @@ func restarts(pods map[string]machine.Pod) (n int) {
 	return n
 }
 
-// containers maps each pod to the ID of its container.
+// The function containers maps each pod to the ID of its container.
 func containers(pods map[string]machine.Pod) map[string]string {
 	ids := map[string]string{}
 	for name, p := range pods {
@@ -146,8 +146,7 @@ func ready(pods map[string]machine.Pod, names []string) bool {
 	return len(pods) == len(names)
 }
 
-// TestHungShim stops a shim so that it answers nobody, and restarts the agent:
-// its pods are replaced, the others are not disturbed.
+// TestHungShim checks that the agent replaces the pods of a stopped shim when it starts. The pods of other shims must not be affected.
 func TestHungShim(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 4)

@@ -10,8 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// unreadable makes directories answer EIO to everything. A disk whose directories lost blocks
-// does so.
+// The function unreadable makes every access to the given directories fail with EIO, as on a disk with bad blocks.
 func unreadable(t *testing.T, m *machine.Machine, parts []string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -21,7 +20,7 @@ func unreadable(t *testing.T, m *machine.Machine, parts []string) {
 	for _, p := range parts {
 		m.Run(exe, hungfs.Process, filepath.Join(m.Disk, p))
 	}
-	for _, p := range parts { // each server is there when it has answered once
+	for _, p := range parts { // each server has started when it has responded once
 		m.Run("ls", filepath.Join(m.Disk, p))
 	}
 	signalAll(t, len(parts), servers(m), hungfs.Broken)
@@ -33,7 +32,7 @@ func unreadable(t *testing.T, m *machine.Machine, parts []string) {
 	}
 }
 
-// below names a directory of a pod by its UID.
+// The function below returns the entry of a directory whose name contains the UID of a pod.
 func below(t *testing.T, m *machine.Machine, dir, uid string) string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(m.Disk, dir))
@@ -45,13 +44,12 @@ func below(t *testing.T, m *machine.Machine, dir, uid string) string {
 			return filepath.Join(dir, e.Name())
 		}
 	}
-	t.Fatalf("%s has nothing of %s", dir, uid)
+	t.Fatalf("%s has no entry of pod %s", dir, uid)
 	return ""
 }
 
-// TestUnreadable: directories of the state and root directory, and that of a pod's logs, fail with EIO, at the start of the
-// agent and while it runs. The agent starts and goes on, every pod that they do not concern keeps
-// its container, and a new one starts.
+// TestUnreadable checks that the agent works while directories fail with EIO, when it starts and while it runs. The directories belong to
+// the state and root directories and to the logs of one pod. The containers of other pods must not restart, and a new pod must start.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -80,11 +78,11 @@ func TestUnreadable(t *testing.T) {
 			return true
 		})
 		if id := now["whole-edge"].Status.ContainerStatuses[0].ContainerID; id != before {
-			t.Errorf("%s: the container of a pod that is not concerned is %s, was %s", when, id, before)
+			t.Errorf("%s: the container of an unaffected pod is %s, was %s", when, id, before)
 		}
 	}
 
-	unreadable(t, m, parts) // while the agent runs
+	unreadable(t, m, parts) // the agent runs
 	m.Write("manifests/new.yaml", manifest("new", "", "sleep"))
 	whole("while directories fail", "new-edge")
 	m.Kill()
@@ -92,7 +90,7 @@ func TestUnreadable(t *testing.T) {
 	m.Write("manifests/newer.yaml", manifest("newer", "", "sleep"))
 	whole("after a start", "new-edge", "newer-edge")
 	if log := m.AgentLog(1 << 20); !strings.Contains(log, "input/output error") {
-		t.Errorf("the log does not say what fails:\n%s", log)
+		t.Errorf("the log does not contain the error:\n%s", log)
 	}
 	for _, p := range parts {
 		m.Run("umount", "-l", filepath.Join(m.Disk, p))

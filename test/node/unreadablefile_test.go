@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// regular lists the regular files of a node's configuration, state and root directories. Not among
-// them are those of the runtime and of the database, which have tests of their own, and what is in volumes.
+// The function regular returns the regular files of a node's configuration, state and root directories. It skips the files of the runtime
+// and the database, which have separate tests, and files in volumes.
 func regular(t *testing.T, m *machine.Machine) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(m.Disk, func(path string, d fs.DirEntry, err error) error {
@@ -39,12 +39,11 @@ providers:
 - {name: none, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: ["registry.example"], defaultCacheDuration: 1h}
 `
 
-// reads are the files of them that the agent needs to know what to do; its log names one that fails.
+// The variable reads contains the files that the agent must read. If one of them fails, the log must name it.
 var reads = []string{"kubelet.yaml", "drop/10.conf", "edge.yaml", "provider.yaml", "manifests/one.yaml", "state/images/podtool.tar"}
 
-// TestUnreadableFiles: each file of the configuration, state and root directories fails with EIO
-// in turn, and the agent is started again. It starts, every pod keeps its container, and a new one
-// starts. ISLET_TEST_LONG has it try all files, else those that the agent reads.
+// TestUnreadableFiles checks that the agent starts although a file of the configuration, state or root directory fails with EIO. No
+// container may restart, and a new pod must start. The test uses the files in reads, or all files with ISLET_TEST_LONG.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -64,17 +63,17 @@ func TestUnreadableFiles(t *testing.T) {
 	m.StartAgent(flags...)
 	before := containers(m.WaitReady("one-edge", "two-edge"))
 
-	// whole starts the agent while a file fails, looks at the pods, and ends the fault.
+	// whole starts the agent while a file is unreadable, checks the pods, and makes the file readable again.
 	whole := func(name string) {
 		t.Helper()
 		started := len(m.AgentLog(1 << 30))
 		m.StartAgent(flags...)
-		m.Write("manifests/new.yaml", manifest("new", "", "sleep")) // once it runs its manifests have been read
+		m.Write("manifests/new.yaml", manifest("new", "", "sleep")) // a running pod shows that its manifest was read
 		if now := m.WaitReady("one-edge", "two-edge", "new-edge"); changed(before, now) != 0 {
-			t.Errorf("%s fails: pods were replaced: %v, before %v", name, containers(now), before)
+			t.Errorf("%s is unreadable: containers were replaced: %v, before %v", name, containers(now), before)
 		}
 		if log := m.AgentLog(1 << 30)[started:]; slices.Contains(reads, name) && !strings.Contains(log, name+": input/output error") {
-			t.Errorf("the log does not say that %s fails:\n%s", name, log)
+			t.Errorf("the log does not contain the error of %s:\n%s", name, log)
 		}
 		m.Run("umount", "-l", filepath.Join(m.Disk, name))
 		m.Remove("manifests/new.yaml")
@@ -85,7 +84,7 @@ func TestUnreadableFiles(t *testing.T) {
 		all = regular(t, m)
 	}
 	for _, file := range all {
-		m.Kill() // at address 0 of the machine's init nothing is mapped: to read or write there fails with EIO
+		m.Kill() // address 0 of the init process is unmapped, so reads and writes fail with EIO
 		m.Run("mount", "--bind", "/proc/1/mem", filepath.Join(m.Disk, file))
 		t.Log(file)
 		whole(file)

@@ -15,16 +15,16 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// updates is a node whose program may be replaced.
+// An updates is a node whose program may be replaced.
 type updates struct {
 	*testing.T
 	*machine.Releaser
 	m   *machine.Machine
 	ids map[string]string
-	bad []byte // test/badislet
+	bad []byte // the program test/badislet
 }
 
-// newUpdates starts one with two pods. configuration is a line of its EdgeConfiguration.
+// newUpdates starts a node with two pods. The parameter configuration is a line of its EdgeConfiguration.
 func newUpdates(t *testing.T, configuration string) *updates {
 	t.Helper()
 	u := bootUpdates(t)
@@ -32,7 +32,7 @@ func newUpdates(t *testing.T, configuration string) *updates {
 	return u
 }
 
-// bootUpdates is one whose agent is not started yet.
+// bootUpdates returns a node whose agent has not been started.
 func bootUpdates(t *testing.T) *updates {
 	t.Helper()
 	u := &updates{T: t, Releaser: machine.NewReleaser(t), m: machine.New(t, "edge")}
@@ -43,8 +43,8 @@ func bootUpdates(t *testing.T) *updates {
 	return u
 }
 
-// start starts the agent with two pods. configuration is a line of its EdgeConfiguration, update
-// another of its fields.
+// start starts the agent with two pods. The parameter configuration is a line of its EdgeConfiguration, and update is the value of its
+// field update.
 func (u *updates) start(configuration, update string) {
 	u.Helper()
 	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: %s\n",
@@ -56,7 +56,7 @@ func (u *updates) start(configuration, update string) {
 	u.ids = containers(u.m.WaitReady("one-edge", "two-edge"))
 }
 
-// archive packs a program as a version, signed, and gives the path.
+// The method archive packs and signs a program as a version, and returns the path of the archive.
 func (u *updates) archive(version string, program []byte) string {
 	u.Helper()
 	file := u.m.Disk + "/islet.tar.gz"
@@ -64,15 +64,15 @@ func (u *updates) archive(version string, program []byte) string {
 	return file
 }
 
-// broken is a version that does not work.
+// The method broken returns the archive of a version that does not work.
 func (u *updates) broken(how string) string { return u.archive("9.0.0", u.fails("9.0.0", how)) }
 
-// fails is the program of a version that does not work.
+// The method fails returns the program of a version that does not work.
 func (u *updates) fails(version, how string) []byte {
 	return append(bytes.Clone(u.bad), "\n"+version+" "+how...)
 }
 
-// as demands that a version runs, with the containers of before.
+// The method as checks that a version runs and that the containers have not changed.
 func (u *updates) as(version string) {
 	u.Helper()
 	if out, _ := u.m.Try("status"); !strings.Contains(out, "islet "+version+",") {
@@ -81,15 +81,15 @@ func (u *updates) as(version string) {
 	unharmed(u.T, u.m, u.ids)
 	left, err := filepath.Glob(filepath.Dir(u.m.Binary()) + "/*")
 	if err != nil || len(left) != 1 {
-		u.Errorf("next to the program lies %v, %v", left, err)
+		u.Errorf("the program's directory contains %v, %v", left, err)
 	}
 }
 
-// quickly are times of a trial that a test has.
+// The constant quickly contains short durations for trials.
 const quickly = "configuration: {healthyFor: 2s, deadline: 15s}"
 
-// TestUpdate: a version that works stays, with the same containers; what is wrong with others,
-// and what is done, a person reads.
+// TestUpdate checks that a good version is kept without a restart of containers. For other versions islet update must report the reason of
+// the rejection.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, quickly)
@@ -118,8 +118,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateDist: the archive that islet is shipped as is one that a node takes, with all that is
-// in it beside the program.
+// TestUpdateDist checks that a node accepts a release archive with all its files.
 func TestUpdateDist(t *testing.T) {
 	t.Parallel()
 	dist := os.Getenv("ISLET_DIST")
@@ -138,8 +137,7 @@ func TestUpdateDist(t *testing.T) {
 	u.as(version)
 }
 
-// TestUpdateKilled: kill -9 of everything in the middle of a trial ends in the version of
-// before.
+// TestUpdateKilled checks that the previous version runs after all processes but the shims are killed with SIGKILL during a trial.
 func TestUpdateKilled(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, quickly)
@@ -155,20 +153,20 @@ func TestUpdateKilled(t *testing.T) {
 	})
 	for pid, cmd := range u.m.Processes() {
 		if !strings.Contains(cmd, "islet-shim") {
-			syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may have ended with its guard
+			syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may have exited with its parent
 		}
 	}
 	u.m.AwaitEnd()
 	u.m.StartAgent()
 	unharmed(t, u.m, u.ids)
-	u.m.Await("the trial, which begins anew, to be over, and version "+was+" to run", func() bool {
+	u.m.Await("the repeated trial to end, and version "+was+" to run", func() bool {
 		out, _ := u.m.Try("status")
 		return strings.Contains(out, "islet "+was+",") && !onTrial()
 	})
 }
 
-// TestUpdateBlind: a version that does not find the node's manifests ends no pod. It may be that
-// somebody removed them, so it is tried again.
+// TestUpdateBlind checks that a version that does not read the node's manifests ends no pod. The node must try it three times, because an
+// administrator may have deleted the manifests.
 func TestUpdateBlind(t *testing.T) {
 	t.Parallel()
 	u := newUpdates(t, "configuration: {healthyFor: 2s, deadline: 5s}")
@@ -180,6 +178,6 @@ func TestUpdateBlind(t *testing.T) {
 	}
 	u.as(was)
 	if n := strings.Count(u.m.AgentLog(1<<20), "an agent is on trial"); n != 3 {
-		t.Errorf("it was tried %d times", n)
+		t.Errorf("there were %d trials", n)
 	}
 }

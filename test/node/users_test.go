@@ -34,7 +34,7 @@ spec:
   - {name: unmasked, image: IMAGE, imagePullPolicy: Never, args: [sleep], securityContext: {procMount: Unmasked}}
 `
 
-// owner is whose a file is, as the host sees it.
+// The function owner returns the UID and GID of a file on the host.
 func owner(t *testing.T, path string) string {
 	t.Helper()
 	st, err := os.Lstat(path)
@@ -45,15 +45,14 @@ func owner(t *testing.T, path string) string {
 	return fmt.Sprint(sys.Uid, ":", sys.Gid)
 }
 
-// users is the user namespace in which a container of a pod runs, by its mapping.
+// The function users returns the UID mapping of a container's user namespace.
 func users(m *machine.Machine, pod, container string) string {
 	return strings.Join(strings.Fields(m.Islet("exec", pod, "-c", container, "--", "/podtool", "cat", "/proc/self/uid_map")), " ")
 }
 
-// TestUserNamespaces: pods with hostUsers: false on a whole node. Each has users of its
-// own, and keeps them over a killed agent, a new sandbox and a reboot; what it writes to
-// volumes is on the disk as other pods would write it. Without the OCI runtime's help a
-// pod waits with a kubelet's words.
+// TestUserNamespaces checks pods with hostUsers: false. Each pod must have a separate range of IDs, and keep it after a SIGKILL of the
+// agent, a restart of the sandbox and a reboot. Files in volumes must have the same owners as those of other pods. If the OCI runtime does
+// not support user namespaces, the event must have the message of a kubelet.
 func TestUserNamespaces(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -76,13 +75,13 @@ func TestUserNamespaces(t *testing.T) {
 	expectVolumes(t, m, first)
 	ip := m.Pods()["b-edge"].Status.PodIP
 	if out := m.Islet("exec", "a-edge", "-c", "c", "--", "/podtool", "get", "http://"+ip); !strings.Contains(out, "b-edge") {
-		t.Errorf("the other pod answers %q", out)
+		t.Errorf("the response of the other pod is %q", out)
 	}
 	if out := m.Islet("exec", "a-edge", "-c", "c", "--", "/podtool", "cat", "/etc/hosts", "/etc/hostname"); !strings.Contains(out, "a-edge") {
-		t.Errorf("the pod's files are %q", out)
+		t.Errorf("the files of the pod contain %q", out)
 	}
 
-	pod("old", "") // by the node's own OCI runtime, which Debian 12 has without
+	pod("old", "") // the node's default OCI runtime, which has no user namespaces on Debian 12
 	if strings.Contains(m.Run("runc", "features"), `"idmap"`) {
 		m.WaitReady("old-edge")
 	} else {
@@ -92,7 +91,7 @@ func TestUserNamespaces(t *testing.T) {
 		})
 		if events := m.Islet("describe", "old-edge"); !strings.Contains(events,
 			"can't set `spec.hostUsers: false`, runtime does not support user namespaces") {
-			t.Errorf("the events are\n%s", events)
+			t.Errorf("the events of the rejected pod are\n%s", events)
 		}
 	}
 
@@ -100,7 +99,7 @@ func TestUserNamespaces(t *testing.T) {
 	m.StartAgent()
 	m.Islet("restart", "a-edge")
 	if now := users(m, "a-edge", "c"); now != a {
-		t.Errorf("after the agent was killed a container is in %q, before in %q", now, a)
+		t.Errorf("the user namespace after the agent was killed is %q, before %q", now, a)
 	}
 	m.PowerOff()
 	m.Boot()
@@ -110,14 +109,14 @@ func TestUserNamespaces(t *testing.T) {
 	m.StartAgent()
 	m.WaitReady("a-edge", "d-edge")
 	if now, d := users(m, "a-edge", "c"), users(m, "d-edge", "c"); now != a || d == a {
-		t.Errorf("after a reboot a pod is in %q, before in %q; another in %q", now, a, d)
+		t.Errorf("the user namespace after a reboot is %q, before %q; that of the other pod is %q", now, a, d)
 	}
 	if left, _ := filepath.Glob(filepath.Join(m.Disk, "kubelet/pods/*/userns")); len(left) != 2 {
-		t.Errorf("leases are %q", left)
+		t.Errorf("files of user namespaces: %q", left)
 	}
 }
 
-// expectVolumes writes to volumes in a pod whose root is first on the host.
+// expectVolumes checks the owners of files that a pod writes. The parameter first is the host's UID of the pod's root.
 func expectVolumes(t *testing.T, m *machine.Machine, first string) {
 	t.Helper()
 	for _, path := range []string{"/disk/x", "/memory/x", "/host/x", "/root-x", "/dev/termination-log"} {
@@ -134,7 +133,7 @@ func expectVolumes(t *testing.T, m *machine.Machine, first string) {
 		}
 	}
 	if pid == 0 {
-		t.Errorf("no process of %v has the file that the pod's root %s wrote", m.ContainerProcesses(), first)
+		t.Errorf("no process of %v has the file of UID %s", m.ContainerProcesses(), first)
 	}
 	for path, want := range map[string]string{
 		filepath.Join(m.Disk, "host/x"):  "0:0",

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestVersions goes from an earlier program to this one and back, each with the pods of the
-// other: their containers, shims, logs and records. The earlier one is the file ISLET_OLD.
+// TestVersions updates from an earlier version to this one and back several times. Each version must continue the containers, shims, logs
+// and records of the other. The environment variable ISLET_OLD contains the path of the earlier program.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	file := os.Getenv("ISLET_OLD")
@@ -67,7 +67,7 @@ func TestVersions(t *testing.T) {
 	works("one-edge", "two-edge", "three-edge")
 	u.m.Kill()
 	u.m.StartAgent()
-	u.as(was) // and none was restarted
+	u.as(was) // as also checks that no container has restarted
 	u.m.Remove("manifests/two.yaml")
 	u.m.WaitPods("the pod that began under this version to end", func(pods map[string]machine.Pod) bool {
 		_, there := pods["two-edge"]
@@ -77,20 +77,20 @@ func TestVersions(t *testing.T) {
 	u.ids = containers(u.m.WaitReady("one-edge", "two-edge", "three-edge"))
 	turn()
 	works("one-edge", "two-edge", "three-edge")
-	u.m.Remove("manifests/three.yaml") // which began under this version, and was kept by the other
+	u.m.Remove("manifests/three.yaml") // this version started the pod, and the other one adopted it
 	pods := u.m.WaitPods("the pod that began under this version to end", func(pods map[string]machine.Pod) bool {
 		_, there := pods["three-edge"]
 		return !there
 	})
 	u.ids = containers(pods)
-	for range 2 { // a reboot of what each of them left
+	for range 2 { // a reboot after each of the two versions
 		u.m.PowerOff()
 		u.m.Boot()
 		u.m.StartAgent()
 		before := u.ids
 		u.ids = containers(u.m.WaitReady("one-edge", "two-edge"))
 		if maps.Equal(before, u.ids) {
-			t.Errorf("containers survived a loss of power: %v", u.ids)
+			t.Errorf("containers survived a power failure: %v", u.ids)
 		}
 		turn()
 		works("two-edge")

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// A veto is a pod that is not ready whenever another version of islet is on trial.
+// A veto is a node with a pod that is not ready during trials of versions.
 type veto struct {
 	*updates
-	trials int // that ended
+	trials int // number of trials that have ended
 }
 
-// newVeto starts the node with the pod beside two that do what they should.
+// newVeto starts the node with this pod and two ordinary pods.
 func newVeto(t *testing.T) *veto {
 	v := &veto{updates: bootUpdates(t)}
 	v.m.Write("flags/ready", "")
@@ -30,8 +30,7 @@ func newVeto(t *testing.T) *veto {
 	return v
 }
 
-// during makes the pod unready as soon as a trial has begun, and ready when that is over. It gives why
-// the trial failed.
+// The method during makes the pod unready when a trial begins, and ready when the trial ends. It returns the reason why the trial failed.
 func (v *veto) during() (why string) {
 	v.Helper()
 	v.m.Await("a trial", func() bool {
@@ -52,8 +51,8 @@ func (v *veto) during() (why string) {
 	return why
 }
 
-// TestUpdateVeto: a pod that makes itself unready during each trial is named, and keeps the node from
-// another version only once; a person who says so has it at once.
+// TestUpdateVeto checks that the message of a failed trial names a pod that becomes unready during trials. Such a pod must prevent only
+// the first trial of a version. With --despite-pods it must prevent no trial.
 func TestUpdateVeto(t *testing.T) {
 	t.Parallel()
 	v := newVeto(t)
@@ -67,7 +66,7 @@ func TestUpdateVeto(t *testing.T) {
 	v.as("9.1.0")
 	v.m.Islet("update", "--no-wait", "--despite-pods", v.archive("9.2.0", v.Version("9.2.0")))
 	if why := v.during(); why != "" {
-		t.Errorf("the trial of which a person says that pods do not count: %q", why)
+		t.Errorf("the trial with --despite-pods: %q", why)
 	}
 	v.as("9.2.0")
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// nfsHelper gives a machine a mount.nfs that binds a directory of it in place of a server,
-// and hangs while there is a file of that name: the host's kernel need not know NFS.
+// nfsHelper installs a mount.nfs that bind-mounts a local directory, because the host's kernel may not support NFS. It hangs while the
+// file hang exists.
 func nfsHelper(t *testing.T, m *machine.Machine, export, hang string) {
 	t.Helper()
 	nfsProgram(t, m, "if [ -e "+hang+" ]; then sleep 1000; fi\nexec mount --bind "+export+" \"$2\"")
 }
 
-// nfsProgram gives a machine a mount.nfs of a shell's commands; "$2" is where to mount.
+// nfsProgram installs a mount.nfs that runs shell commands. In them, "$2" is the mount point.
 func nfsProgram(t *testing.T, m *machine.Machine, commands string) {
 	t.Helper()
 	over := m.Disk + "/sbin"
@@ -31,9 +31,9 @@ func nfsProgram(t *testing.T, m *machine.Machine, commands string) {
 	m.Run("sh", "-c", "printf %s '"+script+"' >/usr/sbin/mount.nfs && chmod +x /usr/sbin/mount.nfs")
 }
 
-// TestNFS: pods mount what a server has, over a kill of the agent and a reboot. One whose server does
-// not answer waits, and is told of; others start meanwhile, and it can be deleted. In the
-// end nothing is mounted, and all is there that was written.
+// TestNFS checks that pods mount NFS volumes, also after a SIGKILL of the agent and a reboot. A pod whose server does not respond must
+// wait and report the reason. It must not block other pods, and must be deletable. At the end no volume may be mounted, and all written
+// data must exist.
 func TestNFS(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")
@@ -67,14 +67,14 @@ func TestNFS(t *testing.T) {
 	m.StartAgent()
 	m.WaitReady("one-edge")
 	if got := m.Islet("exec", "one-edge", "--", "/podtool", "cat", "/data/file"); !strings.HasPrefix(got, "kept") || len(volumes()) != 1 {
-		t.Errorf("after a reboot it has %q, mounted: %q", got, volumes())
+		t.Errorf("after a reboot the file contains %q, mounted: %q", got, volumes())
 	}
 
 	if err := os.WriteFile(hang, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	m.Write("manifests/stuck.yaml", pod("stuck"))
-	m.Await("the node to say what the pod waits for", func() bool {
+	m.Await("the node to report the reason", func() bool {
 		out, _ := m.Try("describe", "stuck-edge")
 		return strings.Contains(out, "its server or driver does not answer")
 	})
@@ -86,7 +86,7 @@ func TestNFS(t *testing.T) {
 	m.Remove("manifests/stuck.yaml")
 	m.WaitPods("the pod that waits to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 2 })
 	m.Kill()
-	m.Remove("manifests/one.yaml") // while nobody looks
+	m.Remove("manifests/one.yaml") // no agent runs
 	m.StartAgent()
 	m.WaitPods("the pod with the volume to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 1 })
 	m.Await("all to be unmounted", func() bool { return len(volumes()) == 0 })

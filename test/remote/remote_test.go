@@ -16,16 +16,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// remote has an agent use containerd.
+// The constant remote is the agent's flag for containerd.
 const remote = "--container-runtime-endpoint=" + machine.Endpoint
 
-// pod is the manifest of a pod with one container.
+// The function pod returns a pod with one container.
 func pod(name, more string, args ...string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 5\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [\"%s\"]%s}\n",
 		name, machine.Image, strings.Join(args, `", "`), more)
 }
 
-// start boots a machine with containerd and an agent that uses it.
+// start boots a machine with containerd for an agent that uses it.
 func start(t *testing.T, dir string) (*machine.Machine, *machine.Containerd) {
 	t.Helper()
 	m := machine.New(t, "edge")
@@ -36,7 +36,7 @@ func start(t *testing.T, dir string) (*machine.Machine, *machine.Containerd) {
 	return m, c
 }
 
-// TestPods: pods run, and what people do with them works.
+// TestPods checks that pods run and that commands on them work.
 func TestPods(t *testing.T) {
 	machine.EachContainerd(t, func(t *testing.T, dir string) {
 		m, _ := start(t, dir)
@@ -62,8 +62,8 @@ func TestPods(t *testing.T) {
 	})
 }
 
-// TestGoes: pods run on while their runtime is not there, also over the end of the agent;
-// nothing is lost, and what ended meanwhile is seen.
+// TestGoes checks that pods continue to run while containerd is not running, also when the agent exits. No pod may be lost, and containers
+// that ended in this time must be noticed.
 func TestGoes(t *testing.T) {
 	machine.EachContainerd(t, func(t *testing.T, dir string) {
 		m, c := start(t, dir)
@@ -71,9 +71,9 @@ func TestGoes(t *testing.T) {
 		m.StartAgent(remote)
 		before := m.WaitReady("a-edge")["a-edge"].Status.ContainerStatuses[0]
 		c.Kill()
-		m.Stop() // a status is stored some time after it is known
+		m.Stop() // the agent stores a status with a delay
 		m.Write("manifests/b.yaml", pod("b", "", "count", "100ms"))
-		m.StartAgent(remote) // serves what is stored
+		m.StartAgent(remote) // it serves the stored statuses
 		if out, _ := m.Try("status"); !strings.Contains(out, "container runtime status check may not have completed yet") {
 			t.Errorf("without a runtime:\n%s", out)
 		}
@@ -85,18 +85,18 @@ func TestGoes(t *testing.T) {
 		if after.ContainerID != before.ContainerID || after.RestartCount != 0 {
 			t.Errorf("the container was replaced: %+v", after)
 		}
-		c.Kill() // under a running agent
+		c.Kill() // while the agent runs
 		c.Start()
 		m.Remove("manifests/b.yaml")
 		m.WaitReady("a-edge")
 		if out := m.Islet("exec", "a-edge", "--", "/podtool", "env", "HOSTNAME"); !strings.Contains(out, "a-edge") {
-			t.Errorf("exec after it was back: %q", out)
+			t.Errorf("exec after the restart of containerd: %q", out)
 		}
 	})
 }
 
-// TestMove: a node goes from islet's own runtime to containerd and back. A pod never runs
-// in both, and what stays is told.
+// TestMove checks that a node changes from islet's own runtime to containerd and back. A pod must never run in both, and the events must
+// report the remaining images.
 func TestMove(t *testing.T) {
 	machine.EachContainerd(t, func(t *testing.T, dir string) {
 		m, c := start(t, dir)
@@ -106,7 +106,7 @@ func TestMove(t *testing.T) {
 		m.WaitReady("a-edge")
 		m.Stop()
 		c.Stop()
-		m.StartAgent(remote) // nobody answers there: the pod stays
+		m.StartAgent(remote) // containerd is not running, so the pod stays
 		m.WaitReady("a-edge")
 		if out, code := m.Try("status"); code != 1 || !strings.Contains(out, "this node's pods stay in islet's own runtime") {
 			t.Errorf("exit code %d:\n%s", code, out)
@@ -114,7 +114,7 @@ func TestMove(t *testing.T) {
 		m.Stop()
 		c.Start()
 		m.StartAgent(remote)
-		if st := m.WaitReady("a-edge")["a-edge"].Status; !strings.HasPrefix(st.PodIP, "10.77.0.") || m.Containers() != 2 { // with its pause
+		if st := m.WaitReady("a-edge")["a-edge"].Status; !strings.HasPrefix(st.PodIP, "10.77.0.") || m.Containers() != 2 { // with pause container
 			t.Errorf("the pod is at %s, %d containers run", st.PodIP, m.Containers())
 		}
 		if out := m.Islet("events"); !strings.Contains(out, "ContainerRuntimeChanged") ||
@@ -124,14 +124,13 @@ func TestMove(t *testing.T) {
 		m.Kill()
 		m.StartAgent()
 		if st := m.WaitReady("a-edge")["a-edge"].Status; !strings.HasPrefix(st.PodIP, "10.42.0.") || m.Containers() != 1 {
-			t.Errorf("back again the pod is at %s, %d containers run", st.PodIP, m.Containers())
+			t.Errorf("after the change back the pod's address is %s, and %d containers run", st.PodIP, m.Containers())
 		}
 	})
 }
 
-// TestCare: the agent rotates a container's log, probes it by ExecSync, runs its hooks,
-// restarts it when it ends by itself, and says so if that was for want of memory, which
-// the runtime may know only later than the end.
+// TestCare checks that the agent rotates a container's log, executes probes with ExecSync, runs hooks and restarts an exited container. It
+// must report an OOM kill, although the runtime may know the reason only after the exit.
 func TestCare(t *testing.T) {
 	machine.EachContainerd(t, func(t *testing.T, dir string) {
 		m, _ := start(t, dir)
@@ -156,19 +155,19 @@ func TestCare(t *testing.T) {
 			m.Write("manifests/once.yaml", strings.NewReplacer("{name: eats}", "{name: "+name+"}", "spec:\n",
 				"spec:\n  restartPolicy: Never\n").Replace(eats))
 			var reason string
-			m.WaitPods("a pod that ended for want of memory, and what the runtime says last of it", func(p map[string]machine.Pod) bool {
+			m.WaitPods("an OOM-killed pod, and the last reason from the runtime", func(p map[string]machine.Pod) bool {
 				once := p[name+"-edge"].Status.ContainerStatuses
 				if len(once) != 1 || once[0].State.Terminated == nil {
 					return false
 				}
 				reason = once[0].State.Terminated.Reason
-				return reason == "OOMKilled" || time.Since(once[0].State.Terminated.FinishedAt) > 12*time.Second // after 10 it is not asked again
+				return reason == "OOMKilled" || time.Since(once[0].State.Terminated.FinishedAt) > 12*time.Second // the agent stops asking after 10 s
 			})
 			if reason == "OOMKilled" {
 				break
 			}
 			if i == tries {
-				t.Fatalf("%s was killed for want of memory, and is shown as %s", name, reason)
+				t.Fatalf("%s was OOM-killed, and its reason is %s", name, reason)
 			}
 		}
 		m.Await("a rotated log that is compressed", func() bool {

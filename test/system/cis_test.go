@@ -13,8 +13,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// judge judges a node, by the unit that runs it, with the worker section of the CIS benchmark. A
-// pod must run.
+// judge checks the node of a systemd unit with the worker section of the CIS benchmark. A pod must run.
 func judge(t *testing.T, s *System, unit string) {
 	t.Helper()
 	n := &cis.Node{Root: s.At(""), Units: []string{strings.TrimSpace(s.Run("systemctl show -P FragmentPath " + unit))}}
@@ -24,7 +23,7 @@ func judge(t *testing.T, s *System, unit string) {
 		t.Fatal(err)
 	}
 	for _, p := range processes {
-		comm, _ := os.ReadFile(p + "/comm") // of one that has ended it is empty
+		comm, _ := os.ReadFile(p + "/comm") // empty if the process has exited
 		cgroup, _ := os.ReadFile(p + "/cgroup")
 		if pid, err := strconv.Atoi(filepath.Base(p)); err == nil && string(comm) == "podtool\n" &&
 			strings.Contains(string(cgroup), s.cgroup()+"/") {

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// shell is what stands for a distribution: the packages want a shell before them.
+// The constant shell is the spec file of a package that provides /bin/sh, which islet's packages require.
 const shell = `Name: shell
 Version: 1
 Release: 1
@@ -24,8 +24,8 @@ What packages want.
 %files
 `
 
-// TestRepositoryDnf: dnf installs from the directory that make repo makes into a root of its own,
-// and takes nothing from one that was changed. What the packages' scripts do is TestRPM's.
+// TestRepositoryDnf checks that dnf installs from the directory of make repo into an empty root, and rejects a changed repository. TestRPM
+// checks the scripts of the packages.
 func TestRepositoryDnf(t *testing.T) {
 	from, dir := packages(t, false), t.TempDir()
 	machine.RequireTools(t, "rpmbuild", "dnf")
@@ -44,7 +44,7 @@ func TestRepositoryDnf(t *testing.T) {
 	}
 	repo := filepath.Join(dir, "dist/repo")
 	for i, c := range []struct {
-		name   string // empty: as it was made
+		name   string // empty: the repository is unchanged
 		change func()
 	}{
 		{"", func() {}},
@@ -58,7 +58,7 @@ func TestRepositoryDnf(t *testing.T) {
 				t.Fatal(found, err)
 			}
 			text := []byte(read(t, found[0]))
-			text[len(text)-1] ^= 1 // of the same size
+			text[len(text)-1] ^= 1 // the size stays the same
 			put(t, found[0], string(text))
 		}},
 		{"another key", func() {
@@ -86,15 +86,15 @@ func TestRepositoryDnf(t *testing.T) {
 		_, there := os.Stat(filepath.Join(at, "usr/bin/islet"))
 		switch {
 		case c.name != "" && (err == nil || there == nil):
-			t.Errorf("of a repository with %s was installed: %v\n%s", c.name, err, out)
+			t.Errorf("dnf installed from a repository with %s: %v\n%s", c.name, err, out)
 		case c.name == "" && (err != nil || there != nil):
 			t.Fatalf("%v, %v:\n%s", err, there, out)
 		case c.name == "":
 			if out, err := run("rpm", "--root", at, "-V", "islet", "islet-kubelet", "islet-cni"); err != nil {
-				t.Errorf("what is installed is not what was packed: %v\n%s", err, out)
+				t.Errorf("the installed files differ from the package: %v\n%s", err, out)
 			}
 		case !strings.Contains(out, "signature verification") && !strings.Contains(out, "checksum"):
-			t.Errorf("a repository with %s was refused, but for another reason:\n%s", c.name, out)
+			t.Errorf("a repository with %s was rejected for another reason:\n%s", c.name, out)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/test/figures"
 )
 
-// TestFigures measures an installation and an upgrade. Figures are no assertions: make bench-packages.
+// TestFigures measures an installation and an upgrade. The results are not checked. It runs only with make bench-packages.
 func TestFigures(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	f := &figures.Table{}

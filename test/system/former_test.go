@@ -6,25 +6,25 @@ import (
 	"testing"
 )
 
-// deb is a command that makes /root/NAME.deb, a package with nothing but these fields.
+// The function deb returns a command that builds /root/NAME.deb, a package with the given fields and no files.
 func deb(name string, fields ...string) string {
 	return fmt.Sprintf(`mkdir -p /root/%[1]s/DEBIAN && printf '%%s\n' 'Package: %[1]s' 'Version: 1.36.1' 'Architecture: all' 'Maintainer: nobody <nobody@example.com>' 'Description: of a test' '%[2]s' >/root/%[1]s/DEBIAN/control && dpkg-deb -b /root/%[1]s /root/%[1]s.deb`,
 		name, strings.Join(fields, "' '"))
 }
 
-// ownDisk mounts a part of another disk on /var/lib/islet. hostData is another part of it, by a
-// person below that: a volume of which islet's clean-up does not know.
+// ownDisk mounts a directory of another disk at /var/lib/islet. hostData mounts another directory of that disk below it, like a volume of
+// an administrator that islet's cleanup does not know.
 const (
 	ownDisk  = "mkdir -p /var/lib/islet && mount -t tmpfs disk /mnt && mkdir /mnt/islet /mnt/data && mount --bind /mnt/islet /var/lib/islet"
 	hostData = "mkdir -p /var/lib/islet/mine && echo precious >/mnt/data/file && mount --bind /mnt/data /var/lib/islet/mine"
 )
 
-// TestFormerSettings: a machine that was another kind of node has settings by the names of the
-// packages' own. They are kept, nobody is asked, and a purge leaves them.
+// TestFormerSettings checks that existing configuration files with the same names as those of the packages are kept, without a question of
+// dpkg. A purge must not delete them.
 func TestFormerSettings(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	s.Run("echo 'runtime-endpoint: unix:///run/containerd/containerd.sock' >/etc/crictl.yaml && echo 'KUBELET_EXTRA_ARGS=--v=3' >/etc/default/kubelet && echo '# mine' >/etc/default/islet")
-	// /var/lib/islet on a disk of its own.
+	// /var/lib/islet is on a separate disk.
 	s.Run(ownDisk)
 	s.Run("dpkg -i /payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb")
 	const kept = "grep -qx 'KUBELET_EXTRA_ARGS=--v=3' /etc/default/kubelet && grep -q containerd.sock /etc/crictl.yaml"
@@ -36,12 +36,12 @@ func TestFormerSettings(t *testing.T) {
 	s.Run("grep -q precious /mnt/data/file && umount /var/lib/islet/mine && dpkg -i /payload/islet.deb")
 	s.Run("dpkg -P islet && " + kept +
 		" && ! test -e /etc/default/islet && mountpoint /var/lib/islet && ! find /var/lib/islet -mindepth 1 | grep .")
-	// What a person removed stays away in an upgrade.
+	// A configuration file that the administrator deleted is not created by an upgrade.
 	s.Run("dpkg -i /payload/islet.deb && rm /etc/default/islet && dpkg -i /payload/islet-next.deb && ! test -e /etc/default/islet && dpkg -P islet")
 }
 
-// TestFormerPackages: packages that want the kubelet and its plugins, as kubeadm's did, are
-// content with islet's, and a kubelet's own package is not there beside them.
+// TestFormerPackages checks that islet's packages satisfy the dependencies of kubeadm's packages on the kubelet and the CNI plugins. The
+// package kubelet must conflict with them.
 func TestFormerPackages(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	s.Run(deb("cluster-tools", "Depends: kubelet (>= 1.35~), kubernetes-cni (>= 1.2.0)") + " && " + deb("kubelet"))
@@ -54,9 +54,8 @@ func TestFormerPackages(t *testing.T) {
 	s.Run("systemctl is-active islet-cri.service && systemctl is-enabled kubelet.service")
 }
 
-// TestFormerNode: where a kubelet or k3s runs, the package is installed and starts nothing, now and
-// after an upgrade; once that has stopped, it is as ever. What fails at reading units anew does not
-// take room from /run.
+// TestFormerNode checks that a package does not start islet while a kubelet or k3s runs, also after an upgrade. When that process has
+// ended, the package must start islet. A failed daemon-reload must not change the size of /run.
 func TestFormerNode(t *testing.T) {
 	for name, init := range map[string][]string{"systemd": Systemd, "OpenRC": OpenRC} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +67,7 @@ func TestFormerNode(t *testing.T) {
 			before := s.Run(room)
 			says(s, 0, "PATH=/root/bin:$PATH dpkg -i /payload/islet.deb", "kubelet (process ", "is not started")
 			if now := s.Run(room); now != before {
-				t.Errorf("/run had %s KiB and has %s", before, now)
+				t.Errorf("the size of /run was %s KiB and is %s", before, now)
 			}
 			s.Run("! pgrep -x islet && ! " + starts)
 			s.Run("dpkg -i /payload/islet-next.deb && ! pgrep -x islet && ! " + starts)
@@ -78,8 +77,8 @@ func TestFormerNode(t *testing.T) {
 	}
 }
 
-// TestKubeletOpenRC: the package in the kubelet's place ends OpenRC's agent, which has the same
-// directories, and says that there is no service of the kubelet.
+// TestKubeletOpenRC checks that the package islet-kubelet stops the agent that OpenRC has started, because both use the same directories.
+// It must print that OpenRC has no service for the kubelet.
 func TestKubeletOpenRC(t *testing.T) {
 	s := packaged(t, OpenRC, "deb", 1)
 	s.Run("dpkg -i /payload/islet.deb")

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// guide are the commands of docs/raspberry-pi.md, a block each, in order, as root has them on an
-// x86-64 machine. It must say how to remove it all, too.
+// The function guide returns the blocks of commands in docs/raspberry-pi.md for root on an x86-64 machine. The page must also contain the
+// command that removes islet.
 func guide(t *testing.T, removal string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(machine.Root(t), "docs/raspberry-pi.md"))
@@ -21,20 +21,19 @@ func guide(t *testing.T, removal string) []string {
 	_, steps, ok := strings.Cut(string(text), "\n## 2. ")
 	steps, _, ok2 := strings.Cut(steps, "\n## 4. ")
 	if !ok || !ok2 || !strings.Contains(steps, "`sudo "+removal+"`") {
-		t.Fatal("the guide has other steps")
+		t.Fatal("the guide has no such steps")
 	}
 	var blocks []string
 	for _, b := range regexp.MustCompile(`(?m)(^    .*\n)+`).FindAllString(steps, -1) {
 		b = strings.NewReplacer("\n    ", "\n", "sudo ", "", "arm64", "amd64").Replace("\n" + b)
-		if !strings.HasPrefix(strings.TrimSpace(b), "cgroup_enable=") { // of a board's command line
+		if !strings.HasPrefix(strings.TrimSpace(b), "cgroup_enable=") { // text for the kernel's command line
 			blocks = append(blocks, "set -e; cd /root; PATH=/usr/local/bin:$PATH\n"+b)
 		}
 	}
 	return blocks
 }
 
-// TestGuide: the guide for a board does what it says, word for word, by an archive and by the
-// package, and without a network.
+// TestGuide runs the commands of the guide for a board unchanged, with the archive and with the package, without a network.
 func TestGuide(t *testing.T) {
 	const archive, deb, look, image, pod, blocks = 0, 1, 2, 3, 4, 5
 	const removal = "sh install.sh uninstall --purge islet-*-linux-arm64.tar.gz"

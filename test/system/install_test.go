@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// archived is a system with the unpacked archive of make dist in /root/islet, and the packages.
+// The function archived returns a system with the packages and the unpacked archive of make dist in /root/islet.
 func archived(t *testing.T, init []string) *System {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -26,7 +26,7 @@ func archived(t *testing.T, init []string) *System {
 	return s
 }
 
-// says runs a command that ends with the code and prints each of the texts.
+// The function says runs a command and checks its exit code and that its output contains each of the texts.
 func says(s *System, code int, command string, texts ...string) string {
 	s.t.Helper()
 	out, got := s.Try(command)
@@ -35,17 +35,17 @@ func says(s *System, code int, command string, texts ...string) string {
 	}
 	for _, text := range texts {
 		if !strings.Contains(out, text) {
-			s.t.Errorf("%s does not say %q:\n%s", command, text, out)
+			s.t.Errorf("%s does not print %q:\n%s", command, text, out)
 		}
 	}
 	return out
 }
 
-// nothing is a command that succeeds where install.sh has put nothing.
+// The constant nothing is a command that succeeds if no file of install.sh exists.
 const nothing = "! find /usr/local /etc/systemd/system /opt -name '*islet*' | grep . && ! test -e /usr/local/bin/kubelet"
 
-// TestInstallLooks: what would go wrong is said before anything is changed, and what is only
-// unwise is said as well.
+// TestInstallLooks checks that install.sh reports an impossible installation before it changes the system. It must print a warning for an
+// unsuitable one.
 func TestInstallLooks(t *testing.T) {
 	s := archived(t, Systemd)
 	refused := func(command string, texts ...string) {
@@ -69,14 +69,14 @@ func TestInstallLooks(t *testing.T) {
 		refused("/root/islet/install.sh", name+" (process ", "--no-start")
 		s.Run("pkill -x " + name + " && while pgrep -x " + name + "; do :; done")
 	}
-	// One in a container of its own is not this machine's.
+	// A kubelet in another PID namespace does not count.
 	s.Run("{ setsid unshare --pid --fork /root/kubelet 600 >/dev/null 2>&1 & } && until pgrep -x kubelet; do :; done")
 
 	s.Run(`mkdir -p /root/proc /root/bin && printf 'Filename\nfile\n' >/root/proc/swaps && printf 'memory 1 1 1\n' >/root/proc/cgroups
 		printf '#!/bin/sh\necho 1970\n' >/root/bin/date && chmod 755 /root/bin/date`)
 	says(s, 0, "ISLET_PROC=/root/proc PATH=/root/bin:$PATH /root/islet/install.sh --no-start", "this machine has swap", "the clock says 1970")
 	s.Run("[ -x /usr/local/bin/islet ] && ! systemctl is-active islet.service && ! systemctl is-enabled islet.service")
-	// An upgrade needs no room where images are, and a kernel without swap has no list of it.
+	// An upgrade needs no free space for images. A kernel without swap has no /proc/swaps.
 	s.Run("rm /root/proc/swaps && mount -t tmpfs -o size=100m disk /var/lib")
 	if out := says(s, 0, "ISLET_PROC=/root/proc /root/islet/install.sh --no-start",
 		"MiB are free in /var/lib: images need room"); strings.Contains(out, "swap") {
@@ -85,8 +85,8 @@ func TestInstallLooks(t *testing.T) {
 	s.Run("umount /var/lib && pkill -x kubelet")
 }
 
-// TestInstallCommandLine: a board whose kernel counts no memory learns how to change that, and gets
-// it changed when asked for; a first pod is not waited for in vain.
+// TestInstallCommandLine checks a board whose kernel has no memory cgroup. install.sh must print the change of the kernel's command line,
+// make it with --cmdline, and then not wait for the first pod.
 func TestInstallCommandLine(t *testing.T) {
 	s := archived(t, Systemd)
 	const line = "console=tty1 root=/dev/mmcblk0p2 rootwait"
@@ -95,11 +95,11 @@ func TestInstallCommandLine(t *testing.T) {
 	const install = "ISLET_CGROUP=/nowhere ISLET_PROC=/root/proc ISLET_BOOT=/root/boot /root/islet/install.sh "
 	says(s, 0, install+"--no-start", "counts no memory",
 		"append cgroup_enable=memory cgroup_memory=1 to the one line of /root/boot/firmware/cmdline.txt", "./install.sh --cmdline")
-	// A person at a terminal is asked.
+	// install.sh asks on a terminal.
 	says(s, 0, "echo n | script -qec '"+install+"--no-start' /dev/null",
 		"append \"cgroup_enable=memory cgroup_memory=1\" to /root/boot/firmware/cmdline.txt? [y/N]")
 	s.Run("! test -e /root/boot/firmware/cmdline.txt.before-islet && [ \"$(cat /root/boot/firmware/cmdline.txt)\" = '" + line + "  ' ]")
-	// A loss of power finds the old line or the new one on the card, and the old one beside it.
+	// A power failure must leave a valid command line on the card, and the former one beside it.
 	s.Run("mkdir /root/bin && printf '#!/bin/sh\ncd /root/boot/firmware && grep -c cgroup_enable * >>/root/synced\n' >/root/bin/sync && chmod 755 /root/bin/sync")
 	says(s, 0, "PATH=/root/bin:$PATH "+install+"--cmdline --demo", "Reboot after this", "starts after the reboot", "http://localhost:8080/")
 	if got := s.Run("cat /root/boot/firmware/cmdline.txt /root/boot/firmware/cmdline.txt.before-islet"); got != line+
@@ -107,32 +107,31 @@ func TestInstallCommandLine(t *testing.T) {
 		t.Errorf("the command line and that of before are\n%s", got)
 	}
 	if got := s.Run("cat /root/synced"); got != "cmdline.txt:0\ncmdline.txt.before-islet:0\ncmdline.txt.new:1\ncmdline.txt:1\ncmdline.txt.before-islet:0\n" {
-		t.Errorf("what was there by each sync:\n%s", got)
+		t.Errorf("the files at each sync are:\n%s", got)
 	}
 	s.Run("[ $(stat -c %a /etc/kubernetes/manifests/islet-demo-web.yaml) = 600 ] && test -f /var/lib/islet/images/islet-demo.tar")
 	says(s, 0, install+"--cmdline --no-start", "reboot, /root/boot/firmware/cmdline.txt has cgroup_enable=memory")
 	if n := strings.Count(s.Run("cat /root/boot/firmware/cmdline.txt"), "cgroup_enable"); n != 1 {
-		t.Errorf("the setting is there %d times", n)
+		t.Errorf("the command line contains the setting %d times", n)
 	}
 }
 
-// TestInstallDemo: the first evening, from the archive to a page that a pod serves, and an end that
-// leaves nothing.
+// TestInstallDemo checks the demo installation from the archive until a pod serves a page, and an uninstallation without leftovers.
 func TestInstallDemo(t *testing.T) {
 	s := archived(t, Systemd)
-	// A disk of its own for what grows.
+	// /var/lib/islet is on a separate disk.
 	s.Run(ownDisk)
-	// systemd that fails once, and has room in /run.
+	// The first systemctl daemon-reload fails.
 	s.Run(`mkdir /root/bin && printf '#!/bin/sh\nif [ "$1" = daemon-reload ] && [ ! -e /root/failed ]; then : >/root/failed; exit 1; fi\nexec /usr/bin/systemctl "$@"\n' >/root/bin/systemctl && chmod 755 /root/bin/systemctl`)
 	room := s.Run("df -Pk /run | awk 'NR == 2 { print $2 }'")
 	says(s, 0, "PATH=/root/bin:$PATH /root/islet/install.sh --demo", "the first pod serves a page: http://localhost:8080/",
 		"rm /etc/kubernetes/manifests/islet-demo-web.yaml")
 	if now := s.Run("test -e /root/failed && df -Pk /run | awk 'NR == 2 { print $2 }'"); now != room {
-		t.Errorf("/run had %s KiB and has %s", room, now)
+		t.Errorf("the size of /run was %s KiB and is %s", room, now)
 	}
 	s.Run(`bash -c 'exec 3<>/dev/tcp/localhost/8080 && printf "GET / HTTP/1.0\r\n\r\n" >&3 && grep -q "^HTTP/1.0 200" <&3'`)
 	s.Run("systemctl is-active islet.service && systemctl is-enabled islet.service")
-	// Data of the host, as a volume of somebody's, by whom islet's clean-up does not know.
+	// A mount of the host that islet's cleanup does not know.
 	s.Run(hostData)
 	says(s, 0, "/root/islet/install.sh uninstall --purge", "/var/lib/islet stays", "removed")
 	s.Run("grep -q precious /mnt/data/file && umount /var/lib/islet/mine && /root/islet/install.sh")
@@ -140,8 +139,8 @@ func TestInstallDemo(t *testing.T) {
 	s.Run(nothing + " && ! find /etc/kubernetes /var/lib/islet -mindepth 1 | grep . && ! test -e /run/islet && ! pgrep -x islet && mountpoint /var/lib/islet")
 }
 
-// TestInstallKubeadm: a node for kubeadm stays one when the archive is installed again, by
-// whatever words; a node of its own and a package come after an uninstall only.
+// TestInstallKubeadm checks that a node for kubeadm stays one when the archive is installed again with any options. A standalone node and
+// a package must need an uninstallation before.
 func TestInstallKubeadm(t *testing.T) {
 	s := archived(t, Systemd)
 	s.Run("/root/islet/install.sh")
@@ -163,8 +162,8 @@ func TestInstallKubeadm(t *testing.T) {
 	}
 }
 
-// TestInstallOpenRC: as a node of its own it is started; what kubeadm needs is not there, and is
-// refused before anything is changed.
+// TestInstallOpenRC checks that install.sh starts a standalone node under OpenRC. It must reject --kubeadm, which needs systemd, before it
+// changes the system.
 func TestInstallOpenRC(t *testing.T) {
 	s := archived(t, OpenRC)
 	says(s, 1, "/root/islet/install.sh --kubeadm", "systemd does not run here", "--no-start")

@@ -9,9 +9,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// underLoad calls f while the node works: a pod burns a processor, another one comes and goes
-// again and again, and commands are run in pod p1. f is given a function that waits until each of
-// them has gone on since it was called.
+// underLoad calls f while the node is under load. One pod burns a CPU, another pod starts and ends repeatedly, and commands run in pod p1.
+// The function goesOn, which f gets, waits until each of these has made progress since the call.
 func underLoad(t *testing.T, s *System, f func(goesOn func())) {
 	t.Helper()
 	for _, pod := range []string{"burn", "come"} {
@@ -36,7 +35,7 @@ func underLoad(t *testing.T, s *System, f func(goesOn func())) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		defer cmd.Wait() // that it ended is enough
+		defer cmd.Wait() // the exit code does not matter
 	}
 	defer s.Run("rm -f /root/load/on " + manifests + "/burn.yaml")
 	s.Await(`islet pods --no-headers | grep -q "^burn.*Running"`)

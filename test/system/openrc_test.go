@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestOpenRC: the package's script under the real OpenRC starts, watches, restarts and stops the
-// agent, and pods run on; at the next boot they are back.
+// TestOpenRC checks that the package's init script starts, supervises, restarts and stops the agent under a real OpenRC. The pods must
+// continue to run, and start at the next boot.
 func TestOpenRC(t *testing.T) {
 	s := packaged(t, OpenRC, "deb", 2)
 	t.Log(upgraded(s, 2, "dpkg -i /payload/islet.deb", "dpkg -i /payload/islet-next.deb"))
@@ -37,9 +37,9 @@ func TestOpenRC(t *testing.T) {
 	ready(s, 2)
 	s.Run("dpkg -P islet && ! test -e /etc/init.d/islet && ! rc-update show | grep -q islet && ! test -e /var/lib/islet && ! test -e /var/log/islet.log")
 	if left, _ := s.Try(counting); left != "" {
-		t.Errorf("processes that nobody manages are left: %s", left)
+		t.Errorf("processes of pods are left: %s", left)
 	}
-	// What the administrator forbids to start, the next boot starts. So it is in an image, where OpenRC does not run.
+	// A service that policy-rc.d forbids to start is started by the next boot. The same applies to an image, in which OpenRC does not run.
 	const inRunlevel = " && rc-update show default | grep -q islet && ! rc-service islet status && ! " + agent
 	if out := s.Run("unshare -m sh -c 'mount -t tmpfs none /run && mkdir /run/openrc && dpkg -i /payload/islet.deb'" +
 		inRunlevel); strings.Contains(out, "start") {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// packages is where make packages-one has put those of this version, or of the next one.
+// The function packages returns the directory of make packages-one for this version or for the next one.
 func packages(t *testing.T, next bool) string {
 	t.Helper()
 	name := "ISLET_PACKAGES"
@@ -34,8 +34,8 @@ func packages(t *testing.T, next bool) string {
 	return dir
 }
 
-// packaged is a system that has packages in /payload, and an image with manifests of n pods
-// where they belong. kind is deb or rpm.
+// The function packaged returns a system with packages in /payload, an image, and the manifests of n pods. The parameter kind is "deb" or
+// "rpm".
 func packaged(t *testing.T, init []string, kind string, n int) *System {
 	t.Helper()
 	payload := map[string]string{"podtool.tar": machine.Archive(t)}
@@ -66,16 +66,16 @@ func packaged(t *testing.T, init []string, kind string, n int) *System {
 	return s
 }
 
-// ready waits until exactly n pods are there and run.
+// The function ready waits until exactly n pods exist and run.
 func ready(s *System, n int) {
 	s.t.Helper()
 	s.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
 }
 
-// counting prints the processes of pods, as this system sees them.
+// The constant counting is a command that prints the PIDs of pods in the system.
 const counting = "pgrep -x podtool | sort -n"
 
-// speaks waits until a pod has written to its log.
+// The function speaks waits until the log of a pod has content.
 func speaks(s *System, pod string) {
 	s.t.Helper()
 	late, tick := time.After(machine.Patience), time.NewTicker(5*time.Millisecond)
@@ -94,12 +94,12 @@ func speaks(s *System, pod string) {
 	}
 }
 
-// A follower reads a pod's log as kubectl logs -f does, anew whenever the connection ends.
+// A follower reads a pod's log like kubectl logs -f, and reconnects when the connection ends.
 type follower struct {
-	came chan time.Time // of a line; closed when it ends
+	came chan time.Time // the times of lines; closed when the follower ends
 }
 
-// follow follows a log by the kubelet API on the agent's local socket, until ctx ends.
+// The function follow follows a log at the agent's local socket until ctx ends.
 func follow(ctx context.Context, s *System, pod string) *follower {
 	f := &follower{came: make(chan time.Time, 1<<16)}
 	socket := s.At("/run/islet/islet.sock")
@@ -130,7 +130,7 @@ func follow(ctx context.Context, s *System, pod string) *follower {
 	return f
 }
 
-// gap is the longest time without a line.
+// The method gap ends the follower and returns the longest time without a line, and the number of lines.
 func (f *follower) gap(stop func()) (longest time.Duration, lines int) {
 	stop()
 	last := time.Time{}
@@ -144,10 +144,10 @@ func (f *follower) gap(stop func()) (longest time.Duration, lines int) {
 	return longest, lines
 }
 
-// A course is what an installation and an upgrade took.
+// A course contains the durations of an installation and an upgrade.
 type course struct {
-	installed, first, all time.Duration // from the command: its end, the first pod's first word, all pods ready
-	upgraded, gap         time.Duration // the command; the longest silence of a log that is followed
+	installed, first, all time.Duration // since the start of the command: its end, the first line of the first pod, all pods ready
+	upgraded, gap         time.Duration // duration of the command, and the longest gap in a followed log
 }
 
 func (c course) String() string {
@@ -156,8 +156,7 @@ func (c course) String() string {
 		ms(c.installed), ms(c.first), ms(c.all), ms(c.upgraded), ms(c.gap))
 }
 
-// upgraded installs a package, and the next version while a log is followed and no container is
-// to be restarted.
+// The function upgraded installs a package and then the next version while a log is followed. It checks that no container restarts.
 func upgraded(s *System, pods int, install, upgrade string) (c course) {
 	s.t.Helper()
 	began := time.Now()
@@ -186,7 +185,7 @@ func upgraded(s *System, pods int, install, upgrade string) (c course) {
 	return c
 }
 
-// TestPackages installs, upgrades, removes and purges the Debian packages where systemd is init.
+// TestPackages checks the installation, upgrade, removal and purge of the Debian packages under systemd.
 func TestPackages(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 4)
 	t.Log(upgraded(s, 4, "dpkg -i /payload/islet.deb", "dpkg -i /payload/islet-next.deb"))
@@ -194,7 +193,7 @@ func TestPackages(t *testing.T) {
 	s.Run(`[ -z "$(find /etc/kubernetes/manifests -type f ! -perm 600)" ] && [ "$(stat -c %a /usr/lib/systemd/system/islet.service)" = 600 ]`)
 	judge(t, s, "islet.service")
 	if out := s.Run("islet status"); !strings.Contains(out, "crun 1.21") {
-		t.Errorf("the OCI runtime that is shipped is not used:\n%s", out)
+		t.Errorf("the OCI runtime of the package is not used:\n%s", out)
 	}
 	before := s.Run(counting)
 	s.Run(`echo "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --v=2'" >>/etc/default/islet && dpkg -i --force-confdef --force-confold /payload/islet.deb && grep -q v=2 /etc/default/islet && sed -i '$d' /etc/default/islet`)
@@ -224,10 +223,10 @@ func TestPackages(t *testing.T) {
 	s.Run("dpkg -L islet | while read -r f; do if [ -f $f ]; then echo $f; fi; done >/root/files")
 	s.Run("dpkg -r islet")
 	if left, _ := s.Try(counting); left != "" {
-		t.Errorf("processes that nobody manages are left: %s", left)
+		t.Errorf("processes of pods are left: %s", left)
 	}
 	s.Run("test -d /var/lib/islet && test -f /etc/default/islet && ! test -e /usr/bin/islet && ! ip link show islet0")
-	// What lets logind wait for the pods goes with them, and by a purge alone.
+	// A removal and a purge both delete the configuration file of logind for the shutdown delay.
 	const logind = "/etc/systemd/logind.conf.d/99-islet.conf"
 	s.Run(`printf '%s\n' 'apiVersion: kubelet.config.k8s.io/v1beta1' 'kind: KubeletConfiguration' 'shutdownGracePeriod: 40s' >/root/kubelet.yaml
 		echo "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --config=/root/kubelet.yaml'" >>/etc/default/islet && dpkg -i /payload/islet.deb`)
@@ -236,49 +235,48 @@ func TestPackages(t *testing.T) {
 	s.Run("cp " + logind + " /root/logind && dpkg -r islet && ! test -e " + logind + " && mv /root/logind " + logind +
 		" && dpkg -P islet && ! test -e " + logind)
 	if left := strings.TrimSpace(s.Run("while read -r f; do if [ -e $f ]; then echo $f; fi; done </root/files")); left != "" {
-		t.Errorf("purged, and still there: %s", left)
+		t.Errorf("files are left after a purge: %s", left)
 	}
 	s.Run("! test -e /var/lib/islet && ! test -e /run/islet && test -f /etc/kubernetes/manifests/p0.yaml && ! find /etc/systemd /var/lib/systemd -name '*islet*' | grep .")
 }
 
-// TestPackagesLook: a package says what keeps pods from running on many boards, changes nothing of
-// how they boot, and is installed all the same.
+// TestPackagesLook checks that a package prints why pods cannot run on a board, does not change its boot files, and is installed anyway.
 func TestPackagesLook(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	const needs, line = "this machine needs a change", "console=tty1 root=/dev/mmcblk0p2 rootwait"
 	s.Run("mkdir -p /boot/firmware && echo '" + line + "' >/boot/firmware/cmdline.txt")
-	// As Raspberry Pi OS has it, for the eyes of dpkg.
+	// Like on Raspberry Pi OS, but only for dpkg.
 	says(s, 0, `unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && echo cpuset cpu io pids >/sys/fs/cgroup/cgroup.controllers && dpkg -i /payload/islet.deb'`,
 		needs, "the memory cgroup controller is missing",
 		"append cgroup_enable=memory cgroup_memory=1 to the line in /boot/firmware/cmdline.txt and reboot")
 	if got := s.Run("systemctl is-active islet.service >/dev/null && cat /boot/firmware/cmdline.txt && ls /boot/firmware"); got != line+
 		"\ncmdline.txt\n" {
-		t.Errorf("a package changed how the board boots: %s", got)
+		t.Errorf("the package changed the boot files: %s", got)
 	}
 	if out := s.Run("dpkg -r islet && dpkg -i /payload/islet.deb"); strings.Contains(out, needs) {
 		t.Error(out)
 	}
-	// What makes an image has no init, and is not the machine that the image is for.
+	// A tool that builds an image has no init, and runs on another machine than the image.
 	if out := s.Run(`dpkg -r islet && unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && echo cpu io pids >/sys/fs/cgroup/cgroup.controllers && mount -t tmpfs none /run && mount --bind /dev/null /sbin/openrc-run && dpkg -i /payload/islet.deb' && systemctl start islet.service`); strings.Contains(out, needs) {
 		t.Error(out)
 	}
-	// A clock from before the program was made, which is the same as a program of three days from now.
+	// A clock before the program's build time is simulated by a program from the future.
 	says(s, 0, "touch -d '3 days' /usr/bin/islet && sh /var/lib/dpkg/info/islet.postinst configure", needs,
 		"before this program was built", "-> set it")
 	s.Run("dpkg -P islet")
 }
 
-// TestKubelet: the packages in the kubelet's and the plugins' place are there for kubeadm, and
-// go without a trace.
+// TestKubelet checks that the packages islet-kubelet and islet-cni provide all that kubeadm needs, and that a purge removes all their
+// files.
 func TestKubelet(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	all := "/payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb"
-	// An interface that learns its routes from router advertisements goes on doing so, and one that shall not does not begin.
+	// An interface that accepts router advertisements must continue to do so, and another one must not begin.
 	s.Run("ip link add wan0 type veth peer name own0 && echo 0 >/proc/sys/net/ipv6/conf/own0/accept_ra")
 	const hears = "[ $(cat /proc/sys/net/ipv6/conf/wan0/accept_ra) = 2 ] && [ $(cat /proc/sys/net/ipv6/conf/own0/accept_ra) = 0 ]"
 	s.Run("dpkg -i " + all)
 	s.Run(hears + " && [ $(cat /proc/sys/net/ipv6/conf/all/forwarding) = 1 ]")
-	// The next boot: settings come before the agent.
+	// At the next boot, the settings are applied before the agent starts.
 	s.Run("echo 0 >/proc/sys/net/ipv6/conf/all/forwarding && echo 1 >/proc/sys/net/ipv6/conf/wan0/accept_ra && echo 0 >/proc/sys/net/ipv4/ip_forward && /lib/systemd/systemd-sysctl")
 	s.Run("{ [ $(cat /proc/sys/net/ipv6/conf/wan0/forwarding) = 0 ] || " + hears + "; } && [ $(cat /proc/sys/net/ipv4/ip_forward) = 1 ]")
 	const waiting = "systemctl is-active islet-cri.service && ! systemctl is-active islet.service && ! systemctl is-enabled islet.service && systemctl is-enabled kubelet.service && test -S /run/islet/cri.sock"
@@ -287,11 +285,11 @@ func TestKubelet(t *testing.T) {
 	s.Run(`[ "$(cat /proc/sys/net/ipv4/ip_forward)" = 1 ]`)
 	s.Run("dpkg -i " + strings.ReplaceAll(all, ".deb", "-next.deb"))
 	s.Run(waiting)
-	// What kubeadm writes, it writes for everybody to read.
+	// kubeadm writes this file with mode 644.
 	s.Run(`mkdir -p /var/lib/kubelet && printf '%s\n' 'apiVersion: kubelet.config.k8s.io/v1beta1' 'kind: KubeletConfiguration' 'staticPodPath: /etc/kubernetes/manifests' 'failSwapOn: false' >/var/lib/kubelet/config.yaml && chmod 644 /var/lib/kubelet/config.yaml
 		echo 'KUBELET_EXTRA_ARGS="--kubeconfig= --bootstrap-kubeconfig="' >/etc/default/kubelet && systemctl start kubelet.service`)
 	s.Run(`systemctl is-active kubelet.service && ! systemctl is-active islet-cri.service && [ "$(stat -c %a /var/lib/kubelet/config.yaml)" = 600 ]`)
 	s.Run("dpkg -P islet-kubelet islet-cni islet && ! test -e /usr/bin/kubelet && ! test -e /opt/cni/bin/bridge && ! test -e /etc/crictl.yaml && ! pgrep -x islet")
-	// Changed settings may be another kubelet's by now.
+	// A changed configuration file may belong to another kubelet, so the purge keeps it.
 	s.Run("! test -e /etc/default/islet && grep -q bootstrap /etc/default/kubelet && rm /etc/default/kubelet")
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A gathered release is the real archive and packages of this machine's architecture.
+// A gathered is a release of the real archive and packages for this machine's architecture.
 type gathered struct {
-	dir     string // as make release makes it
-	archive string // the name of the archive in it
+	dir     string // the directory of make release
+	archive string // name of the archive in it
 	version string
-	gpg     string // the file of the public key that signed the sums
+	gpg     string // path of the public key that signed the checksums
 }
 
-// gather makes a release as make release does, the archives signed by the keys in these files and
-// the sums by one of gpg's that is made for it. The sources of the OCI runtime are small ones.
+// gather builds a release like make release. The archives are signed by the given keys, and the checksums by a new GPG key. The sources of
+// the OCI runtime are replaced by small files.
 func gather(t *testing.T, keys ...string) (g gathered) {
 	t.Helper()
 	real := os.Getenv("ISLET_DIST")
@@ -83,8 +83,8 @@ func gather(t *testing.T, keys ...string) (g gathered) {
 	return g
 }
 
-// TestRelease: a release is verified as its reader does it, with gpgv and sha256sum, is installed by
-// its own install.sh, and taken by nodes that ask for the signatures of both keys, and know no other.
+// TestRelease checks that a release can be verified with gpgv and sha256sum and installed with its install.sh. Nodes that require the
+// signatures of both keys must accept it, and reject an archive with one signature.
 func TestRelease(t *testing.T) {
 	r := machine.NewReleaser(t)
 	key := filepath.Join(t.TempDir(), "two")
@@ -102,7 +102,7 @@ func TestRelease(t *testing.T) {
 	s.Run(signed)
 	if files, sums := s.Run("cd /payload/release && ls | grep -v ^SHA256SUMS"),
 		s.Run("cd /payload/release && sha256sum --check --strict SHA256SUMS"); sums != strings.ReplaceAll(files, "\n", ": OK\n") {
-		t.Errorf("of the files\n%s the sums are\n%s", files, sums)
+		t.Errorf("the files are\n%s and sha256sum prints\n%s", files, sums)
 	}
 	s.Run("cp -r /payload/release /root/changed && sed -i 's/^./x/' /root/changed/SHA256SUMS && ! (" + strings.Replace(signed,
 		"/payload/release", "/root/changed", 1) + ")")
@@ -120,7 +120,7 @@ func TestRelease(t *testing.T) {
 
 	update := path + "islet update /payload/release/" + g.archive
 	says(s, 1, update, "it is not newer than the running version")
-	// Another program of the same version, which does not mind what is behind its end.
+	// Another program of the same version. Data after the end of an ELF file has no effect.
 	s.Run("cd /usr/local/bin && cp islet new && echo another >>new && mv new islet && systemctl restart islet.service")
 	says(s, 1, path+"islet update --older /payload/half.tar.gz", "signed by 1")
 	says(s, 0, update+" --older", "version "+g.version+" is installed and runs")

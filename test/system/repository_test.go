@@ -11,16 +11,16 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestRepository: apt installs from the signed directory that make repo makes, with no network,
-// and takes nothing from one that was changed: its index, a package, or who signed it.
+// TestRepository checks that apt installs without a network from the signed directory of make repo. It must reject a changed index, a
+// changed package and another signing key.
 func TestRepository(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 1)
 	repo := filepath.Join(s.Dir, "payload/repo")
 	if out := machine.Repository(t, packages(t, false), repo, "URL=file:///payload/repo"); !strings.Contains(out, "do not publish it") {
-		t.Errorf("nothing is said of the key for trying: %s", out)
+		t.Errorf("there is no warning about the trial key: %s", out)
 	}
 	if _, err := os.Stat(filepath.Join(repo, "trial-key")); err == nil {
-		t.Error("the private key is in what is served")
+		t.Error("the repository contains the private key")
 	}
 	s.Run("rm -f /etc/apt/sources.list && cp /payload/repo/islet.sources /etc/apt/sources.list.d/")
 	s.Run("apt-get update && apt-get install -y islet")
@@ -46,7 +46,7 @@ func TestRepository(t *testing.T) {
 				t.Fatal(found, err)
 			}
 			text := []byte(read(t, found[0]))
-			text[len(text)-1] ^= 1 // of the same size
+			text[len(text)-1] ^= 1 // the size stays the same
 			if err := os.WriteFile(found[0], text, 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -68,10 +68,10 @@ func TestRepository(t *testing.T) {
 	} {
 		machine.Repository(t, packages(t, false), repo, "URL=file:///payload/repo")
 		c.change(repo)
-		// What apt has of before would do.
+		// The files that apt has cached would be sufficient.
 		if out, code := s.Try(
 			"rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb && apt-get update && apt-get install -y islet"); code == 0 {
-			t.Errorf("of a repository with %s was installed:\n%s", c.name, out)
+			t.Errorf("apt installed from a repository with %s:\n%s", c.name, out)
 		}
 		s.Run("! test -e /usr/bin/islet")
 	}

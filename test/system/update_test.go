@@ -10,9 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestUpdate: a node under a service manager takes another version of islet in the process that
-// the manager watches, goes back from versions that are broken, and starts what it took at the
-// next boot. No container is restarted, and the manager notices nothing.
+// TestUpdate checks that a node under systemd or OpenRC updates islet within the supervised process and rolls back from broken versions.
+// The next boot must start the new version. No container may restart, and the service manager must not restart the agent.
 func TestUpdate(t *testing.T) {
 	for name, init := range map[string][]string{"systemd": Systemd, "OpenRC": OpenRC} {
 		t.Run(name, func(t *testing.T) { updated(t, init) })

@@ -7,8 +7,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// guarded is a pod with an AppArmor profile, in YAML, that may mount unless its profile
-// denies it.
+// The function guarded returns a pod with an AppArmor profile. It has the capability to mount unless the profile denies it.
 func guarded(name, profile string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -24,7 +23,7 @@ spec:
 `, name, machine.Image, profile)
 }
 
-// ownProfile is a profile as a person writes one.
+// ownProfile is an AppArmor profile of an administrator.
 const ownProfile = `profile edge-own flags=(attach_disconnected,mediate_deleted) {
   file,
   network,
@@ -34,9 +33,9 @@ const ownProfile = `profile edge-own flags=(attach_disconnected,mediate_deleted)
 }
 `
 
-// guards demands of a kernel that has AppArmor on, as Debian's has it, that profiles are
-// enforced, and that a pod whose profile is missing says so and starts once it is there:
-// the default profile for want of the parser, and one of the machine's own.
+// The function guards checks AppArmor on a kernel with AppArmor and without its parser. Profiles must be enforced. A pod whose profile is
+// missing must report that and start when the profile is loaded. This applies to the default profile, which needs the parser, and to a
+// local profile.
 func guards(v *VM) {
 	v.t.Helper()
 	if out := v.Run("cat /sys/module/apparmor/parameters/enabled; command -v apparmor_parser || true"); strings.TrimSpace(out) != "Y" {
@@ -52,7 +51,7 @@ func guards(v *VM) {
 	label(v, "free", "unconfined")
 	v.Run("islet exec free-edge -- /podtool mount /sys")
 	if out, _ := v.Try("islet doctor --all"); !strings.Contains(out, "apparmor_parser is not installed") {
-		v.t.Errorf("the doctor says nothing of the parser:\n%s", out)
+		v.t.Errorf("islet doctor does not report the missing parser:\n%s", out)
 	}
 
 	v.Run("DEBIAN_FRONTEND=noninteractive dpkg -i /var/cache/apparmor_*.deb")
@@ -61,18 +60,18 @@ func guards(v *VM) {
 	v.Run("apparmor_parser -r /etc/apparmor.d/edge-own")
 	ready(v, 7)
 	guarding(v)
-	label(v, "p0", "unconfined") // it is the container of before
+	label(v, "p0", "unconfined") // the container has not restarted
 	v.Reboot()
 	ready(v, 7)
 	guarding(v)
 	label(v, "p0", "islet-default (enforce)")
 	if out, _ := v.Try("islet doctor --all"); !strings.Contains(out, "containers get its default profile") {
-		v.t.Errorf("the doctor does not see the default profile:\n%s", out)
+		v.t.Errorf("islet doctor does not report the default profile:\n%s", out)
 	}
 }
 
-// guarding demands that processes are confined, those of exec too, and that what each profile
-// denies fails, which it does not in the other pods.
+// The function guarding checks that the processes of containers and of exec are confined. An operation must fail only in the pod whose
+// profile denies it.
 func guarding(v *VM) {
 	v.t.Helper()
 	const hosts, mount = "cat /etc/hosts", "mount /sys"
@@ -95,7 +94,7 @@ func guarding(v *VM) {
 	}
 }
 
-// label demands that a pod's process, and a further one of exec, have a profile.
+// The function label checks the AppArmor profile of a pod's process and of a process of exec.
 func label(v *VM, pod, profile string) {
 	v.t.Helper()
 	inside := v.Run("islet exec " + pod + "-edge -- /podtool cat /proc/self/attr/current /proc/1/attr/current")

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestArchitectures installs Debian's package on emulated boards of other processors. Ten
-// pods run there, with limits that the kernel keeps, and come back after a reboot.
+// TestArchitectures installs the Debian package on emulated boards with other processors. It checks that ten pods run with enforced
+// limits, and run again after a reboot.
 func TestArchitectures(t *testing.T) {
 	dir := os.Getenv("ISLET_PACKAGES")
 	wanted := strings.FieldsFunc(os.Getenv("ISLET_VM_ARCHITECTURES"), func(r rune) bool { return r == ',' || r == ' ' })
@@ -51,7 +51,7 @@ func architecture(t *testing.T, arch Arch, dir string) {
 	v.Run("dpkg -i /payload/islet.deb")
 	ready(v, many)
 	if out := v.Run("islet status"); !strings.Contains(out, "crun 1.21") {
-		t.Errorf("the OCI runtime that is shipped is not used:\n%s", out)
+		t.Errorf("the OCI runtime of the package is not used:\n%s", out)
 	}
 	for file, want := range map[string]string{"memory.max": "33554432", "cpu.max": "10000 100000"} {
 		if got := strings.TrimSpace(v.Run(`cat /sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool count' | head -1)/cgroup)/` +
@@ -60,7 +60,7 @@ func architecture(t *testing.T, arch Arch, dir string) {
 		}
 	}
 	if out, code := v.Try("islet exec p3-edge -- /podtool eat 64"); code == 0 {
-		t.Errorf("it ate more than its limit: %s", out)
+		t.Errorf("the process exceeded its memory limit: %s", out)
 	}
 	v.Await(`islet pods p3-edge -o json | grep '"reason": "OOMKilled"'`)
 	ready(v, many)

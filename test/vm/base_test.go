@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// stub stands for the programs by which base.sh makes a machine. It fails where FAIL is part
-// of its command, and keeps what belongs to the kernel in the folder KERNEL.
+// stub replaces the programs that base.sh calls. It fails if its command contains FAIL, and otherwise creates the files that base.sh
+// expects.
 const stub = `#!/bin/bash
 set -eu
 command="${0##*/} $*"
@@ -40,9 +40,8 @@ mke2fs*)
 esac
 `
 
-// TestBase: a base of which any step failed is not taken for a whole one, and the next run
-// makes it, for all that a run that was killed has left; what is mounted below the root of a
-// base that is thrown away is not removed with it.
+// TestBase checks that base.sh does not complete a base image in which a step failed, and that the next run builds it. The leftovers of a
+// killed run must not matter. When base.sh deletes a failed base, it must not delete files in file systems that are mounted below it.
 func TestBase(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounts of its own, which base.sh has, need root")
@@ -54,7 +53,7 @@ func TestBase(t *testing.T) {
 		}
 	}
 	precious := t.TempDir()
-	if err := unix.Mount("precious", precious, "tmpfs", 0, "size=1m"); err != nil { // or it is on the same file system
+	if err := unix.Mount("precious", precious, "tmpfs", 0, "size=1m"); err != nil { // otherwise the directory is on the same file system
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(precious, unix.MNT_DETACH) })
@@ -74,7 +73,7 @@ func TestBase(t *testing.T) {
 	} {
 		for _, arch := range []string{"amd64", "arm64"} {
 			if fail == "rc-update" && arch != "amd64" {
-				continue // there is no OpenRC
+				continue // the architecture has no OpenRC
 			}
 			dir := t.TempDir()
 			run := func(fail, precious string) (stdout, stderr string, err error) {
@@ -91,10 +90,10 @@ func TestBase(t *testing.T) {
 			}
 			stdout, stderr, err := run(fail, mounted)
 			if (err == nil) != (fail == "") || !strings.Contains(stderr, says) || (stdout == "") != (fail != "") {
-				t.Errorf("%s, %q fails: %v, prints %q, says %q, not %q", arch, fail, err, stdout, stderr, says)
+				t.Errorf("%s, %q fails: %v, prints %q, standard error is %q, not %q", arch, fail, err, stdout, stderr, says)
 			}
 			if whole, _ := filepath.Glob(dir + "/*/complete"); (len(whole) == 1) != (fail == "") {
-				t.Errorf("%s, %q fails: %q says that it is whole", arch, fail, whole)
+				t.Errorf("%s, %q fails: the base %q is complete", arch, fail, whole)
 			}
 			if _, err := os.Stat(filepath.Join(precious, "file")); err != nil {
 				t.Fatalf("%s, %q fails: %v", arch, fail, err)
@@ -116,7 +115,7 @@ func TestBase(t *testing.T) {
 				made[i] = filepath.Base(made[i])
 			}
 			if got := strings.Join(made, " "); got != "base.img complete initrd.img log vmlinuz" {
-				t.Errorf("%s, after %q failed: %q are made", arch, fail, got)
+				t.Errorf("%s, after %q failed: the files are %q", arch, fail, got)
 			}
 		}
 	}

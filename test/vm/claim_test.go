@@ -9,8 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// claims is a pod that appends records to a file of its claim all the time, and tells of
-// each that the disk has.
+// The variable claims is a pod that appends records to a file on its claim, and logs each record that is on the disk.
 var claims = fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: journal}
@@ -28,7 +27,7 @@ spec:
   - {name: c, image: %q, imagePullPolicy: Never, args: [journal, /data/records, 20ms], volumeMounts: [{name: data, mountPath: /data}], resources: {limits: {memory: 64Mi, cpu: 300m}}}
 `, machine.Image)
 
-// kept is the last record that the machine told of, outside of itself; -1: none yet.
+// The function kept returns the last record that the pod has reported outside the machine, or -1.
 func kept(v *VM) int {
 	v.t.Helper()
 	told := v.Told()
@@ -44,8 +43,7 @@ func kept(v *VM) int {
 	return n
 }
 
-// journals passes on what the pod with the claim tells of from now on, and returns when
-// there is more than before.
+// The function journals forwards the pod's log to the host from now on. It returns when a new record has been reported.
 func journals(v *VM) {
 	v.t.Helper()
 	before := kept(v)
@@ -55,17 +53,16 @@ func journals(v *VM) {
 	}
 }
 
-// nothingLost demands after a power cut that the claim has all records that were told of,
-// that its pod found them whole, and that no volume is mounted or written down that is
-// nobody's.
+// nothingLost checks the claim after a power cut. It must contain all reported records, and the pod must have found them intact. No volume
+// without a pod may be mounted or stored.
 func nothingLost(v *VM, told int) {
 	v.t.Helper()
-	// Processes of this boot: what is shown of pods may be from before, for a moment.
+	// Processes belong to this boot. The status of pods may be that of the previous boot for a moment.
 	v.Await("[ $(pgrep -x podtool | wc -l) = 5 ]")
 	out := v.Await("grep -m1 -o 'from [0-9]*' $(ls -t /var/log/pods/default_p4-edge_*/c/*.log | head -1)")
 	from, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(out, "from ")))
 	if err != nil || from <= told {
-		v.t.Errorf("record %d was told of, and after a power cut the next is %q (%v)", told, out, err)
+		v.t.Errorf("record %d was reported, and after a power cut the next one is %q (%v)", told, out, err)
 	}
 	owners := v.Run(`islet pods -o json | awk -F '"' '$2=="uid" {print $4}' | sort`)
 	mounted := v.Run("cut -d ' ' -f 5 /proc/self/mountinfo | grep -o '/pods/[0-9a-f-]*/volumes/.*' | sort")
@@ -74,7 +71,7 @@ func nothingLost(v *VM, told int) {
 	}
 	for line := range strings.Lines(mounted) {
 		if uid := strings.Split(line, "/")[2]; !strings.Contains(owners, uid) {
-			v.t.Errorf("mounted, and of no pod: %s", line)
+			v.t.Errorf("a volume without a pod is mounted: %s", line)
 		}
 	}
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// whole are the names that a machine with cgroup v2 and pods with limits has whatever they do: not
-// those of blocks that somebody read or wrote.
+// The variable whole matches the metrics that a machine with cgroup v2 and pods with limits always has. I/O metrics are excluded, because
+// they need block I/O.
 var whole = regexp.MustCompile(
 	"^/metrics/(cadvisor (machine|container_(cpu|file|fs_usage|fs_limit|fs_inodes|last|memory|network|oom|pressure|processes|scrape|sockets|spec|start|threads|ulimits))|resource |slis )")
 
-// waits are the last three columns of a pod or container in islet top.
+// The variable waits matches the three pressure columns of pod p1 in islet top.
 var waits = regexp.MustCompile(`(?m)^p1-edge .* \d+% +\d+% +\d+% *$`)
 
-// ask prints a page of a node by the port that needs no rights.
+// ask returns a command that prints a page from the read-only port of a node.
 func ask(path string) string {
 	return `bash -c 'exec 3<>/dev/tcp/127.0.0.1/10255 && printf "GET ` + path + ` HTTP/1.0\r\n\r\n" >&3 && cat <&3' `
 }
 
-// page is one of a node.
+// The function page returns a page of a node.
 func page(v *VM, path string) string {
 	v.t.Helper()
 	out := v.Run(ask(path))
@@ -34,9 +34,8 @@ func page(v *VM, path string) string {
 	return body
 }
 
-// measured holds what a node serves on cgroup v2 against the guide, which is made from upstream's own
-// list: names, types, labels, and with pressure nothing is missing. What a container has lost with its
-// end is then the pod's.
+// The function measured compares the metrics on cgroup v2 with the documentation, which is generated from upstream's list: names, types
+// and labels. All metrics in whole must exist. The OOM kills of an ended container must be counted for the pod.
 func measured(v *VM) {
 	v.t.Helper()
 	guide, err := os.ReadFile(filepath.Join(machine.Root(v.t), "docs/metrics.md"))
@@ -58,11 +57,11 @@ func measured(v *VM) {
 	}
 	for _, command := range []string{"islet top -o wide", "islet top --containers -o wide"} {
 		if out := v.Run(command); !waits.MatchString(out) {
-			v.t.Errorf("%s does not say for what p1-edge waits:\n%s", command, out)
+			v.t.Errorf("%s does not show the pressure of p1-edge:\n%s", command, out)
 		}
 	}
 	if out, code := v.Try("islet exec p0-edge -- /podtool eat 200"); code == 0 {
-		v.t.Fatalf("200 MiB were eaten in a pod that may have 64: %s", out)
+		v.t.Fatalf("a process allocated 200 MiB in a pod with a limit of 64 MiB: %s", out)
 	}
 	v.Await(`islet pods -o json | grep '"reason": "OOMKilled"'`)
 	ready(v, 4)

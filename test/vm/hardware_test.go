@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// edgeConfig gives pods a USB serial adapter, a camera and an I2C bus; never the disk.
+// edgeConfig makes a USB serial adapter, a camera and an I2C bus available to pods. The disk of the host must not be available.
 const edgeConfig = `apiVersion: islet.dev/v1alpha1
 kind: EdgeConfiguration
 devices:
@@ -21,7 +21,7 @@ devices:
 - {resource: islet.dev/disk, match: [{paths: [/dev/vda]}]}
 `
 
-// hardwarePod runs without privileges and not as root.
+// hardwarePod returns an unprivileged pod with a user other than root.
 func hardwarePod(name, resources string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -39,9 +39,8 @@ spec:
 `, name, machine.Image, resources)
 }
 
-// hardware boots a machine with a kernel that has drivers for all hardware, in which islet is
-// unpacked and configured, but not installed. Beside payload's files it has some of these names
-// and texts. step logs what has been reached, and when.
+// The function hardware boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The
+// parameter texts contains additional files. The function step logs a step with its time.
 func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, step func(what string)) {
 	t.Helper()
 	if os.Getenv("ISLET_VM_HARDWARE") == "" {
@@ -62,8 +61,8 @@ cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/cgroupfs.yam
 	return v, func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
 }
 
-// TestHardware gives real devices of a kernel to pods: they are plugged in, pulled and
-// plugged in elsewhere, over a kill of the agent and a reboot.
+// TestHardware checks that pods can use real devices of a kernel. The devices are plugged in, unplugged and plugged in at another port,
+// also while the agent is killed and before a reboot.
 func TestHardware(t *testing.T) {
 	v, step := hardware(t, "islet devices --all; islet describe modem-edge; dmesg | tail -20", map[string]string{
 		"edge.yaml": edgeConfig, "modem.yaml": hardwarePod("modem", "islet.dev/modem: 1"), "camera.yaml": hardwarePod("camera", "islet.dev/camera: 1, islet.dev/i2c: 1"),
@@ -81,21 +80,21 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 	}
 	if out, code := v.Try("islet exec camera-edge -- /podtool cat /dev/i2c"); code == 0 || strings.Contains(out, "denied") ||
 		strings.Contains(out, "not permitted") {
-		t.Errorf("the bus cannot be opened for reading, which fails otherwise without an address: %s", out)
+		t.Errorf("the open of the bus for reading failed: %s", out)
 	}
 	if out, code := v.Try("islet exec camera-edge -- /podtool open /dev/i2c"); code == 0 || !strings.Contains(out, "not permitted") {
-		t.Errorf("the bus can be written to, or it cannot for another reason: %d %s", code, out)
+		t.Errorf("the open of the bus for writing succeeded or failed with another error: %d %s", code, out)
 	}
 	if out := v.Run("islet devices; islet pods"); !strings.Contains(out, "is mounted on the host at /") ||
 		!strings.Contains(out, "UnexpectedAdmissionError") {
 		t.Errorf("the disk of the host:\n%s", out)
 	}
 	notGranted(v)
-	// Its socket of uevents (protocol 15): it is told, and asks nobody again and again.
+	// The agent has one socket for uevents (protocol 15), so it need not poll.
 	v.Run(`awk -v pid=$(systemctl show -P MainPID islet) '$2==15 && $3==pid {n++} END {exit n!=1}' /proc/net/netlink`)
 	step("camera and bus, and no disk")
 
-	// always-plugged: else the emulator waits until somebody listens at the other end.
+	// Without always-plugged the emulator waits for a listener on the other end.
 	const modem1 = "usb-serial,always-plugged=on,chardev=nowhere,serial=MODEM1,bus=usb.0,"
 	v.Plug(modem1 + "port=1,id=modem1")
 	running(v, "modem")
@@ -108,7 +107,7 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 		v.Unplug("modem1")
 		v.Await(`islet pods -o json modem-edge | grep -A6 DevicesPlugged | grep '"status": "False"'`)
 		if after := v.Run(modemContainer); after != first {
-			t.Errorf("the container did not run on: %s, %s", first, after)
+			t.Errorf("the container did not continue: %s, %s", first, after)
 		}
 	}
 	restarted := func() {
@@ -117,7 +116,7 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 		running(v, "modem")
 		opens(v)
 		if after := id(v); after != before {
-			t.Errorf("it has %s, not %s", after, before)
+			t.Errorf("the pod's device is %s, not %s", after, before)
 		}
 		first = v.Run(modemContainer)
 	}
@@ -132,7 +131,7 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 	unplugged()
 	v.Run("kill -9 $(systemctl show -P MainPID islet)")
 	step("unplugged, and the agent killed")
-	v.Plug("usb-serial,always-plugged=on,chardev=nowhere2,serial=MODEM2,bus=usb.0,port=1,id=modem2") // takes its number
+	v.Plug("usb-serial,always-plugged=on,chardev=nowhere2,serial=MODEM2,bus=usb.0,port=1,id=modem2") // gets its former number
 	v.Plug(modem1 + "port=3,id=modem1")
 	restarted()
 	step("back at another port: restarted with the same device")
@@ -142,14 +141,13 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 	running(v, "camera")
 	opens(v)
 	if after := id(v); after != before {
-		t.Errorf("after a reboot it has %s, not %s", after, before)
+		t.Errorf("after a reboot the pod's device is %s, not %s", after, before)
 	}
 	step("rebooted")
 }
 
-// notGranted demands that a root with CAP_MKNOD in a container can make the nodes of the
-// camera, of the bus and of the host's disk, and open none of them: the program that is
-// attached to its cgroup says no (EPERM), where the host can open all three.
+// notGranted checks that root with CAP_MKNOD in a container can create the device nodes of the camera, the bus and the disk, but can open
+// none of them. The host can open all three. The error must be EPERM, which is that of the BPF program of the cgroup.
 func notGranted(v *VM) {
 	v.t.Helper()
 	running(v, "p0")
@@ -158,15 +156,15 @@ func notGranted(v *VM) {
 		v.Run("islet exec p0-edge -- /podtool node /stolen " + d.kind + ` $(stat -c '%Hr %Lr' ` + d.node + ")")
 		if out, code := v.Try("islet exec p0-edge -- /podtool open /stolen"); code == 0 ||
 			!strings.Contains(out, "/stolen: operation not permitted") {
-			v.t.Errorf("%s, which was not granted: %d %s", d.node, code, out)
+			v.t.Errorf("open of %s, which is not assigned: %d %s", d.node, code, out)
 		}
 		v.Run("islet exec p0-edge -- /podtool rm /stolen")
 	}
 	v.Run("islet exec p0-edge -- /podtool open /dev/null")
 }
 
-// modemContainer prints the ID of the container with the modem. That of the one before it is
-// in the pod too, but further up.
+// modemContainer is a command that prints the ID of the running container with the modem. The status also contains the ID of the former
+// container.
 const modemContainer = `islet pods -o json modem-edge | awk -F '"' '$2=="containerID" {id=$4} END {print id}'`
 
 func running(v *VM, pod string) {
@@ -174,7 +172,7 @@ func running(v *VM, pod string) {
 	v.Await("islet pods --no-headers " + pod + `-edge 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit r!=1}'`)
 }
 
-// opens demands that the modem's pod can use it, and that it is the one of that number.
+// The function opens checks that the modem's pod can open it, and that it is the device with the serial number MODEM1.
 func opens(v *VM) {
 	v.t.Helper()
 	if out, code := v.Try("islet exec modem-edge -- /podtool open /dev/modem"); code != 0 {
@@ -184,11 +182,11 @@ func opens(v *VM) {
 pid=$(pgrep -x podtool | while read p; do grep -q "$(echo pod$(islet pods -o json modem-edge | awk -F '"' '$2=="uid" {print $4; exit}'))" /proc/$p/cgroup && echo $p; done | head -1)
 echo $serial; stat -c %t:%T $node; stat -c %t:%T /proc/$pid/root/dev/modem`)
 	if w := strings.Fields(out); len(w) != 3 || w[0] != "MODEM1" || w[1] != w[2] {
-		v.t.Errorf("the device on the host and that in the container: %q", out)
+		v.t.Errorf("the serial number and the device numbers on the host and in the container are %q", out)
 	}
 }
 
-// id is that of the modem's device.
+// The function id returns the ID of the modem's device.
 func id(v *VM) string {
 	v.t.Helper()
 	return strings.TrimSpace(v.Run(`islet devices | awk '$5=="default/modem-edge/c" {print $2}'`))

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// sized is a pod that runs podtool with resources of its own.
+// The function sized returns a pod that runs podtool with the given resources.
 func sized(name, resources string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -22,9 +22,9 @@ spec:
 `, name, machine.Image, strings.Join(args, `", "`), resources)
 }
 
-// TestMemoryCgroups: on pure cgroup v2 containers are slowed before their limit, keep what
-// they asked for, end as a whole, do not swap if they are static pods', get their part of the
-// swap if they are not, and have CPUs of their own.
+// TestMemoryCgroups checks the memory settings of containers on cgroup v2: throttling before the limit, protected requests, and an OOM
+// kill of the whole container. Static pods must not swap, and other pods must have a proportional swap limit. Guaranteed pods must have
+// exclusive CPUs.
 func TestMemoryCgroups(t *testing.T) {
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" || os.Getenv("ISLET_VM_MEMORY") == "" {
@@ -62,11 +62,11 @@ func TestMemoryCgroups(t *testing.T) {
 		t.Logf("%s: %s", process,
 			v.Run("cd "+dir+"; grep -H . memory.min memory.low memory.high memory.max memory.swap.max memory.oom.group cpuset.cpus.effective; cd ..; grep -H . memory.min memory.low memory.high; cd ..; grep -H . memory.min memory.low"))
 	}
-	// A process too many ends the container, not only itself.
+	// If one process exceeds the limit, the kernel kills all processes of the container.
 	place("group", "limits: {memory: 32Mi}", "count", "1004ms")
 	ready(v, 4)
 	if out, code := v.Try("islet exec group-edge -- /podtool eat 64"); code == 0 {
-		t.Errorf("it ate: %s", out)
+		t.Errorf("the process exceeded its memory limit: %s", out)
 	}
 	v.Await(`islet pods group-edge -o json | grep '"reason": "OOMKilled"'`)
 	throttled(v)
@@ -75,8 +75,8 @@ func TestMemoryCgroups(t *testing.T) {
 	unprotected(v)
 }
 
-// unprotected demands that kubepods protects the requests of burstable pods, and that an agent with another configuration
-// removes the protection of kubepods and pods, and keeps the other limits.
+// The function unprotected checks that kubepods protects the requests of burstable pods. An agent without MemoryQoS must remove the
+// protection of kubepods and pods, and keep the other limits.
 func unprotected(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
@@ -94,7 +94,7 @@ func unprotected(v *VM) {
 	}
 }
 
-// hugePages demands that memory that is reserved for huge pages is not reported as available, and is subtracted once.
+// hugePages checks that memory that is reserved for huge pages is subtracted once from the available memory.
 func hugePages(v *VM) {
 	v.t.Helper()
 	const reserved = 64 << 20
@@ -107,7 +107,7 @@ func hugePages(v *VM) {
 		return n
 	}
 	before := available()
-	// It waits, because a measurement may be a second old.
+	// The measurement may be a second old.
 	v.Run("echo 32 >/proc/sys/vm/nr_hugepages && grep -qx 32 /proc/sys/vm/nr_hugepages && sleep 2")
 	if taken := before - available(); taken < reserved*3/4 || taken > reserved*7/4 {
 		v.t.Errorf("%d bytes are reserved for huge pages, and %d fewer are available", reserved, taken)
@@ -115,21 +115,19 @@ func hugePages(v *VM) {
 	v.Run("echo 0 >/proc/sys/vm/nr_hugepages")
 }
 
-// throttled demands that a container that comes to what memoryThrottlingFactor leaves is
-// slowed down, and not ended.
+// The function throttled checks that a container that exceeds memory.high is throttled and not killed.
 func throttled(v *VM) {
 	v.t.Helper()
 	v.Write("/etc/kubernetes/manifests/slow.yaml", sized("slow", "requests: {memory: 32Mi}, limits: {memory: 128Mi}", "eat", "120"))
 	events := v.Await("d=/sys/fs/cgroup$(sed 's/^0:://' /proc/$(pgrep -f '^/podtool eat 120')/cgroup) && ! grep -qx 'high 0' $d/memory.events && cat $d/memory.events")
 	if !strings.Contains(events, "oom_kill 0\n") {
-		v.t.Errorf("it was ended: %s", events)
+		v.t.Errorf("the container was killed: %s", events)
 	}
 	v.t.Logf("near its limit a container is slowed: %s", strings.Join(strings.Fields(events), " "))
 	v.Run("rm /etc/kubernetes/manifests/slow.yaml")
 }
 
-// swaps demands that pods that were applied get the part of the swap that their request is of
-// the memory (KEP-2400), in whole pages.
+// The function swaps checks that applied pods get swap in proportion to their memory request (KEP-2400), in whole pages.
 func swaps(v *VM) {
 	v.t.Helper()
 	apply := func(name, resources, every string) string {
@@ -152,7 +150,7 @@ func swaps(v *VM) {
 	if got := apply("whole", "limits: {memory: 64Mi}", "1006ms"); got != "0" {
 		v.t.Errorf("memory.swap.max of a pod whose request is its limit: %s", got)
 	}
-	// Where memory.high slows down a container that has swap, its memory is swapped.
+	// The kernel swaps the memory of a container that exceeds memory.high.
 	v.Write("/root/larger.yaml", sized("larger", "requests: {memory: 64Mi}, limits: {memory: 128Mi}", "eat", "122"))
 	v.Run("islet apply -f /root/larger.yaml")
 	v.Await("islet logs larger | grep 'ate 122 MiB'")

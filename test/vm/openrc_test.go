@@ -11,11 +11,10 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestOpenRC installs the Debian package where OpenRC is init: first with the cgroups of both
-// versions, which Debian's OpenRC mounts by default, then with those of version 2 alone. Pods come
-// back after the machine went off in order and after a power cut, and outlive their agent, which
-// OpenRC watches; a purge leaves nothing. ISLET_PACKAGES and ISLET_PACKAGES_NEXT name the
-// directories of the packages of two versions, which make packages-two makes.
+// TestOpenRC installs the Debian package under OpenRC, first with both cgroup versions, which Debian's OpenRC mounts by default, then with
+// cgroup v2 only. It checks that pods run again after a shutdown and after a power cut. They must continue to run without their agent,
+// which OpenRC supervises. A purge must leave no files. ISLET_PACKAGES and ISLET_PACKAGES_NEXT contain the directories of two versions
+// from make packages-two.
 func TestOpenRC(t *testing.T) {
 	files := payloadOpenRC(t)
 	begin := time.Now()
@@ -47,12 +46,12 @@ func TestOpenRC(t *testing.T) {
 	step("power cut survived")
 	v.Run("dpkg -P islet")
 	if left, _ := v.Try(purged); left != "" {
-		t.Errorf("a purge leaves:\n%s", left)
+		t.Errorf("leftovers of a purge:\n%s", left)
 	}
 	step("purged")
 }
 
-// payloadOpenRC makes the files of TestOpenRC: two versions of the package and four manifests.
+// payloadOpenRC returns the files of TestOpenRC: two versions of the package and the manifests.
 func payloadOpenRC(t *testing.T) map[string]string {
 	t.Helper()
 	deb, next := debian(t, "ISLET_PACKAGES"), debian(t, "ISLET_PACKAGES_NEXT")
@@ -68,7 +67,7 @@ func payloadOpenRC(t *testing.T) map[string]string {
 	return map[string]string{"podtool.tar": machine.Archive(t), "files": dir, "islet.deb": deb, "next.deb": next}
 }
 
-// supervised demands that containers run through all that may become of the agent.
+// The function supervised checks that containers continue to run when the agent is restarted, killed, stopped or upgraded.
 func supervised(v *VM) {
 	v.t.Helper()
 	const agent = "pgrep -f '^/usr/bin/islet --config='"
@@ -90,8 +89,8 @@ func supervised(v *VM) {
 	}
 }
 
-// purged prints what a purge should not have left: files, services, processes, links, mounts and
-// cgroups. Manifests and settings of one's own are not islet's.
+// The constant purged is a command that prints leftovers of a purge: files, services, processes, interfaces, mounts and cgroups. Manifests
+// and configuration files of the administrator do not count.
 const purged = `ls -d /etc/init.d/islet /etc/runlevels/*/islet /run/openrc/started/islet /usr/bin/islet /usr/lib/islet /var/lib/islet /run/islet /var/log/islet.log /etc/default/islet 2>/dev/null
 	ps -eo comm,args | grep -E '^(islet|podtool|supervise-daemon)'
 	ip -o link show | grep -E ' isl'

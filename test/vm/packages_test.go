@@ -10,14 +10,12 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// podProcesses prints the processes of pods, by cgroup v2.
+// podProcesses is a command that prints the PIDs of pods from their cgroups (v2).
 const podProcesses = `find /sys/fs/cgroup/kubepods -name cgroup.procs -exec cat {} + 2>/dev/null | sort -n`
 
-// TestPackages installs, upgrades, removes and purges the Debian package where the cgroups are
-// those of cgroup v2 and the kernel is the machine's own, first by apt from the directory that
-// make repo makes: what packages do to files, units and settings the tests with an init show
-// (package system), at a machine's own speed.
-// ISLET_PACKAGES names the directory of the packages, which make packages makes.
+// TestPackages checks the installation, upgrade, removal and purge of the Debian package on a machine with its own kernel and cgroup v2.
+// It also installs with apt from the directory of make repo. Package system has tests of files, units and configuration, which need no
+// virtual machine. ISLET_PACKAGES contains the directory of make packages.
 func TestPackages(t *testing.T) {
 	deb := debian(t, "ISLET_PACKAGES")
 	files := payload(t)
@@ -36,11 +34,11 @@ func TestPackages(t *testing.T) {
 	ready(v, 4)
 	step("pods run")
 	if out := v.Run("islet status"); !strings.Contains(out, "crun 1.21") {
-		t.Errorf("the OCI runtime that is shipped is not used:\n%s", out)
+		t.Errorf("the OCI runtime of the package is not used:\n%s", out)
 	}
 
 	before := v.Run(podProcesses)
-	v.Run("dpkg -i /payload/islet.deb") // an upgrade, to the same version
+	v.Run("dpkg -i /payload/islet.deb") // an upgrade to the same version
 	ready(v, 4)
 	if after := v.Run(podProcesses); after != before || before == "" {
 		t.Errorf("an upgrade changed the pods' processes from\n%s to\n%s", before, after)
@@ -50,7 +48,7 @@ func TestPackages(t *testing.T) {
 	if left, _ := v.Try(podProcesses +
 		"; ip -o link show islet0 2>/dev/null; grep -E ' /(var/lib|run)/(kubelet|islet|netns)' /proc/self/mountinfo"); strings.TrimSpace(
 		left) != "" {
-		t.Errorf("of pods is left: %s", left)
+		t.Errorf("resources of pods are left: %s", left)
 	}
 	v.Run("test -d /var/lib/islet && ! test -e /usr/bin/islet")
 	step("removed")
@@ -60,11 +58,11 @@ func TestPackages(t *testing.T) {
 	step("installed again, and purged")
 }
 
-// debian is the package islet for this machine, in the directory that an environment variable names.
+// The function debian returns the path of the package islet for this machine in the directory of an environment variable.
 func debian(t *testing.T, variable string) string {
 	t.Helper()
 	dir := os.Getenv(variable)
-	if dir == "" { // make test-vm and others have it
+	if dir == "" { // make test-vm and other targets set it
 		t.Skipf("%s names no directory of packages", variable)
 	}
 	found, err := filepath.Glob(filepath.Join(dir, "islet_*_amd64.deb"))
@@ -74,8 +72,8 @@ func debian(t *testing.T, variable string) string {
 	return found[0]
 }
 
-// repository is the directory that make repo makes of the amd64 packages, signed by a key for
-// trying, as the machine has it in /payload/repo.
+// The function repository returns the directory of make repo for the amd64 packages, signed by a trial key. The machine has it in
+// /payload/repo.
 func repository(t *testing.T, packages string) string {
 	t.Helper()
 	dir := t.TempDir()

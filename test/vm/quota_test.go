@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestProjectQuotas runs the tests of package quota on a kernel that has quotas.
+// TestProjectQuotas runs the tests of package quota on a kernel with project quotas.
 func TestProjectQuotas(t *testing.T) {
 	if os.Getenv("ISLET_DIST") == "" {
 		t.Skip("it needs the virtual machine: set ISLET_DIST (make test-long does)")

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// ordered is a pod whose preStop hook writes the time to a file of the host's disk. It
-// takes all of its grace period, in seconds, to end.
+// The function ordered returns a pod whose preStop hook writes the time to a file on the host. It ignores SIGTERM, so it uses its whole
+// grace period, which is in seconds.
 func ordered(name string, priority, grace int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -28,20 +28,19 @@ spec:
 `, name, priority, grace, machine.Image)
 }
 
-// ends are the times that the hooks wrote.
+// The function ends returns the time that the hook of a pod has written.
 func ends(v *VM, name string) (at time.Time) {
 	v.t.Helper()
 	out := v.Run("cat /var/lib/order/" + name)
 	at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(out))
 	if err != nil {
-		v.t.Errorf("pod %s ended other than once: %q", name, out)
+		v.t.Errorf("the file of the hook of pod %s is %q, which is no single time", name, out)
 	}
 	return at
 }
 
-// goesOff turns the machine off in good order, with logind and without it. Pods end by
-// priority, their hooks reach the disk, and the next boot starts them all again, also
-// where it does not know the time.
+// goesOff shuts the machine down with and without logind. It checks that pods end by priority, that their hooks write to the disk, and
+// that all pods run again after the next boot, also with a wrong clock.
 func goesOff(v *VM) {
 	v.t.Helper()
 	v.Run("cp /payload/files/first.yaml /payload/files/last.yaml /etc/kubernetes/manifests/")
@@ -62,18 +61,18 @@ func goesOff(v *VM) {
 	ready(v, 4)
 }
 
-// inOrder reboots, and demands of so many pods that all are back, and that the critical pod began to
-// end when the other had ended. On a busy machine the hook of the other begins seconds late.
+// inOrder reboots and checks that all pods run again. The critical pod must begin to end after the other one has ended. On a busy machine,
+// the hook of the other pod starts seconds late.
 func inOrder(v *VM, how string, pods int) {
 	v.t.Helper()
 	v.Run("rm -f /var/lib/order/*")
 	v.Reboot()
 	ready(v, pods)
 	if between := ends(v, "last").Sub(ends(v, "first")); between < 3*time.Second {
-		v.t.Errorf("%s: the critical pod began to end %v after the other, which took 7s\n%s", how, between,
+		v.t.Errorf("%s: the critical pod began to end %v after the other one, which needs 7s\n%s", how, between,
 			v.Run("{ journalctl -u islet -b -1 --no-pager -o short-monotonic || cat /var/log/islet.log; } | tail -25"))
 	}
 	if out, code := v.Try("islet pods -o json | grep -e NodeShutdown -e DisruptionTarget -e '\"phase\": \"Failed\"'"); code == 0 {
-		v.t.Errorf("%s: a pod shows the end of the machine still: %s", how, out)
+		v.t.Errorf("%s: a pod still has the status of the shutdown: %s", how, out)
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// still is an image of a static program of 0.7 MB that waits to end.
+// The constant still is an image with a static program of 0.7 MB that waits for a signal.
 const still = "localhost/still:test"
 
-// stillArchive makes that image.
+// stillArchive builds the archive of this image.
 func stillArchive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func stillArchive(t *testing.T) string {
 	return filepath.Join(dir, "still.tar")
 }
 
-// unlimited is a pod without requests and limits; class may be empty.
+// The function unlimited returns a pod without requests and limits. The priority class may be empty.
 func unlimited(name, class, image string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -47,10 +47,9 @@ spec:
 `, name, class, image, strings.Join(args, `", "`))
 }
 
-// TestSmall: a machine that has little memory and no swap runs its pods, and one that eats
-// memory without end ends alone: the agent and the critical pod go on as the processes they
-// were, and the machine answers meanwhile. First in 256 MiB, then in 128 MiB with ten pods,
-// while metrics are scraped and an image comes in, of 100 MiB in the long form.
+// TestSmall checks a machine with little memory and no swap. A pod that allocates memory without end must be the only one that ends. The
+// agent and the critical pod must not restart, and the machine must respond meanwhile. The machine has 256 MiB at first. Then it has 128
+// MiB and ten pods, while metrics are scraped and an image is imported (100 MiB in the long test).
 func TestSmall(t *testing.T) {
 	dist, size, scrapes := os.Getenv("ISLET_DIST"), 10, 2
 	if os.Getenv("ISLET_VM_MEMORY") != "" {
@@ -91,10 +90,10 @@ func TestSmall(t *testing.T) {
 	ranOut(v, 4)
 	step("the kernel killed")
 	place(3, 9)
-	v.Memory, v.Cores = 128, 1 // as boards with so little have
+	v.Memory, v.Cores = 128, 1 // as on boards with this amount of memory
 	v.Reboot()
 	step("booted with 128 MiB")
-	v.Await("[ $(pgrep -cx still) = 9 ] && pgrep -f '^/podtool count'") // by another program than islet: that is soon larger than what is left
+	v.Await("[ $(pgrep -cx still) = 9 ] && pgrep -f '^/podtool count'") // pgrep, because starting islet needs more memory than is free
 	step("ten pods run")
 	ready(v, 10)
 	step("and are ready")
@@ -122,7 +121,7 @@ func TestSmall(t *testing.T) {
 	step("at rest")
 }
 
-// largeArchive is an image of so many MiB that do not compress.
+// largeArchive returns the archive of an image with the given size in MiB. Its content does not compress.
 func largeArchive(t *testing.T, size int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -145,31 +144,31 @@ func largeArchive(t *testing.T, size int) string {
 	return filepath.Join(dir, "large.tar")
 }
 
-// scrape asks for the pages that Prometheus does, every 15 s, and notes of how many
-// containers there was memory, and the bytes of the other page.
+// The constant scrape is a script that requests the pages for Prometheus every 15 s. It records the number of containers with a memory
+// metric, and the size of the other page.
 const scrape = `page() { exec 3<>/dev/tcp/127.0.0.1/10255 && printf "GET $1 HTTP/1.0\r\n\r\n" >&3 && cat <&3; }
 while true; do echo $(page /metrics/cadvisor | grep -c ^container_memory_working_set_bytes) $(page /metrics/resource | wc -c) >>/run/scrapes; sleep 15; done
 `
 
-// mostPSS is what the agent and its shims may have at rest, in KiB of proportional set size.
+// mostPSS is the maximum memory of the agent and its shims on an idle node, in KiB of proportional set size.
 const mostPSS = 40 << 10
 
-// rests waits until the node has no more memory than it may have at rest.
+// The function rests waits until the memory of the agent and its shims is at most mostPSS.
 func rests(v *VM) {
 	v.t.Helper()
 	v.Await(fmt.Sprintf("[ $(%s) -le %d ]", pss, mostPSS))
 	v.t.Logf("the agent and its shims have %s KiB", strings.TrimSpace(v.Run(pss)))
 }
 
-// pss adds up what the agent and its shims have.
+// The constant pss is a command that prints the memory of the agent and its shims.
 const pss = "for p in $(pgrep ^islet); do cat /proc/$p/smaps_rollup; done | awk '/^Pss:/ {n += $2} END {print n}'"
 
-// balance shows where the memory is.
+// The constant balance is a command that prints the memory usage of the machine.
 const balance = `grep -E '^Mem|^Slab|^SUnr|^Anon|^Cached' /proc/meminfo; cd /sys/fs/cgroup/kubepods; grep . memory.max memory.current memory.events /proc/pressure/memory; cat /proc/$(pgrep -x islet)/smaps_rollup | grep ^Pss`
 
-// devoured has a pod eat all memory, and demands that nothing but that pod ends of it. What
-// a command takes meanwhile is logged; slow is more than any may take: some forty times what it takes
-// when all is well, and a tenth of what it takes when all wait for their own programs' pages.
+// The function devoured runs a pod that allocates all memory, and checks that no other pod ends. It logs the duration of commands
+// meanwhile. The parameter slow is the limit for a command. It is about forty times the normal duration, and a tenth of the duration when
+// all processes wait for the pages of their programs.
 func devoured(v *VM, slow time.Duration) {
 	v.t.Helper()
 	pids := func() string {
@@ -192,29 +191,29 @@ func devoured(v *VM, slow time.Duration) {
 			break
 		}
 		if time.Since(start) > bootPatience {
-			v.t.Fatalf("nothing was ended for want of memory: %s", v.Run(balance))
+			v.t.Fatalf("no process was killed or evicted: %s", v.Run(balance))
 		}
 	}
 	if longest > slow {
-		v.t.Errorf("the command true took %v while memory was eaten", longest)
+		v.t.Errorf("the command true took %v under memory pressure", longest)
 	}
-	v.t.Logf("it was ended after %v; the command true took %v at most, %v of %d on average", time.Since(start).Round(time.Millisecond),
+	v.t.Logf("the pod ended after %v; the command true took %v at most, %v of %d on average", time.Since(start).Round(time.Millisecond),
 		longest.Round(time.Millisecond), (sum / time.Duration(n+1)).Round(time.Millisecond), n+1)
 	v.Await(`islet pods eater-edge -o json | grep -E '"reason": "(OOMKilled|Evicted)"'`)
 	v.Await(`islet events | grep -E 'SystemOOM|Evicted|EvictionThresholdMet|BackOff'`)
 	v.Run("rm /etc/kubernetes/manifests/eater.yaml")
 	v.Await("! islet pods --no-headers | grep eater")
 	if after := pids(); after != before {
-		v.t.Errorf("islet, the critical pod and others were\n%s, and are\n%s", before, after)
+		v.t.Errorf("the processes of islet and of the pods were\n%s, and are\n%s", before, after)
 	}
 	if n, err := strconv.Atoi(strings.TrimSpace(v.Run("systemctl show -P NRestarts islet"))); n != 0 || err != nil {
-		v.t.Errorf("the agent was started anew %d times (%v)", n, err)
+		v.t.Errorf("the agent was restarted %d times (%v)", n, err)
 	}
 	v.t.Logf("%s%s", v.Run(balance), v.Run("islet events | tail -12; dmesg | grep -E 'Out of memory|Killed|oom-kill:' | tail"))
 }
 
-// hoarder is a pod that, as one of its containers takes memory, waits for the disk in the
-// other, but is not ended by the kernel: it takes so many MiB and no more.
+// The constant hoarder is a pod with a container that allocates memory and a container that waits for the disk because of that. The memory
+// has a limit, so the kernel kills no process.
 const hoarder = `apiVersion: v1
 kind: Pod
 metadata: {name: hoarder%d}
@@ -225,14 +224,12 @@ spec:
   - {name: heap, image: %[2]q, imagePullPolicy: Never, args: [eat, %[3]q, 10ms], resources: {requests: {memory: 4Mi}}}
 `
 
-// sample notes ten times a second, by the clock, how much memory all pods have, and for how
-// many microseconds some process has waited for memory since the boot.
+// The constant sample is a script that records the time, the memory of all pods, and the total memory stall time in microseconds. It runs
+// ten times per second.
 const sample = `while true; do echo $EPOCHREALTIME $(</sys/fs/cgroup/kubepods/memory.current) $(sed -n 's/some.*total=//p' /proc/pressure/memory); sleep 0.1; done`
 
-// pressed demands that a pod is evicted because the kernel told that processes wait for
-// memory, and not since it was time to look. By chance it is; then it is tried again,
-// three times.
-// How long it took is logged.
+// The function pressed checks that a notification of the kernel about stalled processes causes an eviction, not the periodic check. The
+// periodic check may be first by chance, so there are four attempts. The function logs the duration.
 func pressed(v *VM) {
 	v.t.Helper()
 	var most, total int64
@@ -251,17 +248,17 @@ func pressed(v *VM) {
 		v.t.Logf("%s", reaction(line, v.Run("cat /run/samples"), most-total/8))
 		if !strings.Contains(line, "by=timer") {
 			if !strings.Contains(line, "by=kernel") {
-				v.t.Errorf("it is not said what made it look: %s", line)
+				v.t.Errorf("the log line contains no cause: %s", line)
 			}
 			v.Run(`journalctl -b -u islet --no-pager | grep 'conditions=.*MemoryPressure'`)
 			return
 		}
 	}
-	v.t.Error("each time it was the timer")
+	v.t.Error("the periodic check was first in each attempt")
 }
 
-// reaction says how long after the pods had so much memory, and after processes had waited
-// for some for 10 ms since, a line of the journal was written.
+// The function reaction compares the time of a journal line with two moments: when the pods had reached a memory usage, and when processes
+// had then waited for memory for 10 ms.
 func reaction(line, samples string, limit int64) string {
 	var begin, waited, told float64
 	var first int64
@@ -270,7 +267,7 @@ func reaction(line, samples string, limit int64) string {
 		var at float64
 		var current, stalled int64
 		if n, _ := fmt.Sscan(sample, &at, &current, &stalled); n < 3 {
-			continue // cut off
+			continue // an incomplete line
 		}
 		switch {
 		case begin == 0 && current >= limit:

@@ -13,18 +13,18 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// sound demands of a node with five pods that nothing is lost, torn or left over.
+// The function sound checks that a node with five pods has lost, damaged and leaked nothing.
 func sound(v *VM) {
 	v.t.Helper()
-	v.Run("islet images import /payload/files/bulk.tar") // success at once if it is recorded
+	v.Run("islet images import /payload/files/bulk.tar") // succeeds at once if the image is complete
 	if out, code := v.Try(layers); code != 0 {
-		v.t.Errorf("files of images:\n%s", out)
+		v.t.Errorf("files of images differ:\n%s", out)
 	}
 	if out := v.Run("ls /var/lib/islet | grep corrupt | cat"); out != "" {
-		v.t.Errorf("the store was damaged: %s", out)
+		v.t.Errorf("the database was corrupt: %s", out)
 	}
 	if out := v.Run("ls /sys/class/net | grep -c ^isl; ls /run/islet/ns | wc -l; ls -d /sys/fs/cgroup/kubepods/pod* | wc -l"); out != "6\n5\n5\n" {
-		v.t.Errorf("bridge and veths, pins, cgroups: %q", out)
+		v.t.Errorf("the numbers of interfaces, network namespaces and cgroups are %q", out)
 	}
 	if out := v.Run("dmesg | grep -i 'EXT4-fs.*error' | cat; journalctl -b -u islet --no-pager | grep level=ERROR | cat"); out != "" {
 		v.t.Errorf("errors are logged:\n%s", out)
@@ -45,7 +45,7 @@ func sound(v *VM) {
 	ready(v, 5)
 }
 
-// layers compares the files of unpacked image layers with what went into them.
+// The constant layers is a script that compares the files of unpacked image layers with the originals.
 const layers = `
 for d in /var/lib/islet/containerd/overlayfs/snapshots/*/fs; do
 	case $(ls $d) in
@@ -55,7 +55,7 @@ for d in /var/lib/islet/containerd/overlayfs/snapshots/*/fs; do
 done
 [ -z "$bad" ]`
 
-// fetch copies a file out of the machine; one that is not there is not copied.
+// fetch copies a file from the machine. A missing file is not an error.
 func (v *VM) fetch(dir, path string) string {
 	v.t.Helper()
 	to := filepath.Join(dir, filepath.Base(path))
@@ -73,8 +73,8 @@ func (v *VM) fetch(dir, path string) string {
 	return to
 }
 
-// leases demands that the store is intact, exactly the pods have addresses, and exactly
-// the one with a claim a volume.
+// The function leases checks that the store is intact, that exactly the running pods have addresses, and that exactly one volume is
+// stored.
 func leases(t testing.TB, path string, used []string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)
@@ -105,7 +105,7 @@ func leases(t testing.TB, path string, used []string) {
 	}
 	for _, a := range used {
 		if !left[a] {
-			t.Errorf("address %s has no lease, or two pods", a)
+			t.Errorf("address %s has no lease or belongs to two pods", a)
 		}
 		delete(left, a)
 	}
@@ -114,11 +114,11 @@ func leases(t testing.TB, path string, used []string) {
 	}
 	volumes := 0
 	if err := db.QueryRow("SELECT count(*) FROM volumes").Scan(&volumes); err != nil || volumes != 1 {
-		t.Errorf("volumes that are written down: %d, not that of the one pod with a claim (%v)", volumes, err)
+		t.Errorf("the store contains %d volumes, not one (%v)", volumes, err)
 	}
 }
 
-// consistent checks every page of a bolt database.
+// The function consistent checks every page of a bolt database.
 func consistent(t testing.TB, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)

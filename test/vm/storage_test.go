@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// servers makes another network namespace of the machine a host, 10.9.9.9, with servers of
-// NFS and iSCSI; without its link neither answers. tgtd looks for its own socket, which the
-// namespaces share.
+// The constant servers is a script that makes another network namespace of the machine a host with the address 10.9.9.9, with an NFS and
+// an iSCSI server. Without the link of the namespace no server responds. tgtadm finds the socket of tgtd, because both namespaces share
+// the file system.
 const servers = `set -e
 ip netns add srv && ip link add v0 type veth peer name v1 netns srv
 ip addr add 10.9.9.1/24 dev v0 && ip link set v0 up
@@ -25,7 +25,7 @@ tgtadm --lld iscsi --op bind --mode target --tid 1 -I ALL
 [ -s /etc/iscsi/initiatorname.iscsi ] || echo InitiatorName=iqn.2026-01.dev.islet:edge >/etc/iscsi/initiatorname.iscsi
 systemctl start iscsid`
 
-// stored is the manifest of a pod whose volume is at /data.
+// The function stored returns a pod that mounts a volume at /data.
 func stored(name, volume string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -38,10 +38,9 @@ spec:
 `, name, volume, machine.Image, strings.Join(args, `", "`))
 }
 
-// TestStorage: volumes of an NFS and an iSCSI server, and an emptyDir on a file system with
-// project quotas. A server that answers no more holds up the pod that writes to it, until it
-// is back, and neither other pods nor the end of one that has its volume nor the agent; after
-// a power cut all is there.
+// TestStorage checks volumes of an NFS server and an iSCSI server, and an emptyDir on a file system with project quotas. A server that
+// does not respond must only block the pod that writes to it, until it responds again. Other pods, the deletion of another pod with its
+// volume, and the agent must not wait. All data must exist after a power cut.
 func TestStorage(t *testing.T) {
 	const nfs, iscsi = "nfs: {server: 10.9.9.9, path: /}",
 		"iscsi: {targetPortal: 10.9.9.9, iqn: 'iqn.2026-01.dev.islet:disk', lun: 1, fsType: ext4}"
@@ -79,7 +78,7 @@ cp /payload/files/server.yaml /payload/files/disk.yaml /payload/files/quota.yaml
 	running(v, "p0")
 	running(v, "quota")
 	step("the agent is restarted")
-	v.Run("rm /etc/kubernetes/manifests/server.yaml") // its process is in the kernel, and cannot be killed
+	v.Run("rm /etc/kubernetes/manifests/server.yaml") // its process waits in the kernel and cannot be killed
 	v.Await("islet describe server-edge | grep -q Terminating")
 	v.Run("ip link set v0 up")
 	v.Await("! islet pods --no-headers | grep server-edge")
@@ -89,7 +88,7 @@ cp /payload/files/server.yaml /payload/files/disk.yaml /payload/files/quota.yaml
 	step("the server is back: what wrote to it is gone, and its successor goes on")
 
 	v.Run("sync")
-	v.PowerCut() // of the servers too
+	v.PowerCut() // it also affects the servers
 	v.Boot()
 	v.Run(servers)
 	for _, pod := range []string{"server", "disk", "quota"} {

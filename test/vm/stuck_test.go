@@ -8,9 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestStuckShim: with cgroup v2 a container whose shim does not answer is killed by its cgroup, alone
-// of those that the shim has, and is removed when the shim goes on.
-// ISLET_PACKAGES names the directory of the packages, which make packages makes.
+// TestStuckShim checks that a container whose shim does not respond is killed through its cgroup (v2). The other containers of the shim
+// must continue, and the killed container must be removed when the shim continues. ISLET_PACKAGES contains the directory of make packages.
 func TestStuckShim(t *testing.T) {
 	deb := debian(t, "ISLET_PACKAGES")
 	files := payload(t)

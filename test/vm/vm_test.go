@@ -16,17 +16,16 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// bulk is an image of many files, to be torn by power cuts.
+// The constant bulk is an image with many files, whose import power cuts interrupt.
 const bulk = "localhost/bulk:test"
 
-// next is a version of islet that the machine is updated to, and sent a configuration that it
-// is sent.
+// next is a version of islet to which the machine is updated. sent is a configuration that the machine receives.
 const (
 	next = "9.1.0"
 	sent = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
 )
 
-// manifest of a pod that runs podtool; limit is in MiB.
+// The function manifest returns a pod that runs podtool with limits.
 func manifest(name string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -46,7 +45,7 @@ const (
 		"ls /run/islet /run/islet/b; dmesg | grep -i apparmor | tail; journalctl -u islet -b --no-pager -o short-monotonic | tail -40; df -h / | tail -1"
 )
 
-// payload makes the files that a machine gets.
+// payload creates the files of a machine.
 func payload(t *testing.T) map[string]string {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -94,7 +93,7 @@ func payload(t *testing.T) map[string]string {
 	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "runc": machine.Runc(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
 }
 
-// node is a virtual machine with islet installed from its archive.
+// node returns a virtual machine with islet installed from its archive.
 func node(t *testing.T) *VM {
 	t.Helper()
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), payload(t))
@@ -107,14 +106,14 @@ func node(t *testing.T) *VM {
 	return v
 }
 
-// ready waits until exactly n pods are there and run.
+// The function ready waits until exactly n pods exist and run.
 func ready(v *VM, n int) {
 	v.t.Helper()
 	v.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
 }
 
-// TestNode installs islet from its archive on Debian with systemd and cgroup v2,
-// examines it, reboots, and cuts the power at random moments.
+// TestNode installs islet from its archive on Debian with systemd and cgroup v2. It checks many features, and reboots and cuts the power
+// at random moments.
 func TestNode(t *testing.T) {
 	cuts := 5
 	if s := os.Getenv("ISLET_VM_CUTS"); s != "" {
@@ -160,7 +159,7 @@ func TestNode(t *testing.T) {
 	step("AppArmor: default profile, one of the machine's own, none")
 }
 
-// limits demands what manifests and configuration ask for, in all the pods' cgroups.
+// The function limits checks the limits from the manifests and the configuration in the cgroups of all pods.
 func limits(v *VM, cgroups string) {
 	v.t.Helper()
 	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "cpu.weight": weight(300), "pids.max": "200"} {
@@ -168,8 +167,8 @@ func limits(v *VM, cgroups string) {
 			v.t.Errorf("%s of pods is %q, not %q", file, out, want)
 		}
 	}
-	// crun makes one more cgroup in a container's scope and limits that.
-	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "memory.oom.group": "1"} { // the weight is the OCI runtime's, which has a curve of its own
+	// crun creates an additional cgroup in a container's scope and sets the limits there.
+	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "memory.oom.group": "1"} { // cpu.weight is missing, because the OCI runtime computes it
 		if out := v.Run("for p in " + cgroups + "; do cat $(find $p -mindepth 2 -name " + file + ") | grep -qx '" + want +
 			"' || echo $p; done"); out != "" {
 			v.t.Errorf("no container has %s %s in %s: %s", file, want, out, v.Run("find "+cgroups+" -name "+file+" | xargs grep ."))
@@ -178,15 +177,15 @@ func limits(v *VM, cgroups string) {
 	together(v, filepath.Dir(cgroups))
 }
 
-// weight is what cgroup v2 is given for thousandths of a CPU: the shares of v1 on a curve on
-// which least, usual and most of both are the same.
+// The function weight returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1 on a curve that maps
+// the minimum, the default and the maximum of one to those of the other.
 func weight(milli int) string {
 	l := math.Log2(float64(milli * 1024 / 1000))
 	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
 
-// together demands that all pods have what the machine has, less what a small one sets aside,
-// and a tenth of the process IDs; and that they weigh as much as its CPUs.
+// The function together checks the limits of the cgroup of all pods. The memory must be that of the machine minus the reservation of a
+// small machine, the process IDs must be those of the machine minus about a tenth, and the weight must be that of all CPUs.
 func together(v *VM, kubepods string) {
 	v.t.Helper()
 	var kib, most uint64
@@ -214,8 +213,8 @@ func together(v *VM, kubepods string) {
 	}
 }
 
-// scores demands that the OOM killer is kept from the agent, its shims and the init of a pod
-// that shares its process namespace, and from guaranteed containers after these.
+// The function scores checks the oom_score_adj of the agent, its shims, the pause process of a pod with a shared process namespace, and
+// guaranteed containers.
 func scores(v *VM) {
 	v.t.Helper()
 	v.Write("/etc/kubernetes/manifests/pair.yaml", strings.Replace(manifest("pair", "count", "1s"), "  containers:",
@@ -237,7 +236,7 @@ func scores(v *VM) {
 	ready(v, 4)
 }
 
-// looks demands that logs, exec and the reason of an end by memory can be seen.
+// The function looks checks logs, exec and the reason of an OOM kill.
 func looks(v *VM) {
 	v.t.Helper()
 	if out := v.Run("islet logs --tail=1 p0-edge"); strings.TrimSpace(out) == "" {
@@ -252,9 +251,8 @@ func looks(v *VM) {
 	ready(v, 4)
 }
 
-// crosses demands that the kernel tells when all pods have come to use as much as the threshold for
-// them allows, though there is memory yet and nobody waits for any. The look that comes every ten
-// seconds may be first, but not each time.
+// The function crosses checks that a notification of the kernel causes an eviction when the usage of all pods reaches their threshold,
+// although the machine has free memory. The periodic check may be first by chance, so there are three attempts.
 func crosses(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
@@ -276,20 +274,20 @@ func crosses(v *VM) {
 		ready(v, 4)
 	}
 	if !told {
-		v.t.Error("the kernel did not tell")
+		v.t.Error("the periodic check was first in each attempt")
 	}
 	v.Run("cp /root/islet.default /etc/default/islet && systemctl restart islet")
 	ready(v, 4)
 	if out := v.Run("systemctl stop islet; cat " + kubepods + "memory.high; systemctl start islet"); strings.TrimSpace(out) != "max" {
-		v.t.Errorf("pods whose agent does not run are slowed down over %q", out)
+		v.t.Errorf("without an agent, memory.high of the pods is %q", out)
 	}
 	ready(v, 4)
 }
 
-// processes lists those of containers.
+// The constant processes is a command that prints the PIDs of containers.
 const processes = "pgrep -x podtool | sort"
 
-// killed demands that containers run through a restart and a kill of the agent.
+// The function killed checks that containers continue to run when the agent is restarted or killed.
 func killed(v *VM) {
 	v.t.Helper()
 	before := v.Run(processes)
@@ -301,12 +299,12 @@ func killed(v *VM) {
 	v.Run("old=$(systemctl show -P MainPID islet); kill -9 $old; until new=$(systemctl show -P MainPID islet); [ $new != 0 ] && [ $new != $old ]; do sleep 0.2; done")
 	ready(v, 4)
 	if after := v.Run(processes); after != before {
-		v.t.Errorf("containers did not outlive the agent:\n%s\n%s", before, after)
+		v.t.Errorf("processes of containers changed with the agent:\n%s\n%s", before, after)
 	}
 }
 
-// cut cuts the power a moment after something began, while a pod writes to its claim, and
-// boots again.
+// The function cut cuts the power a moment after the start of an operation, while a pod writes to its claim. Then it boots the machine and
+// checks the node.
 func cut(v *VM, round int, moment time.Duration) {
 	v.t.Helper()
 	what := []struct{ happens, command string }{
@@ -324,38 +322,37 @@ func cut(v *VM, round int, moment time.Duration) {
 	told := kept(v)
 	v.Boot()
 	v.Run("cp /payload/files/p?.yaml /etc/kubernetes/manifests/")
-	// What was on trial is tried anew, or was not stored yet.
+	// An interrupted trial starts again, or it was not stored.
 	v.Await(`islet config show -o json | awk '/"trying": true|"assigned":/ {busy=1} END {exit busy || NR < 5}'`)
 	if out := v.Run("ls /var/lib/islet | grep configuration.json | grep -vx configuration.json | cat; islet config show -o json"); strings.Contains(out, "broken") || strings.Contains(out, `"problem":`) {
-		v.t.Errorf("what the node was sent: %s", out)
+		v.t.Errorf("configuration of the node: %s", out)
 	}
 	ready(v, 5)
 	nothingLost(v, told)
-	v.t.Logf("none of %d records was lost", told+1)
+	v.t.Logf("none of %d records is lost", told+1)
 }
 
-// withoutClock demands that the pods of a machine run on whose time, as on a board that has
-// no clock of its own, is long past, and then is set.
+// withoutClock checks that pods continue to run when a slow clock, as on a board without a battery, is set.
 func withoutClock(v *VM, pods int) {
 	v.t.Helper()
 	now, err := strconv.ParseInt(strings.TrimSpace(v.Run("date +%s")), 10, 64)
 	if month := int64(30 * 24 * 3600); err != nil || now > time.Now().Unix()-month {
-		v.t.Errorf("the machine knows the time: %d, %v", now, err)
+		v.t.Errorf("the machine has the correct time: %d, %v", now, err)
 	}
 	before := v.Run(processes)
-	v.Run(fmt.Sprintf("date -s @%d", time.Now().Unix())) // a network came that knows
+	v.Run(fmt.Sprintf("date -s @%d", time.Now().Unix())) // like the first synchronization over a network
 	v.Run("islet exec p0-edge -- /podtool ls /")
 	ready(v, pods)
 	if after := v.Run(processes); after != before {
-		v.t.Errorf("containers did not outlive the step of the clock:\n%s\n%s", before, after)
+		v.t.Errorf("processes of containers changed with the step of the clock:\n%s\n%s", before, after)
 	}
 }
 
-// edgeArgs has the agent read its EdgeConfiguration.
+// edgeArgs is a command that adds the EdgeConfiguration to the agent's flags.
 const edgeArgs = `echo ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --edge-config=/etc/islet/edge.yaml\" >/etc/default/islet`
 
-// users runs a pod with a user namespace, by a handler whose OCI runtime has idmapped
-// mounts. This kernel cannot shift the owners in a tmpfs, which the doctor says.
+// The function users runs a pod with a user namespace. The OCI runtime of its handler supports idmapped mounts. This kernel does not
+// support them for tmpfs, so islet doctor must report that.
 func users(v *VM) {
 	v.t.Helper()
 	v.Run(`cp /payload/runc /usr/local/bin/runc-current && chmod 755 /usr/local/bin/runc-current
@@ -365,19 +362,19 @@ sed 's/name: p1/name: users/; s/^spec:/spec:\n  hostUsers: false\n  runtimeClass
 systemctl restart islet`)
 	ready(v, 5)
 	if out := v.Run("islet exec users-edge -- /podtool cat /proc/self/uid_map"); strings.Join(strings.Fields(out), " ") != "0 65536 65536" {
-		v.t.Errorf("the pod's users are %q", out)
+		v.t.Errorf("the user namespace of the pod is %q", out)
 	}
 	if out := v.Run("ps -o uid= -p $(pgrep -u 65536 -x podtool)"); strings.TrimSpace(out) != "65536" {
-		v.t.Errorf("on the host its process belongs to %q", out)
+		v.t.Errorf("on the host the UID of its process is %q", out)
 	}
 	if out := v.Run("islet doctor --all || true"); !strings.Contains(out, "user-namespaces") {
-		v.t.Errorf("the doctor says nothing of user namespaces:\n%s", out)
+		v.t.Errorf("islet doctor does not report user namespaces:\n%s", out)
 	}
 	v.Run("rm /etc/kubernetes/manifests/users.yaml")
 	ready(v, 4)
 }
 
-// systemdDriver moves the node to cgroups that systemd makes.
+// systemdDriver changes the node's cgroup driver to systemd.
 func systemdDriver(v *VM) {
 	v.t.Helper()
 	v.Run("systemctl stop islet; islet cleanup --config=/etc/islet/kubelet.yaml && cp /payload/files/systemd.yaml /etc/islet/kubelet.yaml && rm /etc/kubernetes/manifests/p4.yaml && systemctl start islet")

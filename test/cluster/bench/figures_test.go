@@ -1,6 +1,5 @@
-// Package bench measures a node of a real cluster as its users see it: from the
-// creation of a pod to a watching client, bytes on the wire, and what the node
-// stack takes. It runs only when asked for (make bench).
+// Package bench measures a node of a real cluster as its users see it: the time from the creation of a pod until a watching client sees it
+// ready, the bytes on the wire, and the resources of the node's processes. It runs only with make bench.
 package bench
 
 import (
@@ -24,9 +23,9 @@ import (
 
 func TestMain(m *testing.M) { cluster.Main(m) }
 
-// goals of the project, by number of pods.
+// These are the goals of the project, by number of pods.
 var (
-	readyGoal  = map[int]string{30: "0.8 s", 100: "2.5 s", 240: "9 s"} // with the OCI runtime that islet ships, as make bench has it
+	readyGoal  = map[int]string{30: "0.8 s", 100: "2.5 s", 240: "9 s"} // with the OCI runtime of islet, which make bench uses
 	probedGoal = map[int]string{30: "1.0 s", 100: "3.5 s"}
 	deleteGoal = map[int]string{100: "3 s", 240: "6 s"}
 	memoryGoal = map[int]string{30: "42 MiB", 100: "48 MiB"}
@@ -65,14 +64,14 @@ type bench struct {
 	c     *cluster.Cluster
 	n     *cluster.Node
 	pods  v1.PodInterface
-	probe *corev1.Probe      // of readiness, of the pods that are created; nil: they are ready as they start
-	init  []corev1.Container // of the pods that are created
+	probe *corev1.Probe      // readiness probe of the created pods, or nil
+	init  []corev1.Container // init containers of the created pods
 	table figures.Table
 
-	modified int // changes of pods that create has seen
+	modified int // number of changes of pods that create has received
 }
 
-// single measures pods that are alone on the node.
+// The method single measures pods that start and end one after another.
 func (b *bench) single(t *testing.T, rounds int) {
 	var ready, gone []time.Duration
 	for i := range rounds {
@@ -86,7 +85,7 @@ func (b *bench) single(t *testing.T, rounds int) {
 	b.table.Add("one pod: deleted to gone, median", seconds(gone[rounds/2]), "", "slowest "+seconds(gone[rounds-1]))
 }
 
-// batch measures many pods that are created at once, and the node that has them.
+// The method batch measures many pods that are created at once, and the node that runs them.
 func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	name := func(s string) string { return fmt.Sprintf("%d pods: %s", count, s) }
 	var names []string
@@ -99,7 +98,7 @@ func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	b.table.Add(name("CPU to start"), seconds(cpu), "", fmt.Sprintf("%.1f ms a pod", cpu.Seconds()*1000/float64(count)))
 	b.table.Add(name("written while starting"), fmt.Sprintf("%.2f MiB", float64(b.n.Written()-written)/(1<<20)), "", "")
 
-	cluster.Pass(20 * time.Second) // what the start left behind is sent and collected
+	cluster.Pass(20 * time.Second) // the agent sends its last updates and collects garbage
 	b.table.Add(name("memory of the node stack, PSS"), fmt.Sprintf("%.1f MiB", b.n.TotalPSS()), memoryGoal[count], "")
 	cpu, written = b.n.CPU(), b.n.Written()
 	in, out := b.n.Bytes(t)
@@ -115,7 +114,7 @@ func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	b.table.Add(name("deleted to all gone, grace 1 s"), seconds(b.remove(t, names)), deleteGoal[count], "")
 }
 
-// probed measures pods that are asked whether they are ready.
+// The method probed measures pods with a readiness probe.
 func (b *bench) probed(t *testing.T, count int, goal string) {
 	b.probe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}}
 	defer func() { b.probe = nil }()
@@ -123,7 +122,7 @@ func (b *bench) probed(t *testing.T, count int, goal string) {
 	for i := range count {
 		names = append(names, fmt.Sprintf("probed%03d", i))
 	}
-	cluster.Pass(20 * time.Second) // what the end of the pods before left behind is sent and collected
+	cluster.Pass(20 * time.Second) // the agent sends the updates of the former pods and collects garbage
 	cpu := b.n.CPU()
 	b.table.Add(fmt.Sprintf("%d pods with a readiness probe: created to all Ready", count), seconds(b.create(t, names)), goal,
 		fmt.Sprintf("CPU %.1f ms a pod", (b.n.CPU()-cpu).Seconds()*1000/float64(count)))
@@ -131,7 +130,7 @@ func (b *bench) probed(t *testing.T, count int, goal string) {
 	cluster.Pass(20 * time.Second)
 }
 
-// outages measures a node that loses its power and its link.
+// The method outages measures a node after a power failure and after a cut of its link.
 func (b *bench) outages(t *testing.T) {
 	var names []string
 	for i := range 10 {
@@ -161,8 +160,7 @@ func (b *bench) outages(t *testing.T) {
 	b.remove(t, names)
 }
 
-// create makes pods and returns how long it took until a watching client had
-// seen all of them ready.
+// create creates pods and returns the time until a watching client has received all of them as ready.
 func (b *bench) create(t *testing.T, names []string) time.Duration {
 	return b.watch(t, names, func(ctx context.Context, name string) error {
 		grace, args := int64(1), []string{"sleep"}
@@ -186,8 +184,7 @@ func (b *bench) create(t *testing.T, names []string) time.Duration {
 	})
 }
 
-// remove deletes pods and returns how long it took until a watching client had
-// seen all of them go.
+// remove deletes pods and returns the time until a watching client has received all deletions.
 func (b *bench) remove(t *testing.T, names []string) time.Duration {
 	return b.watch(t, names, func(ctx context.Context, name string) error {
 		return b.pods.Delete(ctx, name, metav1.DeleteOptions{})

@@ -11,9 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/figures"
 )
 
-// TestFleet: a thousand nodes, of which all is real but what runs pods, lose this control
-// plane and come back. What they are lies in edge/link, a room of another module, so its
-// test program runs on the control plane's host.
+// TestFleet starts a thousand nodes that are real except for the runtime, cuts their connection to this control plane and restores it. The
+// nodes are a test program of package edge/link, which is in another module. The program runs on the control plane's host.
 func TestFleet(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	c := cluster.Start(t)

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// TestWire measures the bytes and the writes of pods that start at once, and the bytes of an
-// agent that starts on a node with pods.
+// TestWire measures the bytes and the writes of pods that start at the same time, and the bytes of an agent that starts on a node with
+// pods.
 func TestWire(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	c := cluster.Start(t)
 	n := c.Node(t, "")
 	n.Join("--max-pods=300")
 	b := &bench{c: c, n: n, pods: c.Admin().CoreV1().Pods(c.Namespace(t))}
-	t.Cleanup(func() { fmt.Print("\n", &b.table) }) // also what was measured before a failure
+	t.Cleanup(func() { fmt.Print("\n", &b.table) }) // also after a failed measurement
 	for _, count := range []int{30, 100} {
 		b.started(t, count, "that sleep", func() {
 			b.restarted(t, count)
@@ -37,21 +37,21 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// started measures pods that start at once. It calls then while they are running.
+// The method started measures pods that start at the same time. It calls the function then while the pods run.
 func (b *bench) started(t *testing.T, count int, which string, then func()) {
 	var names []string
 	for i := range count {
 		names = append(names, fmt.Sprintf("p%03d", i))
 	}
 	name := func(s string) string { return fmt.Sprintf("%d pods %s: %s", count, which, s) }
-	cluster.Pass(20 * time.Second) // what came before is sent
+	cluster.Pass(20 * time.Second) // the agent sends its earlier updates
 	in, out := b.n.Bytes(t)
 	b.modified = 0
 	took := b.create(t, names)
 	b.table.Add(name("created to all Ready"), seconds(took), "", "")
 	b.table.Add(name("changes that a watcher sees until then"), fmt.Sprint(b.modified), "",
 		fmt.Sprintf("%.1f a pod", float64(b.modified)/float64(count)))
-	cluster.Pass(20 * time.Second) // the events are sent
+	cluster.Pass(20 * time.Second) // the agent sends the events
 	in2, out2 := b.n.Bytes(t)
 	b.table.Add(name("received / sent"), fmt.Sprintf("%.0f / %.0f KiB", kib(in2-in), kib(out2-out)), "",
 		fmt.Sprintf("%.1f / %.1f KiB a pod", kib(in2-in)/float64(count), kib(out2-out)/float64(count)))
@@ -59,7 +59,7 @@ func (b *bench) started(t *testing.T, count int, which string, then func()) {
 	b.remove(t, names)
 }
 
-// restarted measures an agent that is killed and starts again.
+// The method restarted measures the start of an agent after a SIGKILL.
 func (b *bench) restarted(t *testing.T, count int) {
 	b.n.Kill()
 	in, out := b.n.Bytes(t)
@@ -70,7 +70,7 @@ func (b *bench) restarted(t *testing.T, count int) {
 		fmt.Sprintf("%.1f / %.1f KiB", kib(in2-in), kib(out2-out)), "", "within 15 s")
 }
 
-// resumed measures a node whose link is back after a minute.
+// The method resumed measures a node whose link is restored after a minute.
 func (b *bench) resumed(t *testing.T, count int) {
 	b.n.Cut(t)
 	cluster.Pass(time.Minute)

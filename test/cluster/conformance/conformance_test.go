@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { cluster.Main(m) }
 
-// suiteDir is where the suites' programs lie and the results go.
+// suiteDir returns the directory of the suites' programs and results.
 func suiteDir(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_CONFORMANCE")
@@ -24,23 +24,22 @@ func suiteDir(t *testing.T) string {
 	return dir
 }
 
-// Which specs run where nothing else is asked for: those that every cluster and every node
-// has to pass, but for those that want the cluster to themselves or wait for many minutes.
+// The default selection contains the specs that every cluster and every node must pass. It excludes specs that must run alone and specs
+// that take many minutes.
 const (
 	defaultFocus = `\[(Node)?Conformance\]`
 	defaultSkip  = `\[Serial\]|\[Disruptive\]|\[Slow\]|\[Flaky\]`
 )
 
-// TestSuite runs Kubernetes' own end-to-end specs, unchanged, against two nodes. All pass
-// but those that cannot: first those that may run beside others, then one by one those that
-// want the cluster to themselves.
+// TestSuite runs Kubernetes' unchanged end-to-end specs against two nodes. All specs must pass except those with a reason in cannotPass.
+// The serial specs run one by one after all others.
 func TestSuite(t *testing.T) {
 	dir := suiteDir(t)
 	c, _ := start(t, dir, images(), func(n *cluster.Node) { n.Join() })
 	suite(t, c, dir, "conformance", defaultFocus, defaultSkip)
 }
 
-// suite runs those end-to-end specs that the environment asks for, or else focus and skip.
+// The function suite runs the specs that the environment variables select. Without these variables, focus and skip select the specs.
 func suite(t *testing.T, c *cluster.Cluster, dir, name, focus, skip string) {
 	t.Helper()
 	focus, skip = cmp.Or(os.Getenv("ISLET_CONFORMANCE_FOCUS"), focus), cmp.Or(os.Getenv("ISLET_CONFORMANCE_SKIP"), skip)
@@ -51,9 +50,8 @@ func suite(t *testing.T, c *cluster.Cluster, dir, name, focus, skip string) {
 	conclude(t, dir, name, run)
 }
 
-// ginkgo are the runner's flags, whatever the suite. Specs that want the cluster to
-// themselves come after all others, alone. In a slice (ISLET_CONFORMANCE_SLICE, minutes)
-// the specs of the list of results are left out.
+// The function ginkgo returns the runner's flags for all suites. The runner starts serial specs after all others. If
+// ISLET_CONFORMANCE_SLICE limits the run to a number of minutes, the flags exclude specs that already have a result.
 func ginkgo(t *testing.T, dir, name, focus, skip string) []string {
 	t.Helper()
 	flags := []string{"--procs=" + cmp.Or(os.Getenv("ISLET_CONFORMANCE_PROCS"), "8"), "--silence-skips", "--no-color", "--timeout=" + cmp.Or(os.Getenv(slice), "170") + "m", "--poll-progress-after=3m",
@@ -64,10 +62,10 @@ func ginkgo(t *testing.T, dir, name, focus, skip string) []string {
 	return flags
 }
 
-// slice names the variable that says how many minutes a part of a run may take.
+// The constant slice is the environment variable that limits a run to a number of minutes.
 const slice = "ISLET_CONFORMANCE_SLICE"
 
-// done are the runner's flags that leave out what has a result.
+// The function done returns the runner's flags that exclude the specs with a result.
 func done(r results) (flags []string) {
 	for name := range r {
 		flags = append(flags, "--skip="+regexp.QuoteMeta(" "+name)+"$")
@@ -75,7 +73,7 @@ func done(r results) (flags []string) {
 	return flags
 }
 
-// conclude runs a suite and judges its report, together with what earlier slices came to.
+// conclude runs a suite and evaluates its report together with the results of earlier slices.
 func conclude(t *testing.T, dir, name string, run *exec.Cmd) {
 	t.Helper()
 	log, written, list := create(t, dir, name+".log"), filepath.Join(dir, name+".json"), filepath.Join(dir, name+".txt")
@@ -92,7 +90,7 @@ func conclude(t *testing.T, dir, name string, run *exec.Cmd) {
 	}
 	wanted, left := all.add(decode(t, text), func(name, text string) { t.Errorf("%s: %.3000s", name, text) })
 	all.save(t, list)
-	t.Logf("%d specs were to run, %d of them are left; in all %d passed, %d cannot, %d failed: see %s", wanted, left,
+	t.Logf("%d specs were selected, %d of them have no result; in total %d passed, %d cannot pass, %d failed: see %s", wanted, left,
 		len(all.names(passed)), len(all.names(cannot)), len(all.names(failed)), fmt.Sprintf("%s/%s.{txt,log}", dir, name))
 	switch {
 	case left > 0 && !sliced:

@@ -11,20 +11,18 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// What of the node suite runs where nothing else is asked for: what every node has to pass,
-// but for specs that cannot and would have those after them fail too. Those of a node's
-// reboot and of a sidecar that is removed stop the kubelet and then ask the runtime, which here has ended with it; those that
-// collect images end with pulling all that the suite has, one of them by a digest that only
-// the internet has.
+// The default selection of the node suite contains the specs that every node must pass. It excludes specs that cannot pass and make later
+// specs fail. The specs of a reboot and of a deleted sidecar stop the kubelet and then call the runtime, which is part of the agent's
+// process here. The specs of image garbage collection finally pull all images of the suite, and one of these is available only on the
+// internet.
 const (
 	nodeFocus = `\[NodeConformance\]`
 	nodeSkip  = `\[Flaky\]|\[Disruptive\]|\[FeatureGate|\[Feature:|the node reboot|sidecar container is removed|ImageGarbageCollect`
 )
 
-// supervisor is the sudo of the node's machine, by which the suite asks systemd of the
-// kubelet's unit: the agent, here. As with a unit of Type=notify, it has started when it
-// is ready: the CRI socket that the suite asks is the agent's, too. A configuration that the
-// suite writes, into its own folder, is the agent's from then on.
+// supervisor replaces sudo in the node's machine. The suite calls it to control the kubelet's systemd unit, which is the agent here. A
+// start waits until the agent is ready, like a unit of Type=notify, because the agent also serves the CRI socket that the suite uses. A
+// configuration that the suite has written becomes the agent's configuration.
 const supervisor = `#!/bin/sh
 end() {
 	for pid in $(pidof islet); do kill "$pid"; done
@@ -48,8 +46,8 @@ case "$*" in
 esac
 `
 
-// TestNodeSuite runs Kubernetes' node end-to-end specs, unchanged, on a node: they look at
-// files, cgroups and sockets of the machine, write static pods and restart the agent.
+// TestNodeSuite runs Kubernetes' unchanged node end-to-end specs on a node. The specs read files, cgroups and sockets of the machine,
+// write static pods and restart the agent.
 func TestNodeSuite(t *testing.T) {
 	dir := suiteDir(t)
 	c := cluster.Start(t)
@@ -59,11 +57,11 @@ func TestNodeSuite(t *testing.T) {
 	prepareNode(t, n, archive, registry.serve(t, c), "criSocket: /run/islet/cri.sock\n")
 	n.Join()
 	written := filepath.Join(dir, "kubelet-config")
-	must(t, os.RemoveAll(written)) // of an earlier run
+	must(t, os.RemoveAll(written)) // the file of an earlier run
 	n.Write("start", "#!/bin/sh\nexec "+commandLine(t, n)+"\n")
 	n.Write("bin/sudo", fmt.Sprintf(supervisor, n.Disk, written))
 	n.Run("chmod", "+x", n.Disk+"/start", n.Disk+"/bin/sudo")
-	n.Write("system.yaml", "os: Linux\nkernelSpec: {versions: [.+]}\n") // what the suite would demand of the machine is not the node's matter
+	n.Write("system.yaml", "os: Linux\nkernelSpec: {versions: [.+]}\n") // the suite's default requirements concern the machine, not the node
 
 	c.Kubectl(t, "create", "serviceaccount", "suite", "-n", "kube-system")
 	c.Kubectl(t, "create", "clusterrolebinding", "suite", "--clusterrole=cluster-admin", "--serviceaccount=kube-system:suite")
@@ -71,7 +69,7 @@ func TestNodeSuite(t *testing.T) {
 
 	focus, skip := cmp.Or(os.Getenv("ISLET_CONFORMANCE_FOCUS"), nodeFocus), cmp.Or(os.Getenv("ISLET_CONFORMANCE_SKIP"), nodeSkip)
 	run := n.Command("env", append([]string{"PATH=" + n.Disk + "/bin:" + os.Getenv("PATH"), "HOME=" + n.Disk, "GOPROXY=off", filepath.Join(dir, "ginkgo")}, ginkgo(t, dir, "node", focus, skip)...)...)
-	run.Args = append(run.Args, "--focus-file=e2e_node") // it holds specs of the other suite too
+	run.Args = append(run.Args, "--focus-file=e2e_node") // the program also contains specs of the other suite
 	run.Args = append(run.Args, filepath.Join(dir, "e2e_node.test"), "--", "--host=https://10.97.0.1:6443", "--bearer-token="+token,
 		"--node-name="+n.Name,
 		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--system-spec-file="+n.Disk+"/system.yaml",
@@ -80,7 +78,7 @@ func TestNodeSuite(t *testing.T) {
 	conclude(t, dir, "node", run)
 }
 
-// settle gives a node the paths and ports that the suite takes for granted.
+// settle creates the paths and ports that the suite expects on a node.
 func settle(t *testing.T, n *cluster.Node) {
 	t.Helper()
 	n.Run("mkdir", "-p", n.Disk+"/kubelet", n.Disk+"/var-log", "/var/lib/kubelet", "/var/log")
@@ -92,7 +90,7 @@ func settle(t *testing.T, n *cluster.Node) {
 		"podLogsDir: /var/log/pods")+"readOnlyPort: 10255\n")
 }
 
-// commandLine is how the node's agent was started.
+// commandLine returns the shell-quoted command line of the node's agent.
 func commandLine(t *testing.T, n *cluster.Node) string {
 	t.Helper()
 	line := strings.TrimSuffix(n.Run("sh", "-c", "cat /proc/$(pidof islet)/cmdline"), "\x00")

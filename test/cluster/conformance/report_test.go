@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// run is a report of the runner's, cut to what is read of it: one spec passed, one failed,
-// one cannot pass, one was cut off by the end of the slice, one was not begun, and what
-// follows all specs failed.
+// run is a shortened report of the runner. One spec passed, one failed, one cannot pass, one was interrupted by the end of the slice, and
+// one was not started. The cleanup node after the specs failed too.
 const run = `[{"PreRunStats": {"TotalSpecs": 9, "SpecsThatWillRun": 5}, "SpecReports": [
 {"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-node] Pods", ""], "LeafNodeText": "should run (a|b) [Conformance]", "State": "passed", "RunTime": 12},
 {"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "should fail", "State": "timedout", "Failure": {"Message": "it took long", "Location": {"FileName": "pods.go", "LineNumber": 7}}},
@@ -37,23 +36,22 @@ func TestReport(t *testing.T) {
 		t.Errorf("the results are\n%v, not\n%v", got, want)
 	}
 	if len(told) != 2 || told["[sig-node] Pods should fail"] != "it took long\npods.go:7" {
-		t.Errorf("told was %q", told)
+		t.Errorf("the reported problems are %q", told)
 	}
 }
 
-// A list that a slice wrote is what the next one reads, and the specs that it names are
-// the ones that the next one skips.
+// TestSlices checks that a slice reads the results that an earlier slice has written, and skips the specs with a result.
 func TestSlices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "list.txt")
 	if had := load(t, file); len(had) != 0 {
-		t.Errorf("a list that is not there has %v", had)
+		t.Errorf("a missing list contains %v", had)
 	}
 	wrote := results{}
 	wrote.add(decode(t, []byte(run)), func(string, string) {})
 	wrote.save(t, file)
 	read := load(t, file)
 	if !maps.Equal(read, wrote) {
-		t.Errorf("written was\n%v, read\n%v", wrote, read)
+		t.Errorf("the written results are\n%v, read\n%v", wrote, read)
 	}
 	skipped := func(name string) bool {
 		for _, flag := range done(read) {

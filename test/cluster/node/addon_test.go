@@ -14,9 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// addOn is a DaemonSet as flannel's: in the host's network it writes the configuration of
-// the pod network, and the subnet, which a reboot takes away.
-// Peers are the subnets of other nodes, and the addresses to reach them by.
+// addOn returns a DaemonSet that works like flannel's. It writes the configuration of the pod network and the file of the subnet, which a
+// reboot deletes. The parameter peers contains subnets of other nodes with their addresses.
 func addOn(n *cluster.Node, ns, subnet string, peers ...string) string {
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: DaemonSet
@@ -44,7 +43,7 @@ spec:
 `, ns, n.Name, machine.Image, n.Disk, strings.Join(append([]string{subnet}, peers...), ", "))
 }
 
-// installAddOn gives a machine the plugin of the add-on and the settings for it.
+// installAddOn installs the add-on's plugin on a machine and configures it.
 func installAddOn(t testing.TB, n *cluster.Node, networkPlugin string) {
 	t.Helper()
 	plugin, err := os.ReadFile(filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"))
@@ -60,9 +59,8 @@ func installAddOn(t testing.TB, n *cluster.Node, networkPlugin string) {
 		n.Disk, networkPlugin))
 }
 
-// TestAddOn: a network add-on of the cluster comes to a node whose pods are on the built-in
-// network. They move, once, into the network of the add-on, which a restart of the agent
-// and a reboot without the API server keep.
+// TestAddOn checks that a cluster's network add-on replaces the built-in network of running pods. Each pod must move once. The pods must
+// keep the add-on's network after a restart of the agent, and after a reboot while the API server is unreachable.
 func TestAddOn(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -132,13 +130,13 @@ func TestAddOn(t *testing.T) {
 	onAddOn(moved("to show that it runs again", now, 2))
 }
 
-// other is a test whose node and namespace have another name.
+// other is a test with a suffix in its name, for a second node and namespace.
 type other struct{ testing.TB }
 
 func (o other) Name() string { return o.TB.Name() + "-other" }
 
-// TestHostGateway: the nodes wait for the add-on, as networkPlugin cni demands. Then pods
-// of two nodes reach each other by its routes, also when one of them has rebooted.
+// TestHostGateway checks that nodes with networkPlugin cni wait for the add-on. Then pods of two nodes must reach each other, also after
+// one node has rebooted.
 func TestHostGateway(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// A signer is a CA of a test, which answers PodCertificateRequests.
+// A signer is a CA that signs PodCertificateRequests.
 type signer struct {
 	name string
 	cert *x509.Certificate
@@ -54,7 +54,7 @@ func newSigner(t *testing.T, name string) *signer {
 	return &signer{name, cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 }
 
-// served is the version in which the control plane serves bundles and requests.
+// The function served returns the API version of bundles and requests in the control plane.
 func served() string {
 	if cluster.IsFormer() {
 		return "v1beta1"
@@ -62,7 +62,7 @@ func served() string {
 	return "v1"
 }
 
-// signing returns the calls for the requests of a namespace, in the version that is served.
+// The function signing returns functions that watch and update the requests of a namespace in the served version.
 func signing(c *cluster.Cluster, ns string) (
 	watches func(context.Context, metav1.ListOptions) (watch.Interface, error),
 	update func(context.Context, *certificates.PodCertificateRequest) error,
@@ -86,7 +86,7 @@ func signing(c *cluster.Cluster, ns string) (
 	}
 }
 
-// requestOf returns the request of an event, in either version; nil: it is none.
+// requestOf returns the request of an event in either version, or nil if the object is no request.
 func requestOf(o runtime.Object) *certificates.PodCertificateRequest {
 	switch r := o.(type) {
 	case *certificates.PodCertificateRequest:
@@ -99,13 +99,13 @@ func requestOf(o runtime.Object) *certificates.PodCertificateRequest {
 	return nil
 }
 
-// bundle is a ClusterTrustBundle with the signer's certificate and those of others.
+// bundle returns a ClusterTrustBundle with the given certificates.
 func (s *signer) bundle(version, stage string, pems ...string) string {
 	return fmt.Sprintf("apiVersion: certificates.k8s.io/%s\nkind: ClusterTrustBundle\nmetadata: {name: %q, labels: {stage: %s}}\nspec:\n  signerName: %s\n  trustBundle: |\n%s---\n",
 		served(), strings.ReplaceAll(s.name, "/", ":")+":"+version, stage, s.name, indent("    ", strings.TrimSpace(strings.Join(pems, ""))))
 }
 
-// answer waits for requests of a pod, and issues a certificate for each.
+// The method answer waits for a number of requests of a pod, and issues a certificate for each.
 func (s *signer) answer(t *testing.T, c *cluster.Cluster, ns, pod string, requests int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -148,8 +148,8 @@ func (s *signer) answer(t *testing.T, c *cluster.Cluster, ns, pod string, reques
 	t.Fatalf("pod %s requests no certificate\n%s", pod, c.Describe("-n", ns, "pod", pod))
 }
 
-// TestCertificates: a pod gets a certificate of its own and the bundles that it trusts from a
-// real API server, and has both after a reboot without a network.
+// TestCertificates checks that a pod gets certificates and trust bundles from a real API server. The pod must have both after a reboot
+// without a network.
 func TestCertificates(t *testing.T) {
 	c, n, ns := join(t)
 	s := newSigner(t, ns+".example.com/mesh")
@@ -200,7 +200,7 @@ func TestCertificates(t *testing.T) {
 		return strings.Count(has, "BEGIN") == len(pems)
 	}
 	if !trusts("live.pem", s.pem) || !trusts("one.pem", other.pem) || !trusts("none.pem") {
-		t.Errorf("it trusts %s\n%s\n%s", cat("trust/live.pem"), cat("trust/one.pem"), cat("trust/none.pem"))
+		t.Errorf("the trust bundles are %s\n%s\n%s", cat("trust/live.pem"), cat("trust/one.pem"), cat("trust/none.pem"))
 	}
 	c.Apply(t, s.bundle("a", "live", s.pem, other.pem))
 	n.Await("the bundle to reach the pod", func() bool { return trusts("live.pem", s.pem, other.pem) })
@@ -211,7 +211,7 @@ func TestCertificates(t *testing.T) {
 	}
 	for _, f := range files {
 		if contains(t, f, key) {
-			t.Errorf("%s holds a key in the clear", f)
+			t.Errorf("%s contains a key in plain text", f)
 		}
 	}
 
@@ -223,7 +223,7 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("after a reboot the certificates are %s, not %s", after, before)
 	}
 	if !trusts("live.pem", s.pem, other.pem) || !trusts("one.pem", other.pem) || !trusts("none.pem") {
-		t.Error("after a reboot it trusts others")
+		t.Error("the trust bundles differ after a reboot")
 	}
 	n.Restore(t)
 	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)

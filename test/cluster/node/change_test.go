@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestImageChange: a container whose image is changed is replaced, whatever the pod's
-// restart policy; one that cannot be had is waited for.
+// TestImageChange checks that a container is replaced when its image changes, with any restart policy. If the new image is missing, the
+// container must wait for it.
 func TestImageChange(t *testing.T) {
 	c, _, ns := join(t)
 	for _, policy := range []string{"Always", "Never"} {
@@ -29,29 +29,28 @@ func TestImageChange(t *testing.T) {
 		c.Kubectl(t, "-n", ns, "set", "image", "pod/"+name, "c="+machine.Image)
 		after := c.AwaitPod(t, ns, name, "to run again", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].State.Running != nil })
 		if after.UID != before.UID || after.Status.PodIP != before.Status.PodIP || after.Status.ContainerStatuses[0].RestartCount != 1 {
-			t.Errorf("it was %+v, and is %+v", before.Status, after.Status)
+			t.Errorf("the status was %+v, and is %+v", before.Status, after.Status)
 		}
 	}
 }
 
-// TestLessGrace: a second deletion that gives less time shortens the first one.
+// TestLessGrace checks that a second deletion with a shorter grace period ends the pod earlier.
 func TestLessGrace(t *testing.T) {
 	c, _, ns := join(t)
 	c.Apply(t, pod(ns, "stubborn", "", "", "stubborn"))
 	p := c.AwaitReady(t, ns, "stubborn")["stubborn"]
 	c.Kubectl(t, "-n", ns, "delete", "pod", "stubborn", "--grace-period=3600", "--wait=false")
-	c.AwaitPod(t, ns, "stubborn", "to be told to end", func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	c.AwaitPod(t, ns, "stubborn", "to be deleted", func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	began := time.Now()
 	c.Kubectl(t, "-n", ns, "delete", "pod", "stubborn", "--grace-period=3", "--wait=false")
 	c.AwaitGone(t, p)
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("it took %v", took)
+		t.Errorf("the deletion took %v", took)
 	}
 }
 
-// TestEndIsFinal: pods that ended do not run again when the node starts anew, even if
-// it has forgotten everything, and what became of them stays told. One that is deleted
-// before it ran has failed.
+// TestEndIsFinal checks that ended pods do not run again after a restart of the node and keep their status, even if the node has lost its
+// state. A pod that is deleted before it ran must have the phase Failed.
 func TestEndIsFinal(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, pod(ns, "done", "restartPolicy: OnFailure", "", "exit", "0")+pod(ns, "failed", "restartPolicy: Never", "", "exit", "3")+
@@ -62,7 +61,7 @@ func TestEndIsFinal(t *testing.T) {
 		ended[name] = c.AwaitPod(t, ns, name, "to end", func(p *corev1.Pod) bool { return p.Status.Phase == phase })
 	}
 	if late := ended["late"].Status; late.Reason != "DeadlineExceeded" || late.ContainerStatuses[0].State.Terminated == nil {
-		t.Errorf("it was too late, and is %+v", late)
+		t.Errorf("the status of the pod that exceeded its deadline is %+v", late)
 	}
 	before := c.AwaitReady(t, ns, "runs")["runs"]
 	for _, forget := range []bool{false, true} {

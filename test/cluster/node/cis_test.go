@@ -9,15 +9,14 @@ import (
 	"github.com/islet-edge/islet/test/cis"
 )
 
-// TestBenchmark: a node that was installed and joined by kubeadm, and nothing more, follows the
-// worker section of the CIS benchmark.
+// TestBenchmark checks that a fresh installation that kubeadm has joined meets the worker section of the CIS benchmark.
 func TestBenchmark(t *testing.T) {
 	c := start(t)
 	h := newKubeadmHost(t, c)
 	settings := h.Run("cat", "/etc/default/kubelet")
 	h.Run("rm", "/usr/local/bin/kubelet")
 	cis.Install(t, h.Machine, "--kubeadm")
-	h.put("/etc/default/kubelet", settings) // where the test has its directories
+	h.put("/etc/default/kubelet", settings) // the file contains the directories of the test
 	h.join(t, c)
 	pods(t, c, c.Namespace(t), 1)
 	const units = "/etc/systemd/system/"
@@ -40,7 +39,7 @@ func TestBenchmark(t *testing.T) {
 	if n.Kubelet.Authentication.X509.ClientCAFile == "" {
 		t.Error("4.2.3: the node that joined has no clientCAFile")
 	}
-	// kubeadm joined by this file; the tests' control plane names its own place.
+	// kubeadm join has written the CA to this file. The configuration contains the CA path of the test's control plane instead.
 	n.Kubelet.Authentication.X509.ClientCAFile = "/etc/kubernetes/pki/ca.crt"
 	n.CheckAll(t)
 }

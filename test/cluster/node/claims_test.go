@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A disk is a PersistentVolume of a node and the claim that is bound to it.
+// A disk is a PersistentVolume of a node with the claim that is bound to it.
 type disk struct {
 	name, source string
-	block, here  bool // here: it says of which node it is
+	block, here  bool // here: the volume has the node affinity of its node
 }
 
 func (d disk) manifest(ns, node, claim string) string {
@@ -59,7 +59,7 @@ spec:
 `, name, ns, mode, volume)
 }
 
-// loop makes a block device of that many KiB.
+// The function loop creates a loop device with a size in KiB.
 func loop(t *testing.T, dir, name string, kib int64) string {
 	t.Helper()
 	file := filepath.Join(dir, name)
@@ -82,7 +82,7 @@ func loop(t *testing.T, dir, name string, kib int64) string {
 	return dev
 }
 
-// volumeMounts lists what is mounted for PersistentVolumes on a machine.
+// volumeMounts returns the mounts of PersistentVolumes on a machine.
 func volumeMounts(n *cluster.Node) []string {
 	return slices.DeleteFunc(n.Mounts(), func(p string) bool {
 		return !strings.Contains(p, "kubernetes.io~local-volume") && !strings.Contains(p, "local-volume/mounts") &&
@@ -90,10 +90,9 @@ func volumeMounts(n *cluster.Node) []string {
 	})
 }
 
-// TestClaims: a pod with claims to a path of the host, a directory, a disk with a file
-// system, a block device and one that is made for it keeps what it wrote over a kill of the
-// agent and a reboot without a link; when it is deleted nothing is mounted and all data is
-// there.
+// TestClaims checks a pod with claims to a hostPath, a directory, a disk with a file system, a block device and an ephemeral volume. The
+// data must survive a SIGKILL of the agent and a reboot without a link. When the pod is deleted, no volume may be mounted, and all data
+// must exist.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -194,14 +193,13 @@ volumeDevices:
 	n.Await("all to be unmounted", func() bool { return len(volumeMounts(n)) == 0 })
 	for _, file := range []string{path + "/file", local + "/file", local + "/below/here/file", scratch + "/file"} {
 		if !contains(t, file, "kept in") {
-			t.Errorf("%s is not what it was", file)
+			t.Errorf("the data in %s has changed", file)
 		}
 	}
 }
 
-// TestClaimsThatWait: what a pod waits for is told as by a kubelet, also when the claim is
-// not bound, of another node or there is none; and what is left by a pod that was deleted
-// while the agent was dead is unmounted.
+// TestClaimsThatWait checks the events of pods whose claim is unbound, missing or bound to a volume of another node. They must be those of
+// a kubelet. The mounts of a pod that was deleted while the agent was not running must be unmounted.
 func TestClaimsThatWait(t *testing.T) {
 	c, n, ns := join(t)
 	dir := n.Disk + "/data"
@@ -237,7 +235,7 @@ func TestClaimsThatWait(t *testing.T) {
 	n.Await("what is left of the pod to be unmounted", func() bool { return len(volumeMounts(n)) == 0 })
 	c.AwaitGone(t, p)
 	if !contains(t, dir+"/file", "kept") {
-		t.Error("the data is gone")
+		t.Error("the data is missing")
 	}
 }
 

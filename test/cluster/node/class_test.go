@@ -12,9 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestRuntimeClass: a class leads to its handler and its overhead, also without a link,
-// after a restart and after a reboot; a class without a handler here is refused, with
-// an event, and runs once the node is told of it.
+// TestRuntimeClass checks that a RuntimeClass selects its handler and its overhead, also without a link, after a restart and after a
+// reboot. A class whose handler is not configured must cause an event. Its pod must run when the handler has been configured.
 func TestRuntimeClass(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -33,7 +32,7 @@ func TestRuntimeClass(t *testing.T) {
 	if !slices.Equal(names, []string{"", "boxed"}) {
 		t.Errorf("the Node's handlers are %q", names)
 	}
-	// Cluster-wide names must be of this test alone.
+	// RuntimeClasses have no namespace, so their names must be unique for this test.
 	good, bad := ns+"-good", ns+"-bad"
 	for name, spec := range map[string]string{good: "boxed\noverhead: {podFixed: {memory: 16Mi, cpu: 50m}}", bad: "kata"} {
 		c.Apply(t, fmt.Sprintf("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: %s}\nhandler: %s\n", name, spec))
@@ -47,7 +46,7 @@ func TestRuntimeClass(t *testing.T) {
 		t.Errorf("the handler ran %d containers", ran)
 	}
 	if got := podMemory(t, n, string(before["boxed"].UID)); got != fmt.Sprint((64+16)<<20) {
-		t.Errorf("the pod's cgroup may hold %s bytes, not its limit and the overhead", got)
+		t.Errorf("the limit of the pod's cgroup is %s bytes, not the limit and the overhead", got)
 	}
 	n.Await("an event of the refusal", func() bool {
 		out, _ := c.TryKubectl("", "-n", ns, "get", "events", "--field-selector=involvedObject.name=refused")
@@ -59,15 +58,15 @@ func TestRuntimeClass(t *testing.T) {
 	n.Kill()
 	n.SetHandlers(map[string]string{"boxed": program, "kata": program})
 	n.Start()
-	n.WaitReady("boxed", "plain", "refused") // its class was read before the cut
+	n.WaitReady("boxed", "plain", "refused") // the agent read the class before the cut
 	if got := calls("create") + calls("run"); got != ran+1 {
-		t.Errorf("the handler ran %d containers more", got-ran)
+		t.Errorf("the handler ran %d additional containers", got-ran)
 	}
 	n.Reboot()
 	n.Start()
 	n.WaitReady("boxed", "plain", "refused")
 	if got := calls("create") + calls("run"); got != ran+3 {
-		t.Errorf("after the reboot the handler ran %d containers more", got-ran-1)
+		t.Errorf("after the reboot the handler ran %d additional containers", got-ran-1)
 	}
 	n.Restore(t)
 	c.AwaitPod(t, ns, "boxed", "to be ready", cluster.PodReady)
@@ -75,7 +74,7 @@ func TestRuntimeClass(t *testing.T) {
 	c.AwaitNode(t, n.Name, "to have the new handler", func(n *corev1.Node) bool { return len(n.Status.RuntimeHandlers) == 3 })
 }
 
-// podMemory is the limit of a pod's cgroup.
+// podMemory returns the memory limit of a pod's cgroup.
 func podMemory(t *testing.T, n *cluster.Node, uid string) string {
 	t.Helper()
 	for _, file := range []string{"memory/" + n.Cgroup + "/kubepods/*/pod" + uid + "/memory.limit_in_bytes", "memory/" + n.Cgroup + "/kubepods/pod" + uid + "/memory.limit_in_bytes",

@@ -14,22 +14,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A configured node follows a ConfigMap of its own name in kube-system.
+// A configured is a node whose configuration comes from a ConfigMap in kube-system.
 type configured struct {
 	*cluster.Node
 	t     *testing.T
 	c     *cluster.Cluster
-	files string // the KubeletConfiguration of the node's own files
+	files string // KubeletConfiguration of the local files
 }
 
-// follow gives a test a node that may read one ConfigMap, and follows none yet. A trial takes at
-// least healthyFor.
+// The function follow returns a node that may read one ConfigMap and does not yet use it. A trial takes at least healthyFor.
 func follow(t *testing.T, healthyFor string) (*configured, map[string]*corev1.Pod) {
 	t.Helper()
 	return followWith(t, healthyFor, func(*cluster.Node) string { return "" })
 }
 
-// followWith is follow with more lines of the node's EdgeConfiguration.
+// followWith is like follow, with additional lines of the node's EdgeConfiguration.
 func followWith(t *testing.T, healthyFor string, edge func(*cluster.Node) string) (*configured, map[string]*corev1.Pod) {
 	t.Helper()
 	t.Parallel()
@@ -65,7 +64,7 @@ data: {kubelet: "not to be read"}
 	return f, pods(t, c, c.Namespace(t), 2)
 }
 
-// send writes the ConfigMap: the node's own file, changed.
+// send writes the ConfigMap with a changed copy of the local file.
 func (f *configured) send(old, changed string) {
 	f.t.Helper()
 	text, err := json.Marshal(strings.Replace(f.files, old, changed, 1) + "\n")
@@ -76,7 +75,7 @@ func (f *configured) send(old, changed string) {
 		f.Name, text))
 }
 
-// condition waits for the Node's, with a status and a part of its message.
+// The method condition waits until the Node's condition KubeletConfigOk has a status and a part of a message.
 func (f *configured) condition(status corev1.ConditionStatus, message string) *corev1.Node {
 	f.t.Helper()
 	return f.c.AwaitNode(f.t, f.Name, fmt.Sprintf("to have KubeletConfigOk %s: %s", status, message), func(n *corev1.Node) bool {
@@ -89,7 +88,7 @@ func (f *configured) condition(status corev1.ConditionStatus, message string) *c
 	})
 }
 
-// event waits for one of the Node.
+// The method event waits for an event of the Node.
 func (f *configured) event(reason, message string) {
 	f.t.Helper()
 	f.Await("the event "+reason, func() bool {
@@ -106,7 +105,7 @@ func (f *configured) event(reason, message string) {
 	})
 }
 
-// shows is what the node itself says of its configuration.
+// The method shows returns the output of islet config show.
 func (f *configured) shows() (s struct {
 	Active, LastKnownGood struct{ ID, Kubelet string }
 	Assigned              *struct{ ID string }
@@ -117,8 +116,8 @@ func (f *configured) shows() (s struct {
 	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
 }
 
-// onTrial waits until what was sent is on trial, by what is stored: a trial may be over before a
-// command has asked.
+// onTrial waits for the trial of a sent configuration. It reads the stored state, because a trial may end before a command gets a
+// response.
 func (f *configured) onTrial() {
 	f.t.Helper()
 	f.Await("a trial", func() bool {
@@ -127,7 +126,7 @@ func (f *configured) onTrial() {
 	})
 }
 
-// good waits until it is in use.
+// The method good waits until a configuration with the given part is in use and no trial runs.
 func (f *configured) good(part string) {
 	f.t.Helper()
 	f.Await("a good configuration with "+part, func() bool {
@@ -136,9 +135,8 @@ func (f *configured) good(part string) {
 	})
 }
 
-// TestSentConfiguration: a node that an annotation has follow a ConfigMap takes what is good
-// and not what is bad, and says so where the cluster sees it. It needs to read that object
-// alone.
+// TestSentConfiguration checks that a node with the annotation of a ConfigMap accepts a good configuration and rejects or reverts a bad
+// one. The result must be visible in the Node, its events and its metrics. The node must need access only to this ConfigMap.
 func TestSentConfiguration(t *testing.T) {
 	f, before := follow(t, "2s")
 	f.send("", "maxPods: 37\n")
@@ -153,13 +151,13 @@ func TestSentConfiguration(t *testing.T) {
 	f.metric(`node_config_source="/api/v1/namespaces/kube-system/configmaps/` + f.Name + `-config"`)
 	f.allowed()
 
-	f.send("", "maxPods: 1\nportt: 3\n") // refused: it is not even tried
+	f.send("", "maxPods: 1\nportt: 3\n") // rejected without a trial
 	f.condition(corev1.ConditionFalse, "portt")
 	f.event("ConfigurationRefused", "portt")
 	f.metric("kubelet_node_config_error 1")
 
 	f.Write("other.crt", string(f.otherAuthority()))
-	f.send("ca.crt", "other.crt") // valid, and it locks everybody out
+	f.send("ca.crt", "other.crt") // a valid configuration that locks out all clients
 	f.condition(corev1.ConditionFalse, "does not accept the node's own certificate")
 	f.event("ConfigurationFailed", "clientCAFile")
 	unchanged(t, f.c, before)
@@ -167,14 +165,14 @@ func TestSentConfiguration(t *testing.T) {
 		t.Errorf("the kubelet API: %v, %s", err, out)
 	}
 
-	f.c.Kubectl(t, "annotate", "node", f.Name, "islet.dev/config-map-") // back to its own files
+	f.c.Kubectl(t, "annotate", "node", f.Name, "islet.dev/config-map-") // returns to the local files
 	f.c.AwaitNode(t, f.Name, "to have room for 110 pods", func(n *corev1.Node) bool { return n.Status.Capacity.Pods().Value() == 110 })
 	f.c.Kubectl(t, "annotate", "node", f.Name, "islet.dev/config-map=default/mine")
 	f.condition(corev1.ConditionFalse, "is not in kube-system")
 	unchanged(t, f.c, before)
 }
 
-// status is the annotation of a Node that uses the ConfigMap.
+// The method status checks the status annotation of a Node that uses the ConfigMap.
 func (f *configured) status(n *corev1.Node) {
 	f.t.Helper()
 	var s corev1.NodeConfigStatus
@@ -185,7 +183,7 @@ func (f *configured) status(n *corev1.Node) {
 	}
 }
 
-// metric waits for a line with a text.
+// The method metric waits until the metrics contain a text.
 func (f *configured) metric(part string) {
 	f.t.Helper()
 	f.Await(part, func() bool {
@@ -194,8 +192,7 @@ func (f *configured) metric(part string) {
 	})
 }
 
-// allowed demands that the node may read its ConfigMap and no other one, by the API server's
-// own judgement of its certificate.
+// The method allowed checks that the API server allows the node to read its ConfigMap and no other one.
 func (f *configured) allowed() {
 	f.t.Helper()
 	for args, want := range map[string]string{
@@ -213,7 +210,7 @@ func (f *configured) allowed() {
 	}
 }
 
-// otherAuthority is one that has signed nothing.
+// otherAuthority returns the certificate of a CA that has signed no certificate.
 func (f *configured) otherAuthority() []byte {
 	f.t.Helper()
 	f.Run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj",
@@ -221,8 +218,8 @@ func (f *configured) otherAuthority() []byte {
 	return []byte(f.Run("cat", f.Disk+"/other.pem"))
 }
 
-// TestSentConfigurationHarmful: whatever a ConfigMap has, within the time of the trial the Node is
-// Ready as before, without a taint, and kubectl exec works in the pods, which ran on.
+// TestSentConfigurationHarmful checks that no ConfigMap damages a node. Before the trial's deadline the Node must be Ready again without
+// taints, and kubectl exec must work in the pods, which must not restart.
 func TestSentConfigurationHarmful(t *testing.T) {
 	f, before := follow(t, "2s")
 	for i, c := range []struct{ old, changed, why string }{
@@ -243,20 +240,20 @@ func TestSentConfigurationHarmful(t *testing.T) {
 		})
 		for name, p := range before {
 			if out := f.c.Kubectl(t, "-n", p.Namespace, "exec", name, "--", "/podtool", "cat", "/etc/hostname"); out != name+"\n" {
-				t.Errorf("%s: %s says %q", c.why, name, out)
+				t.Errorf("%s: the host name of %s is %q", c.why, name, out)
 			}
 		}
 		unchanged(t, f.c, before)
 		took := time.Since(began)
 		t.Logf("%s: %v", c.why, took)
 		if took > 50*time.Second { // the deadline is 25 s, and two agents start
-			t.Errorf("%s: it took %v", c.why, took)
+			t.Errorf("%s: the trial took %v", c.why, took)
 		}
 	}
 }
 
-// TestSentConfigurationDisturbed: neither the end of the agent nor that of the link in the
-// middle of a trial changes what is good; the trial begins anew when the node is well.
+// TestSentConfigurationDisturbed checks that the last known good configuration does not change when the agent is killed or the link is cut
+// during a trial. The trial must start again when the node is healthy.
 func TestSentConfigurationDisturbed(t *testing.T) {
 	f, before := follow(t, "12s")
 	f.send("", "maxPods: 37\n")
@@ -280,7 +277,7 @@ func TestSentConfigurationDisturbed(t *testing.T) {
 	})
 	for name := range before {
 		if out := inside(f.Node, before[name].Namespace, name, "cat", "/etc/hostname"); out != name+"\n" {
-			t.Errorf("%s says %q", name, out)
+			t.Errorf("the host name of %s is %q", name, out)
 		}
 	}
 	f.Restore(t)

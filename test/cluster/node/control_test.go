@@ -25,9 +25,8 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// TestControlPlane shows what the other tests rely on, without a node: that a
-// bootstrap token leads to a certificate, what a node's name may do, and that
-// pods are scheduled.
+// TestControlPlane checks the features of the control plane on which other tests depend, without a node. A bootstrap token must yield a
+// certificate, the node authorizer must be active, and pods must be scheduled.
 func TestControlPlane(t *testing.T) {
 	c := cluster.Start(t)
 	ctx, name := t.Context(), cluster.Name(t)
@@ -40,7 +39,7 @@ func TestControlPlane(t *testing.T) {
 	t.Cleanup(func() { c.Kubectl(t, "delete", "node", name) })
 	_, err = node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) {
-		t.Errorf("a node makes another: %v", err)
+		t.Errorf("a node created another Node: %v", err)
 	}
 	const status = `{"status": {"capacity": {"cpu": "1", "memory": "1Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}}`
 	if _, err := node.CoreV1().Nodes().PatchStatus(ctx, name, []byte(status)); err != nil {
@@ -52,16 +51,16 @@ func TestControlPlane(t *testing.T) {
 
 	ns := c.Namespace(t)
 	if _, err := node.CoreV1().Secrets(ns).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a node lists secrets: %v", err)
+		t.Errorf("a node listed Secrets: %v", err)
 	}
 	c.Kubectl(t, "-n", ns, "create", "secret", "generic", "s", "--from-literal=k=v")
 	if _, err := node.CoreV1().Secrets(ns).Get(ctx, "s", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a node reads a secret that no pod of it uses: %v", err)
+		t.Errorf("a node read a Secret that none of its pods uses: %v", err)
 	}
 	c.Apply(t, pod(ns, "p", "", `envFrom: [{secretRef: {name: s}}]`, "sleep"))
 	c.AwaitPod(t, ns, "p", "to be bound", func(p *corev1.Pod) bool { return p.Spec.NodeName == name })
 	if _, err := node.CoreV1().Secrets(ns).Get(ctx, "s", metav1.GetOptions{}); err != nil {
-		t.Errorf("a node may not read the secret of its pod: %v", err)
+		t.Errorf("a node cannot read the Secret of its pod: %v", err)
 	}
 }
 
@@ -69,7 +68,7 @@ func TestControlPlaneRestart(t *testing.T) {
 	c := cluster.Start(t)
 	c.StopAPIServer(t)
 	if _, err := c.Admin().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); err == nil {
-		t.Error("the apiserver answers after its end")
+		t.Error("the stopped API server responds")
 	}
 	c.StartAPIServer(t)
 	c.Namespace(t) // controllers work again
@@ -82,20 +81,20 @@ func TestProxy(t *testing.T) {
 	conf.Host = "https://" + p.Addr
 	node := kubernetes.NewForConfigOrDie(conf)
 	if _, err := node.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "proxied"}}, metav1.CreateOptions{}); err != nil {
-		t.Errorf("the proxy does not speak for the node: %v", err)
+		t.Errorf("the proxy does not authenticate the node: %v", err)
 	}
 	t.Cleanup(func() { c.Kubectl(t, "delete", "node", "proxied") })
 	p.Requests()
 	p.Fail(http.StatusServiceUnavailable, 0)
 	if _, err := node.CoreV1().Nodes().Get(t.Context(), "proxied", metav1.GetOptions{}); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("the proxy does not fail: %v", err)
+		t.Errorf("the proxy does not respond with the error: %v", err)
 	}
 	p.Heal()
 	if _, err := node.CoreV1().Nodes().Get(t.Context(), "proxied", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 	if by, n := p.Requests(); n != 2 || by["GET /api/v1/nodes/proxied"] != 2 {
-		t.Errorf("counted %v", by)
+		t.Errorf("the counted requests are %v", by)
 	}
 }
 
@@ -112,7 +111,7 @@ func TestLink(t *testing.T) {
 		for !reach() {
 			select {
 			case <-late:
-				t.Fatalf("no way to the apiserver: %s", what)
+				t.Fatalf("the API server is unreachable: %s", what)
 			default:
 			}
 		}
@@ -123,24 +122,24 @@ func TestLink(t *testing.T) {
 	}
 	l.Cut(t)
 	if reach() {
-		t.Error("a way over a cable that is cut")
+		t.Error("the API server is reachable over a cut cable")
 	}
 	m.PowerOff()
 	m.Boot()
 	if reach() {
-		t.Error("a reboot mends the cable")
+		t.Error("a reboot restored the cut cable")
 	}
 	l.Restore(t)
 	waitReach("restored")
 	l.Silence(t)
 	if m.Command("timeout", "1", "bash", "-c", "exec 3<>/dev/tcp/10.97.0.1/6443").Run() == nil {
-		t.Error("a way through silence")
+		t.Error("the API server is reachable over a silent link")
 	}
 	l.Restore(t)
 	waitReach("not silent any more")
 }
 
-// bootstrap gets a node's credentials with the bootstrap token.
+// bootstrap requests a node's credentials with the bootstrap token.
 func bootstrap(t *testing.T, c *cluster.Cluster, name string) *rest.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

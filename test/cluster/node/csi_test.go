@@ -24,7 +24,7 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// csiImage holds test/csidriver.
+// csiImage is the image of test/csidriver.
 const csiImage = "localhost/csidriver:test"
 
 var csiArchive = sync.OnceValues(func() ([]byte, error) {
@@ -51,7 +51,7 @@ var csiArchive = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(dir + "/csidriver.tar")
 })
 
-// joinWithCSI is join of a node, with flags of its agent, that has the image of a CSI driver, and a name for one.
+// joinWithCSI joins a node that has the image of a CSI driver. It also returns a name for the driver.
 func joinWithCSI(t *testing.T, flags ...string) (c *cluster.Cluster, n *cluster.Node, ns, driver string) {
 	t.Helper()
 	t.Parallel()
@@ -67,8 +67,7 @@ func joinWithCSI(t *testing.T, flags ...string) (c *cluster.Cluster, n *cluster.
 	return c, n, ns, ns + ".csi.dev"
 }
 
-// csiPod is the pod of a driver, which sees all that the agent mounts, and the other way
-// round.
+// csiPod returns the pod of a driver. Mounts propagate between the driver and the agent in both directions.
 func csiPod(n *cluster.Node, ns, driver string) string {
 	root := n.Disk + "/kubelet"
 	return fmt.Sprintf(`apiVersion: v1
@@ -107,14 +106,14 @@ func csiDisk(driver, handle string, block bool) disk {
 	return disk{name: handle, source: fmt.Sprintf("csi: {driver: %s, volumeHandle: %s}", driver, handle), block: block}
 }
 
-// csiMounts lists what is mounted for CSI volumes on a machine.
+// csiMounts returns the mounts of CSI volumes on a machine.
 func csiMounts(n *cluster.Node) []string {
 	return slices.DeleteFunc(n.Mounts(), func(p string) bool {
 		return !strings.Contains(p, "kubernetes.io~csi") && !strings.Contains(p, "kubernetes.io/csi")
 	})
 }
 
-// attach does what a driver's attacher does, until the test ends.
+// The function attach attaches the volumes of a driver until the test ends, like the driver's external attacher.
 func attach(t *testing.T, c *cluster.Cluster, driver string) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -139,10 +138,9 @@ func attach(t *testing.T, c *cluster.Cluster, driver string) {
 	}()
 }
 
-// TestCSI: a pod with a claim, a block device and a volume of its own, of a driver that runs
-// as a pod of the node and whose volumes are attached by a controller, keeps what it wrote
-// when the agent is killed and after a reboot without a link; what the cluster is told of it
-// is what a kubelet tells; when it is deleted nothing is mounted, and all data is there.
+// TestCSI checks a pod with a claim, a block device and an inline volume of a CSI driver. The driver is a pod of the node, and its volumes
+// are attached by a controller. The data must survive a SIGKILL of the agent and a reboot without a link, and the status in the cluster
+// must be that of a kubelet. When the pod is deleted, no volume may be mounted, and all data must exist.
 func TestCSI(t *testing.T) {
 	c, n, ns, driver := joinWithCSI(t, "--sync-frequency=3s")
 	csiDriver(t, c, driver,
@@ -203,7 +201,7 @@ func TestCSI(t *testing.T) {
 	n.WaitReady("p", "driver")
 	check("after a reboot without a link")
 	if after := csiMounts(n); len(after) != len(before) {
-		t.Errorf("mounted: %q, before %q", after, before)
+		t.Errorf("mounts: %q, before %q", after, before)
 	}
 	n.Restore(t)
 	c.AwaitPod(t, ns, "p", "to be ready", cluster.PodReady)
@@ -216,7 +214,7 @@ func TestCSI(t *testing.T) {
 		return len(n.Status.VolumesInUse) == 0 && len(n.Status.VolumesAttached) == 0
 	})
 	if !contains(t, n.Disk+"/csi-data/files/file", "kept") {
-		t.Error("the data is gone")
+		t.Error("the data is missing")
 	}
 	c.Kubectl(t, "-n", ns, "delete", "pod", "driver", "--wait=false")
 	c.AwaitAny(t, "csinodes", "", n.Name, &storagev1.CSINode{}, "to have no driver", func(o runtime.Object) bool {
@@ -224,14 +222,14 @@ func TestCSI(t *testing.T) {
 	})
 }
 
-// csiTold waits until the cluster knows of a node's driver and volumes.
+// csiTold waits until the CSINode and the Node contain the driver and its volumes.
 func csiTold(t *testing.T, c *cluster.Cluster, n *cluster.Node, driver string) {
 	t.Helper()
 	c.AwaitAny(t, "csinodes", "", n.Name, &storagev1.CSINode{}, "to have the driver", func(o runtime.Object) bool {
 		d := o.(*storagev1.CSINode).Spec.Drivers
 		return len(d) == 1 && d[0].Name == driver && d[0].NodeID == n.Name && *d[0].Allocatable.Count == 100 && len(d[0].TopologyKeys) == 1
 	})
-	c.AwaitNode(t, n.Name, "to tell of driver and volumes", func(node *corev1.Node) bool {
+	c.AwaitNode(t, n.Name, "to contain the driver and its volumes", func(node *corev1.Node) bool {
 		want := []corev1.UniqueVolumeName{corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^files"), corev1.UniqueVolumeName("kubernetes.io/csi/" + driver + "^raw")}
 		return slices.Equal(node.Status.VolumesInUse, want) && len(node.Status.VolumesAttached) == 2 &&
 			node.Labels["topology."+driver+"/node"] == n.Name &&
@@ -239,7 +237,7 @@ func csiTold(t *testing.T, c *cluster.Cluster, n *cluster.Node, driver string) {
 	})
 }
 
-// csiMeasured checks that the Summary has of a claim what its driver says.
+// csiMeasured checks that the Summary contains a claim's figures from the driver.
 func csiMeasured(t *testing.T, c *cluster.Cluster, n *cluster.Node, claim string) {
 	t.Helper()
 	var sum statsv1alpha1.Summary
@@ -259,7 +257,7 @@ func csiMeasured(t *testing.T, c *cluster.Cluster, n *cluster.Node, claim string
 	t.Errorf("the Summary has no claim %s", claim)
 }
 
-// csiGrows has a claim grow while a pod uses it. The test does what a driver's resizer does.
+// csiGrows expands a claim while a pod uses it. The test performs the task of the external resizer.
 func csiGrows(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, claim, pod string) {
 	t.Helper()
 	c.Kubectl(t, "-n", ns, "patch", "pvc", claim, "--patch", `{"spec": {"resources": {"requests": {"storage": "32Mi"}}}}`)
@@ -276,7 +274,7 @@ func csiGrows(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, claim, pod 
 	describes(t, c, n, []string{"FileSystemResizeSuccessful"}, "-n", ns, "pod", pod)
 }
 
-// csiTokens waits until a driver that wants tokens again and again has had some twice more.
+// csiTokens waits until a driver with requiresRepublish has received tokens two more times.
 func csiTokens(t *testing.T, n *cluster.Node, handle string) {
 	t.Helper()
 	had := func() []string { return strings.Fields(n.Run("cat", n.Disk+"/csi-data/"+handle+".tokens")) }
@@ -294,8 +292,8 @@ func csiTokens(t *testing.T, n *cluster.Node, handle string) {
 	}
 }
 
-// TestCSIDriverDies: pods run on while their driver is dead, or replaced; one that needs it
-// waits, and is gone once it is back.
+// TestCSIDriverDies checks that pods continue to run while their driver is not running or is replaced. A pod that needs the driver must
+// wait until the driver is back.
 func TestCSIDriverDies(t *testing.T) {
 	c, n, ns, driver := joinWithCSI(t, "--sync-frequency=3s")
 	csiDriver(t, c, driver, "attachRequired: false")
@@ -330,10 +328,9 @@ func TestCSIDriverDies(t *testing.T) {
 	}
 }
 
-// TestThirtyCSI measures thirty pods with a claim each, to be ready within twice the time of
-// thirty without, and what the node stack needs for them: at most 3 MiB more. They take
-// turns on one node; what it needs before, with another pod in the place of the driver's, is
-// what it needs without CSI.
+// TestThirtyCSI measures thirty pods with a claim each and thirty pods without. The goals are at most twice the time until they are ready,
+// and at most 3 MiB more memory of the node's processes. Both kinds run in turn on one node. For the memory without CSI, another pod runs
+// instead of the driver.
 func TestThirtyCSI(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	c, n, ns, driver := joinWithCSI(t)
@@ -351,7 +348,7 @@ func TestThirtyCSI(t *testing.T) {
 		made := c.AwaitReady(t, ns, names...)
 		ready = time.Since(began)
 		pss = math.Inf(1)
-		for range 8 { // at rest: one look may fall into the second in which a lease is renewed
+		for range 8 { // an idle node; a single measurement may include the renewal of a lease
 			cluster.Pass(5 * time.Second)
 			pss = min(pss, n.TotalPSS())
 		}
@@ -361,10 +358,10 @@ func TestThirtyCSI(t *testing.T) {
 		}
 		return ready, pss
 	}
-	c.Apply(t, pod(ns, "stand-in", "nodeName: "+n.Name, "", "sleep")) // for the driver's
+	c.Apply(t, pod(ns, "stand-in", "nodeName: "+n.Name, "", "sleep")) // runs instead of the driver
 	standIn := c.AwaitReady(t, ns, "stand-in")["stand-in"]
 	run("first-", "", "")
-	_, none := run("before-", "", "") // like the rounds below: of a node that has started and ended as many before
+	_, none := run("before-", "", "") // so that the node has run as many pods before as in the rounds below
 	c.Kubectl(t, "-n", ns, "delete", "pod", "stand-in", "--wait=false", "--grace-period=1")
 	c.AwaitGone(t, standIn)
 

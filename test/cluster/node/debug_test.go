@@ -9,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// debug runs kubectl debug with the test's own image.
+// The function debug runs kubectl debug with the test's image.
 func debug(t *testing.T, c *cluster.Cluster, ns string, args ...string) {
 	t.Helper()
 	c.Kubectl(t, append([]string{"-n", ns, "debug", "--image=" + machine.Image, "--image-pull-policy=Never"}, args...)...)
 }
 
-// ephemeral is the status of an ephemeral container; nil: there is none.
+// The function ephemeral returns the status of an ephemeral container, or nil if the status is missing.
 func ephemeral(p *corev1.Pod, name string) *corev1.ContainerStatus {
 	for i, s := range p.Status.EphemeralContainerStatuses {
 		if s.Name == name {
@@ -35,8 +35,8 @@ func awaitEphemeral(t *testing.T, c *cluster.Cluster, ns, pod, name, what string
 
 func runs(s *corev1.ContainerStatus) bool { return s.State.Running != nil }
 
-// TestDebug: kubectl debug works on a pod that runs and has no shell, on its processes,
-// and on one that crashes again and again; over kill -9 of the agent, too.
+// TestDebug checks that kubectl debug works on a running pod, on the processes of its container, and on a pod in CrashLoopBackOff. The
+// ephemeral containers must survive a SIGKILL of the agent.
 func TestDebug(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, pod(ns, "runs", "", "", "serve", ":8080")+pod(ns, "crashes", "", "", "exit", "1", "1s"))
@@ -54,7 +54,7 @@ func TestDebug(t *testing.T) {
 		func(s *corev1.ContainerStatus) bool { return s.State.Terminated != nil })
 	if out := c.Kubectl(t, "-n", ns, "exec", "runs", "-c", "shell", "--", "/podtool", "cat", "/proc/1/cmdline"); !strings.Contains(out,
 		"serve") {
-		t.Errorf("the first process that it sees is %q", out)
+		t.Errorf("the first process in its PID namespace is %q", out)
 	}
 	session := kubectl{Cluster: c, ns: ns}.start(t, nil, "debug", "-i", "-q", "--image="+machine.Image, "--image-pull-policy=Never", "runs", "--container=cat", "--", "/podtool", "cat")
 	session.say(t, "to and fro\n", "to and fro\n")
@@ -80,7 +80,7 @@ func TestDebug(t *testing.T) {
 			t.Errorf("islet %s: %q is not in\n%s", strings.Join(x.args, " "), x.want, out)
 		}
 	}
-	// One more change makes the node look at the pod again: what has ended stays so.
+	// A further change makes the node process the pod again. Ended ephemeral containers must not restart.
 	debug(t, c, ns, "runs", "--container=late", "--", "/podtool", "sleep")
 	after := awaitEphemeral(t, c, ns, "runs", "late", "to run", runs)
 	for _, name := range []string{"shell", "cat", "says"} {
@@ -105,9 +105,8 @@ func ready(p *corev1.Pod) bool {
 	return false
 }
 
-// TestLife: what a pod's spec asks for during its life works through the API server: a
-// deadline that is set while it runs, hooks, rules by which all containers restart, and the
-// generation that all of that is shown for.
+// TestLife checks features of a pod's lifecycle through the API server: a deadline that is set on a running pod, hooks, rules that restart
+// all containers, and the observed generation of conditions.
 func TestLife(t *testing.T) {
 	c, n, ns := join(t)
 	rules := `restartPolicy: Never
@@ -131,7 +130,7 @@ volumeMounts: [{name: v, mountPath: /v}]`
 		return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
 	if last := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 42 {
-		t.Errorf("it ended with %+v", last)
+		t.Errorf("the last termination state is %+v", last)
 	}
 	shown := false
 	for _, x := range p.Status.Conditions {

@@ -21,7 +21,7 @@ import (
 
 const thing = "example.com/thing"
 
-// A devicePlugin offers two devices, each of which is /dev/null under another name.
+// A devicePlugin serves devices that are /dev/null under other names.
 type devicePlugin struct {
 	plugin.UnimplementedDevicePluginServer
 	ids []string
@@ -51,11 +51,11 @@ func (*devicePlugin) Allocate(_ context.Context, q *plugin.AllocateRequest) (*pl
 	}}}, nil
 }
 
-// plug starts a device plugin on a node; stop ends it.
+// The function plug starts a device plugin on a node. The function stop ends it.
 func plug(t *testing.T, n *cluster.Node, ids ...string) (stop func()) {
 	t.Helper()
 	dir := filepath.Join(n.Disk, "kubelet", "device-plugins")
-	t.Chdir(dir) // the name of a socket is short
+	t.Chdir(dir) // a socket's path has a length limit
 	os.Remove(filepath.Join(dir, "thing.sock"))
 	l, err := net.Listen("unix", "thing.sock")
 	if err != nil {
@@ -79,11 +79,11 @@ func plug(t *testing.T, n *cluster.Node, ids ...string) (stop func()) {
 	return s.Stop
 }
 
-// TestDevicePlugin: a pod gets a device of a plugin and keeps it over the death of the
-// agent, a restart of the plugin and a reboot without network; a finished pod gives it back;
-// a pod for which there is none is refused as under a kubelet.
+// TestDevicePlugin checks that a pod gets a plugin's device and keeps it after a SIGKILL of the agent, a restart of the plugin and a
+// reboot without a network. A finished pod must release its device. A pod without an available device must be rejected with the reason of
+// a kubelet.
 func TestDevicePlugin(t *testing.T) {
-	c := start(t) // alone, as it changes the working directory
+	c := start(t) // not parallel, because the test changes the working directory
 	n := c.Node(t, "")
 	n.Join()
 	ns := c.Namespace(t)
@@ -101,18 +101,18 @@ func TestDevicePlugin(t *testing.T) {
 	c.AwaitReady(t, ns, "keeps")
 	has := strings.TrimSpace(strings.TrimPrefix(find(inside(n, ns, "keeps", "env"), "THING="), "THING="))
 	if has != "a" && has != "b" {
-		t.Fatalf("it has %q", has)
+		t.Fatalf("the pod's devices are %q", has)
 	}
 	if dev := inside(n, ns, "keeps", "ls", "/dev"); !strings.Contains(dev, "thing-"+has) {
-		t.Errorf("its /dev has %s", dev)
+		t.Errorf("/dev contains %s", dev)
 	}
-	c.Apply(t, pod(ns, "next", "nodeName: "+n.Name, one, "sleep")) // what the one that ended had
+	c.Apply(t, pod(ns, "next", "nodeName: "+n.Name, one, "sleep")) // gets the device of the finished pod
 	c.AwaitReady(t, ns, "next")
 	c.Apply(t, pod(ns, "late", "nodeName: "+n.Name, one, "sleep"))
 	late := c.AwaitPod(t, ns, "late", "to be refused", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	if late.Status.Reason != "UnexpectedAdmissionError" ||
 		!strings.Contains(late.Status.Message, "requested number of devices unavailable for example.com/thing. Requested: 1, Available: 0") {
-		t.Errorf("it is refused: %s, %s", late.Status.Reason, late.Status.Message)
+		t.Errorf("the rejected pod has the reason %s: %s", late.Status.Reason, late.Status.Message)
 	}
 
 	stop()
@@ -139,11 +139,11 @@ func TestDevicePlugin(t *testing.T) {
 	plug(t, n, "a", "b")
 	n.WaitPods("both to be ready", ready)
 	if now := find(inside(n, ns, "keeps", "env"), "THING="); now != "THING="+has {
-		t.Errorf("after the reboot it has %q", now)
+		t.Errorf("after the reboot the pod's devices are %q", now)
 	}
 }
 
-// find is the first line that begins so.
+// find returns the first line with a prefix.
 func find(text, start string) string {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, start) {

@@ -13,10 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Tests of what befalls a whole control plane run alone, as it is everybody's.
+// Tests that change the control plane do not run in parallel with other tests, because all tests share it.
 
-// ranOn demands that the pods' containers are those of before, as the node has them: what
-// the API shows may be out of date.
+// ranOn checks that the pods' containers have not changed on the node. The API may show an outdated status.
 func ranOn(t *testing.T, n *cluster.Node, before map[string]*corev1.Pod) {
 	t.Helper()
 	now := n.Pods()
@@ -28,7 +27,7 @@ func ranOn(t *testing.T, n *cluster.Node, before map[string]*corev1.Pod) {
 	}
 }
 
-// started is when a pod's first container did.
+// The function started returns the start time of a pod's first container.
 func started(p *corev1.Pod) time.Time {
 	if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].State.Running != nil {
 		return s[0].State.Running.StartedAt.Time
@@ -36,17 +35,16 @@ func started(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// holding says whether the status tells that pods are held, and how to end that.
+// The function holding reports whether islet status shows that the node holds pods, with the command that ends this.
 func holding(n *cluster.Node) bool {
 	out, _ := n.Try("status")
 	return strings.Contains(out, "until islet accept")
 }
 
-// held waits until the node says that it holds pods that the API server does not have, in
-// its status and by an event of the Node.
+// The function held waits until the node reports in its status and in an event that it holds pods that the API server does not have.
 func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
-	n.Await("the status to say that pods are held", func() bool { return holding(n) })
+	n.Await("the status to report held pods", func() bool { return holding(n) })
 	n.Await("an event of the Node", func() bool {
 		out, err := c.TryKubectl("", "get", "events", "-A",
 			"--field-selector=reason=PodsHeld,involvedObject.kind=Node,involvedObject.name="+n.Name, "-o=name")
@@ -54,8 +52,8 @@ func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	})
 }
 
-// TestRestored: etcd goes back to a backup. The node hears of what is wanted then and from
-// then on, and what runs before and after is not restarted.
+// TestRestored restores etcd from a backup. It checks that the node follows the restored state and later changes. Pods that exist before
+// and after the restore must not restart.
 func TestRestored(t *testing.T) {
 	c := start(t)
 	n := c.Node(t, "")
@@ -97,9 +95,8 @@ func TestRestored(t *testing.T) {
 	ranOn(t, n, before)
 }
 
-// TestClusterMadeAnew: another cluster with the CA of the former one knows none of the
-// pods. They run on, over a restart of the agent, beside those of the new cluster, until
-// somebody accepts that they are to end. Deletions are followed as ever.
+// TestClusterMadeAnew replaces the cluster by an empty one with the same CA. It checks that the node's pods continue to run beside new
+// ones, also after a restart of the agent, until islet accept ends them. The node must still execute deletions.
 func TestClusterMadeAnew(t *testing.T) {
 	c := start(t)
 	n := c.Node(t, "")
@@ -107,8 +104,8 @@ func TestClusterMadeAnew(t *testing.T) {
 	ns := c.Namespace(t)
 	before := pods(t, c, ns, 3)
 	c.Wipe(t)
-	// The first event of it may be refused: the new cluster has no namespace for it yet.
-	n.Await("the status to say that pods are held", func() bool { return holding(n) })
+	// The API server may reject the first event, because its namespace does not exist yet.
+	n.Await("the status to report held pods", func() bool { return holding(n) })
 	n.WaitReady("p0", "p1", "p2")
 	ranOn(t, n, before)
 	n.Kill()
@@ -118,11 +115,11 @@ func TestClusterMadeAnew(t *testing.T) {
 	c.Namespace(t)
 	c.Apply(t, pod(ns, "new", "", "", "sleep")+pod(ns, "p2", "", "", "sleep"))
 	now := c.AwaitReady(t, ns, "new", "p2")
-	n.WaitPods("the pod that has a successor of its name to be gone", func(pods map[string]machine.Pod) bool {
+	n.WaitPods("the pod with the reused name to be deleted", func(pods map[string]machine.Pod) bool {
 		return len(pods) == 4 && pods["p2"].Metadata.UID == string(now["p2"].UID)
 	})
 	delete(before, "p2")
-	n.Await("the status to say that pods are held", func() bool { return holding(n) })
+	n.Await("the status to report held pods", func() bool { return holding(n) })
 	ranOn(t, n, before)
 	n.Islet("accept")
 	n.WaitReady("new", "p2")
@@ -142,13 +139,12 @@ func TestClusterMadeAnew(t *testing.T) {
 	}
 	n.WaitReady()
 	if holding(n) {
-		t.Error("pods that were deleted are held")
+		t.Error("deleted pods are held")
 	}
 }
 
-// TestNodeAndPodsDeleted: the Node of a node that is cut off is deleted, and then its pods,
-// in the way of pod garbage collection, whose minute of patience is left out but in a long
-// test. What is deleted while the Node stays is not held, however much it is.
+// TestNodeAndPodsDeleted deletes the Node of a disconnected node and then its pods, like pod garbage collection. Only the long test waits
+// for the real garbage collection. The node must hold these pods. It must not hold pods that are deleted while their Node exists.
 func TestNodeAndPodsDeleted(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 3)
@@ -181,7 +177,7 @@ func TestNodeAndPodsDeleted(t *testing.T) {
 	n.Restore(t)
 	n.WaitReady()
 	if now := strings.Count(n.AgentLog(1<<20), holdLine); now != holds || holds == 0 {
-		t.Errorf("pods that were deleted while the node was cut off were held: %d lines of the log, then %d", holds, now)
+		t.Errorf("pods that were deleted while the link was cut were held: %d lines in the log, then %d", holds, now)
 	}
 	for _, p := range deleted {
 		c.AwaitGone(t, p)
@@ -190,7 +186,7 @@ func TestNodeAndPodsDeleted(t *testing.T) {
 	t.Logf("the pods were gone at most %v after the link was %s", lasts, link)
 }
 
-// linked is how the node's link is, and for how long it has been so.
+// The function linked returns the state of the node's link and its duration.
 func linked(t *testing.T, n *cluster.Node) (lasts time.Duration, link string) {
 	t.Helper()
 	var status struct {
@@ -207,11 +203,11 @@ func linked(t *testing.T, n *cluster.Node) (lasts time.Duration, link string) {
 	return status.Now.Sub(status.Cluster.Since), status.Cluster.Link
 }
 
-// holdLine is what the log says when pods are held.
+// holdLine is the log message of a node that holds pods.
 const holdLine = "the API server no longer has most pods of this node"
 
-// TestAuthorityReplaced: the cluster has another CA when the link is back. The way of
-// docs/offline.md leads back, with no pod deleted and nothing restarted.
+// TestAuthorityReplaced replaces the CA of the cluster while the link is cut. It checks that the steps in docs/offline.md reconnect the
+// node without a deletion or restart of a pod.
 func TestAuthorityReplaced(t *testing.T) {
 	c := start(t)
 	n := c.Node(t, "")
@@ -225,19 +221,19 @@ func TestAuthorityReplaced(t *testing.T) {
 	n.Restore(t)
 	advice := func(when, says string) {
 		t.Helper()
-		n.Await("doctor to say what is wrong "+when, func() bool {
+		n.Await("doctor to report the problem "+when, func() bool {
 			out, _ := n.Try("doctor", "--socket=/run/islet/islet.sock")
 			return strings.Contains(out, says) && strings.Contains(out, "replace "+n.Disk+"/kubelet.conf by a kubeconfig")
 		})
 	}
 	advice("with the server", "no link to the API server (ServerCertificateInvalid)")
-	n.Await("the status to say what to do", func() bool {
+	n.Await("the status to show the solution", func() bool {
 		out, _ := n.Try("status")
 		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf by a kubeconfig with it")
 	})
 	n.WaitReady("dressed", "p0", "p1")
 
-	n.Write("ca.crt", c.Authority()) // which the kubelet API trusts its clients by
+	n.Write("ca.crt", c.Authority()) // the kubelet API verifies its clients with this CA
 	n.Write("kubelet.conf", c.NodeKubeconfig(c.Certificate(t, n.Name, time.Now(), time.Now().Add(time.Hour))))
 	c.Apply(t, pod(ns, "after", "", "", "sleep"))
 	c.AwaitReady(t, ns, "after")
@@ -250,6 +246,6 @@ func TestAuthorityReplaced(t *testing.T) {
 		t.Errorf("exec through the API server: %q", out)
 	}
 	if out, _ := n.Try("doctor", "--socket=/run/islet/islet.sock"); strings.Contains(out, "no link to the API server") {
-		t.Errorf("doctor still finds fault:\n%s", out)
+		t.Errorf("doctor still reports a problem:\n%s", out)
 	}
 }

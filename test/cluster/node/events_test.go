@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// happened gives how often the kubelet's events of an object happened, by
-// "REASON: MESSAGE".
+// The function happened returns the counts of a kubelet's events of an object, by "REASON: MESSAGE".
 func happened(t *testing.T, c *cluster.Cluster, ns string, uid types.UID) map[string]int32 {
 	t.Helper()
 	list, err := c.Admin().CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(uid)})
@@ -29,7 +28,7 @@ func happened(t *testing.T, c *cluster.Cluster, ns string, uid types.UID) map[st
 	return count
 }
 
-// describes waits until kubectl describe shows all of it.
+// The function describes waits until the output of kubectl describe contains all given texts.
 func describes(t *testing.T, c *cluster.Cluster, n *cluster.Node, what []string, args ...string) {
 	t.Helper()
 	n.Await("kubectl describe "+strings.Join(args, " ")+" to show "+strings.Join(what, ", "), func() bool {
@@ -43,8 +42,8 @@ func describes(t *testing.T, c *cluster.Cluster, n *cluster.Node, what []string,
 	})
 }
 
-// TestEvents: what happens to pods and the node is told in the words of a kubelet,
-// of pods of the API and of the node's own.
+// TestEvents checks that events of pods and of the node have the messages of a kubelet. The pods are from the API server and from the
+// manifest directory.
 func TestEvents(t *testing.T) {
 	c, n, ns := join(t)
 	n.Write("manifests/own.yaml", pod(ns, "own", "", "", "sleep"))
@@ -66,11 +65,11 @@ func TestEvents(t *testing.T) {
 	describes(t, c, n, []string{"Starting", "NodeHasSufficientMemory", "NodeReady"}, "node", n.Name)
 	for _, name := range []string{own, "calm"} {
 		if out := n.Islet("describe", "pod", "-n", ns, name); !strings.Contains(out, "Container started") {
-			t.Errorf("the node itself does not show the events:\n%s", out)
+			t.Errorf("islet describe does not show the events:\n%s", out)
 		}
 	}
 
-	// What happens again counts, and makes no further event.
+	// A repeated event increases its count and creates no further object.
 	uid := c.AwaitPod(t, ns, "crashes", "to be there", func(*corev1.Pod) bool { return true }).UID
 	n.Await("the back-off to be counted", func() bool {
 		all := happened(t, c, ns, uid)
@@ -82,7 +81,7 @@ func TestEvents(t *testing.T) {
 	c.Kubectl(t, "-n", ns, "delete", "pod", "calm")
 	n.Remove("manifests/own.yaml")
 	for _, uid := range []types.UID{calm, types.UID(hash)} {
-		n.Await("the end to be told", func() bool { return happened(t, c, ns, uid)["Killing: Stopping container c"] == 1 })
+		n.Await("the event of the end", func() bool { return happened(t, c, ns, uid)["Killing: Stopping container c"] == 1 })
 	}
 	c.Kubectl(t, "cordon", n.Name)
 	describes(t, c, n, []string{"NodeNotSchedulable"}, "node", n.Name)
@@ -93,8 +92,7 @@ func TestEvents(t *testing.T) {
 	describes(t, c, n, []string{"SandboxChanged"}, "-n", ns, "pod", "crashes")
 }
 
-// TestEventRate: no more is told than eventRecordQPS and eventBurst allow; what
-// cannot be told yet is told later.
+// TestEventRate checks that the node sends events within the limits eventRecordQPS and eventBurst. It must send further events later.
 func TestEventRate(t *testing.T) {
 	c := start(t)
 	proxy := c.Proxy(t)
@@ -114,10 +112,10 @@ func TestEventRate(t *testing.T) {
 		return told
 	}
 	all := pods(t, c, ns, 5)
-	n.Await("all events to be told", func() bool {
-		n := sent() // before the time is looked at
+	n.Await("all events to be sent", func() bool {
+		n := sent() // before the time is measured
 		if took := time.Since(began); n > 4+2*int(took/time.Second+1) {
-			t.Fatalf("%d are told after %v", n, took)
+			t.Fatalf("%d events were sent after %v", n, took)
 		}
 		for _, p := range all {
 			if len(happened(t, c, ns, p.UID)) < 3 {
@@ -127,6 +125,6 @@ func TestEventRate(t *testing.T) {
 		return true
 	})
 	if took := time.Since(began); took < 5*time.Second {
-		t.Errorf("%d events were told in %v", told, took)
+		t.Errorf("%d events were sent in %v", told, took)
 	}
 }

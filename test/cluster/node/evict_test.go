@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// greedy is a Deployment of one pod that takes what the node has not.
+// The constant greedy is a Deployment with one pod that uses more than the node has.
 const greedy = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: greedy, namespace: %s}
@@ -30,12 +30,11 @@ spec:
 ---
 `
 
-// transition is how long the node says that there is pressure after there was.
+// The constant transition is the time for which the node keeps its pressure condition after the end of the pressure.
 const transition = 15 * time.Second
 
-// TestEvictsInCluster: a node that runs out of memory, or of disk, ends the pod that takes
-// it and says so; the control plane taints it, and places none there until the pressure has
-// been over for the transition period.
+// TestEvictsInCluster checks that a node under memory or disk pressure evicts the pod that causes it. The node must get the taint of its
+// condition, and no pods until the transition period has passed.
 func TestEvictsInCluster(t *testing.T) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -55,15 +54,15 @@ func TestEvictsInCluster(t *testing.T) {
 	}
 }
 
-// A pressure is what a node can come under.
+// A pressure is a kind of resource pressure.
 type pressure struct {
 	of        string
-	config    string // what lets it come soon
-	greedy    string // what makes it
+	config    string // additional configuration with a threshold that is soon met
+	greedy    string // arguments of the container that causes the pressure
 	condition corev1.NodeConditionType
 	reason    string
 	taint     string
-	message   string // of the pod
+	message   string // start of the evicted pod's message
 }
 
 func (p pressure) test(t *testing.T) {
@@ -96,23 +95,23 @@ func (p pressure) test(t *testing.T) {
 	})
 	if disruption := condition(ended, corev1.DisruptionTarget); disruption == nil || disruption.Status != corev1.ConditionTrue ||
 		disruption.Reason != corev1.PodReasonTerminationByKubelet {
-		t.Errorf("what was evicted is %+v", ended.Status)
+		t.Errorf("the status of the evicted pod is %+v", ended.Status)
 	}
 	describes(t, c, n, []string{"Evicted", p.message}, "-n", ns, "pod", ended.Name)
-	c.Apply(t, pod(ns, "late", "", "", "sleep")) // of the lowest class, as the greedy one
+	c.Apply(t, pod(ns, "late", "", "", "sleep")) // of the lowest QoS class, like greedy
 	c.Kubectl(t, "-n", ns, "delete", "deployment", "greedy", "--wait=false")
 	relieved := c.AwaitNode(t, n.Name, "to be without pressure, and without a taint",
 		func(n *corev1.Node) bool { return p.conditionOf(n).Status == corev1.ConditionFalse && !p.taints(n) })
 	if lasted := p.conditionOf(relieved).LastTransitionTime.Sub(
-		p.conditionOf(under).LastTransitionTime.Time); lasted < transition-time.Second { // of whole seconds
+		p.conditionOf(under).LastTransitionTime.Time); lasted < transition-time.Second { // the times have a resolution of one second
 		t.Errorf("the pressure was over after %v", lasted)
 	}
 	c.AwaitReady(t, ns, "late")
 	unchanged(t, c, modest)
 }
 
-// look finds the pod that was evicted for what it took, and one that waits for a node
-// without the taint. One that was placed before the taint was there is refused.
+// The method look returns the evicted pod and a pod that is unschedulable because of the taint. It ignores pods that were scheduled before
+// the taint and rejected.
 func (p pressure) look(t *testing.T, c *cluster.Cluster, ns string) (ended, waits *corev1.Pod) {
 	t.Helper()
 	list, err := c.Admin().CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{LabelSelector: "app=greedy"})

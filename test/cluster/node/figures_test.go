@@ -12,13 +12,13 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// raw is what the node answers by way of the apiserver.
+// The method raw returns the node's response to a request through the API server.
 func (k kubectl) raw(t *testing.T, n *cluster.Node, path string) string {
 	t.Helper()
 	return k.Kubectl(t, "get", "--raw", fmt.Sprintf("/api/v1/nodes/%s/proxy/%s", n.Name, path))
 }
 
-// proxy: the paths of a kubelet by way of the apiserver.
+// The method proxy checks paths of the kubelet API through the API server.
 func (k kubectl) proxy(t *testing.T, n *cluster.Node) {
 	for path, want := range map[string]string{
 		"healthz": "ok", "healthz/ping": "ok", "healthz/log": "ok", "healthz/syncloop": "ok", "healthz?verbose": "[+]syncloop ok",
@@ -34,8 +34,7 @@ func (k kubectl) proxy(t *testing.T, n *cluster.Node) {
 	k.want(t, "web\n", "create", "--raw", root+"run/"+k.ns+"/web/c?cmd=/podtool+cat+/etc/hostname", "-f", "/dev/null")
 }
 
-// figures: those that metrics-server, a Prometheus, its alerts and its dashboards
-// ask a kubelet for, with the labels that they go by.
+// The method figures checks the metrics and labels that metrics-server, Prometheus, its alerts and its dashboards need from a kubelet.
 func (k kubectl) figures(t *testing.T, n *cluster.Node) {
 	for path, names := range map[string][]string{
 		"metrics": {
@@ -87,5 +86,5 @@ func (k kubectl) figures(t *testing.T, n *cluster.Node) {
 			return
 		}
 	}
-	t.Errorf("the summary does not have the pod: %+v", sum.Pods)
+	t.Errorf("the summary does not contain the pod: %+v", sum.Pods)
 }

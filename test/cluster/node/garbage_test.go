@@ -13,20 +13,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestFullDiskCutOff: while the link is down a full disk costs a node the images that no
-// stored pod needs, and no other: those of pods that run, that crash, that have ended, and
-// of the node's own. After a reboot without network all come back.
+// TestFullDiskCutOff checks that a node with a full disk and a cut link removes only images that no stored pod needs. The images of
+// running, crashing, ended and static pods must stay. After a reboot without a network all pods must run again.
 func TestFullDiskCutOff(t *testing.T) {
 	for _, x := range []struct {
 		name, config string
-		free         uint64 // MiB that are left when the disk is full
-		after        uint64 // that are left at the reboot
+		free         uint64 // MiB that are free on the full disk
+		after        uint64 // MiB that are free at the reboot
 		patience     time.Duration
 		long         bool
 	}{
-		// Images are removed before pods are ended for want of disk, of which there is a look every minute.
+		// Images are removed before pods are evicted. The node checks this every minute.
 		{"eviction", "imageGCHighThresholdPercent: 100\nevictionHard: {imagefs.available: 75Mi}\nevictionPressureTransitionPeriod: 5s\n", 60, 100, 3 * time.Minute, false},
-		// Else every five minutes.
+		// Otherwise the node checks the disk every five minutes.
 		{"collection", "imageGCHighThresholdPercent: 85\nimageMinimumGCAge: 1s\nevictionHard: {memory.available: 1Mi}\n", 10, 10, 7 * time.Minute, true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -72,7 +71,7 @@ func fullDisk(t *testing.T, config string, free, after uint64, patience time.Dur
 	late := time.Now().Add(patience)
 	for strings.Contains(n.Islet("images", "ls"), "localhost/nobodys") {
 		if time.Now().After(late) {
-			t.Fatalf("the image that nobody needs is there after %v, %d MiB are left:\n%s", patience, disk.free(t)>>20, n.Islet("images", "ls"))
+			t.Fatalf("the unused image still exists after %v with %d MiB free:\n%s", patience, disk.free(t)>>20, n.Islet("images", "ls"))
 		}
 		cluster.Pass(time.Second)
 	}
@@ -114,7 +113,7 @@ func restarts(p machine.Pod) int {
 	return p.Status.ContainerStatuses[0].RestartCount
 }
 
-// A smallDisk is a file system of its own for a directory of a machine.
+// A smallDisk is a separate file system for a directory of a machine.
 type smallDisk struct {
 	n   *cluster.Node
 	dir string
@@ -125,7 +124,7 @@ func (d smallDisk) mount() {
 	d.n.Run("mount", "-o", "loop", d.n.Disk+"/img", d.dir)
 }
 
-// fill leaves so many bytes free, with a file that is nobody's.
+// fill creates a file so that only the given number of bytes is free.
 func (d smallDisk) fill(t *testing.T, free uint64) {
 	t.Helper()
 	if now := d.free(t); now > free {

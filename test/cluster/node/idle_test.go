@@ -7,13 +7,12 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// TestIdle: an idle node costs few bytes on the wire, whatever the number of pods, and
-// hardly writes to its disk, with a link or without. When the link is back, so is the
-// node, and not after the longest back-off.
+// TestIdle checks that an idle node sends and receives few bytes and hardly writes to its disk, with or without a link. When the link is
+// restored, the node must reconnect before the longest back-off.
 func TestIdle(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 10)
-	cluster.Pass(20 * time.Second) // what the start left behind is sent
+	cluster.Pass(20 * time.Second) // the agent sends the updates after the start
 	const span = 40 * time.Second
 	in, out := n.Bytes(t)
 	written := n.Written()
@@ -21,13 +20,13 @@ func TestIdle(t *testing.T) {
 	in2, out2 := n.Bytes(t)
 	received, sent := float64(in2-in)/span.Seconds(), float64(out2-out)/span.Seconds()
 	t.Logf("idle: %.0f B/s received, %.0f B/s sent, %d bytes written in %v", received, sent, n.Written()-written, span)
-	if received > 120 || sent > 120 { // the goal is 60 over ten minutes (make bench)
-		t.Errorf("that is too much on the wire")
+	if received > 120 || sent > 120 { // the goal of make bench is 60 over ten minutes
+		t.Errorf("too many bytes on the wire")
 	}
 	few(t, n.Written()-written)
 
 	n.Cut(t)
-	cluster.Pass(10 * time.Second) // the outage is noticed
+	cluster.Pass(10 * time.Second) // the agent detects the outage
 	written = n.Written()
 	cluster.Pass(span)
 	t.Logf("cut off: %d bytes written in %v", n.Written()-written, span)
@@ -37,11 +36,11 @@ func TestIdle(t *testing.T) {
 	unchanged(t, c, before)
 }
 
-// few demands that in less than a minute hardly anything was written: 50 KiB an hour is the
-// goal (make bench), and one page of the database's log may fall into it.
+// The function few checks the number of bytes that were written in less than a minute. The goal of make bench is 50 KiB per hour. One page
+// of the database's log may be written in this minute.
 func few(t *testing.T, written int64) {
 	t.Helper()
 	if written > 16<<10 {
-		t.Errorf("%d bytes written are too many", written)
+		t.Errorf("%d bytes were written, which is too much", written)
 	}
 }

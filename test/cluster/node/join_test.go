@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestBootstrap: a token leads to a node; static pods do not wait for it.
+// TestBootstrap checks that a node joins with a bootstrap token. Static pods must start before that.
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -44,7 +44,7 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("the kubeconfig holds the bootstrap token: %v", err)
 	}
 
-	// The next start needs the token no more.
+	// The next start does not need the token.
 	n.Remove("bootstrap.conf")
 	n.Kill()
 	node := n.Join()
@@ -54,7 +54,7 @@ func TestBootstrap(t *testing.T) {
 	})
 }
 
-// TestRegistration: the Node has what kubectl describe node shows of a kubelet's.
+// TestRegistration checks that the Node has the fields that kubectl describe node shows for a kubelet.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -117,8 +117,8 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// TestNodeDeleted: a node that is deleted while it is cut off comes back by itself, its
-// pods run on, and new ones have addresses of its new network.
+// TestNodeDeleted checks that a node registers again after its Node was deleted while the link was cut. Its pods must continue to run, and
+// new pods must have addresses of the new podCIDR.
 func TestNodeDeleted(t *testing.T) {
 	c, n, ns := join(t)
 	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "sleep"))
@@ -141,7 +141,7 @@ func TestNodeDeleted(t *testing.T) {
 		return len(p.OwnerReferences) == 1 && p.OwnerReferences[0].UID == node.UID && cluster.PodReady(p)
 	})
 	if node.Spec.PodCIDR == old.Spec.PodCIDR {
-		t.Fatal("the controller gave the same network again: this test does not test")
+		t.Fatal("the controller assigned the same podCIDR again, so the test has no effect")
 	}
 	c.Apply(t, pod(ns, "new", "", "", "sleep"))
 	now := c.AwaitReady(t, ns, "new")["new"]
@@ -150,7 +150,7 @@ func TestNodeDeleted(t *testing.T) {
 	}
 }
 
-// TestNotReady: a node whose network cannot be had is there, but not ready.
+// TestNotReady checks that a node without a working pod network is registered and not ready.
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -169,8 +169,8 @@ func TestNotReady(t *testing.T) {
 	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)
 }
 
-// TestServingCertificate: with serverTLSBootstrap the cluster signs it, and logs
-// work as soon as it does.
+// TestServingCertificate checks that a node with serverTLSBootstrap serves the certificate that the cluster has signed, and that kubectl
+// logs works with it.
 func TestServingCertificate(t *testing.T) {
 	t.Parallel()
 	c := start(t)

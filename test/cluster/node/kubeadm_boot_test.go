@@ -18,18 +18,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// cri is what kubeadm is told of the container runtime.
+// The constant cri is kubeadm's flag for the CRI socket.
 const cri = "--cri-socket=unix:///run/islet/cri.sock"
 
-// A kubeadmBoot is a virtual machine with islet's Debian packages, which kubeadm makes a node
-// of the cluster: systemd, pure cgroup v2, and nothing that stands for something else.
+// A kubeadmBoot is a virtual machine with islet's Debian packages that kubeadm joins to the cluster. It runs systemd with cgroup v2 and
+// has no replaced programs.
 type kubeadmBoot struct {
 	*vm.VM
 	t    *testing.T
-	c    *cluster.Cluster       // nil: it is the first node of its own
+	c    *cluster.Cluster       // nil for the first node of a new cluster
 	name string                 // of the node
-	pods map[string]*corev1.Pod // that are to run, as they were last seen
-	step func(what string)      // notes the time
+	pods map[string]*corev1.Pod // running pods with their last known status
+	step func(what string)      // logs a step with its time
 }
 
 func requireBoot(t *testing.T) {
@@ -44,15 +44,15 @@ func newKubeadmBoot(t *testing.T) *kubeadmBoot {
 	t.Helper()
 	requireBoot(t)
 	c := start(t)
-	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // when the machine is off
+	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // runs after the machine is off
 	cable := vm.Translated(c.Guest(t))
 	b := bootPackaged(t, cluster.Name(t), func(v *vm.VM) { v.Cable = cable }, nil)
 	b.c = c
 	return b
 }
 
-// bootPackaged boots a machine as set makes it, installs the packages of this version, and
-// has further files in /payload. The name is that of the node that it will be.
+// bootPackaged boots a machine that set has configured, and installs the packages of this version. The parameter further contains
+// additional files of /payload, and name is the name of the Node.
 func bootPackaged(t *testing.T, name string, set func(*vm.VM), further map[string]string) *kubeadmBoot {
 	t.Helper()
 	files := map[string]string{"podtool.tar": machine.Archive(t), "kubeadm": filepath.Join(cluster.Programs(t), "kubeadm")}
@@ -80,14 +80,13 @@ func bootPackaged(t *testing.T, name string, set func(*vm.VM), further map[strin
 	b.Run("mkdir -p /var/lib/islet/images && cp /payload/podtool.tar /var/lib/islet/images/")
 	b.step("booted")
 	b.Run("dpkg -i /payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb")
-	b.Run("cat /payload/kubeadm $(readlink -f /usr/bin/kubelet) >/dev/null") // a runtime has two seconds to answer kubeadm, and the disk is slow
+	b.Run("cat /payload/kubeadm $(readlink -f /usr/bin/kubelet) >/dev/null") // fills the page cache, because kubeadm waits only 2 s
 	b.step("installed")
 	return b
 }
 
-// kubeadm runs it, with nothing ignored. It gives the runtime two seconds to answer, which an
-// emulated machine does not have while the host is busy: then it is run again, since its
-// checks change nothing.
+// The method kubeadm runs kubeadm without ignored preflight errors. kubeadm waits two seconds for the runtime, which is too short for an
+// emulated machine on a busy host. In this case the command is repeated, because the preflight checks change nothing.
 func (b *kubeadmBoot) kubeadm(args ...string) string {
 	b.t.Helper()
 	for again := 3; ; again-- {
@@ -102,18 +101,16 @@ func (b *kubeadmBoot) kubeadm(args ...string) string {
 	}
 }
 
-// enter joins a cluster by kubeadm's own command for it, and demands that nothing displeases
-// kubeadm.
+// enter joins a cluster with kubeadm's join command, and checks that kubeadm prints no warning.
 func (b *kubeadmBoot) enter(command []string) {
 	b.t.Helper()
 	out := b.kubeadm(append(command[1:], "--node-name="+b.name, cri)...)
 	if !strings.Contains(out, "This node has joined the cluster") || strings.Contains(out, "WARNING") {
-		b.t.Error("kubeadm does not say that the node has joined, or something does not please it")
+		b.t.Error("kubeadm join has failed or has printed a warning")
 	}
 }
 
-// join joins the test's cluster, of whose kubelets the cluster's configuration says which cgroup
-// driver they have.
+// The method join joins the test's cluster. It first sets the cgroup driver in the cluster's kubelet configuration.
 func (b *kubeadmBoot) join(driver string) {
 	b.t.Helper()
 	kubectl := func(args ...string) string {
@@ -133,14 +130,13 @@ func (b *kubeadmBoot) join(driver string) {
 	b.step("joined, with " + driver)
 }
 
-// settled is the manifest of a pod that has settings of the cluster's, and that no time
-// without its node drives away.
+// The function settled returns a pod that mounts a ConfigMap of the cluster and tolerates all taints.
 func settled(ns, name string) string {
 	return pod(ns, name, "tolerations: [{operator: Exists}]\nvolumes: [{name: settings, configMap: {name: settings}}]",
 		"volumeMounts: [{name: settings, mountPath: /settings}]", "sleep")
 }
 
-// run makes pods that the machine is to have from now on.
+// run creates pods on the machine and waits until they are ready.
 func (b *kubeadmBoot) run(ns string, names ...string) {
 	b.t.Helper()
 	var all strings.Builder
@@ -154,15 +150,14 @@ func (b *kubeadmBoot) run(ns string, names ...string) {
 	}
 }
 
-// alive waits until that many containers' processes are there, of this boot: what is shown
-// of pods may be from before, for a moment.
+// The method alive waits until the given number of containers' processes run in this boot. For a moment, the status of pods may be that of
+// the previous boot.
 func (b *kubeadmBoot) alive(n int) {
 	b.t.Helper()
 	b.Await(fmt.Sprintf("[ $(pgrep -x podtool | wc -l) = %d ] || { islet pods -A; false; }", n))
 }
 
-// back waits until the pods have other containers than before a boot, and the API shows that
-// they are ready.
+// The method back waits until the pods are ready in new containers after a boot.
 func (b *kubeadmBoot) back() {
 	b.t.Helper()
 	b.alive(len(b.pods))
@@ -172,12 +167,12 @@ func (b *kubeadmBoot) back() {
 		})
 		if out := b.Run("islet exec -n " + old.Namespace + " " + name + " -- /podtool cat /settings/greeting"); !strings.HasPrefix(out,
 			"good morning") {
-			b.t.Errorf("%s has not the cluster's settings: %q", name, out)
+			b.t.Errorf("%s does not have the cluster's ConfigMap: %q", name, out)
 		}
 	}
 }
 
-// same demands that the pods' processes are those of before, and that the API shows it.
+// The method same checks that the pods' processes have not changed, and that the API server shows the same containers.
 func (b *kubeadmBoot) same(before, what string) {
 	b.t.Helper()
 	if after := b.Run(containers); after != before || before == "" {
@@ -190,13 +185,12 @@ func (b *kubeadmBoot) same(before, what string) {
 	}
 }
 
-// containers prints the processes of pods, by their cgroups.
+// The constant containers is a command that prints the processes of pods from their cgroups.
 const containers = `find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {} + | sort -n`
 
-// TestKubeadmBoot is the life of a device that kubeadm made a node: join with a clean
-// preflight, reboot, an upgrade of the packages while pods run, kubeadm upgrade node, power
-// cuts, a boot that does not know the time, reset, and joining again with the other cgroup
-// driver. ISLET_VM_CUTS is the number of power cuts, 3 if it is not said.
+// TestKubeadmBoot checks the whole life of a machine that kubeadm joins. The steps are a join without preflight errors, a reboot, an
+// upgrade of the packages while pods run, kubeadm upgrade node, power cuts, a boot with a wrong clock, a reset, and a join with the other
+// cgroup driver. ISLET_VM_CUTS is the number of power cuts, which is 3 by default.
 func TestKubeadmBoot(t *testing.T) {
 	b := newKubeadmBoot(t)
 	b.join("systemd")
@@ -224,7 +218,7 @@ func TestKubeadmBoot(t *testing.T) {
 	b.longPast(ns)
 	b.reset()
 	b.c.Kubectl(t, "delete", "node", b.name)
-	b.c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--force") // a drain would have done so before
+	b.c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--force") // normally a drain would delete the pods before the reset
 	b.Run("systemctl start islet-cri")
 	b.join("cgroupfs")
 	b.run(ns, "again")
@@ -232,7 +226,7 @@ func TestKubeadmBoot(t *testing.T) {
 	b.step("pods run again")
 }
 
-// cuts cuts the power at random moments, while pods rest, come and go.
+// The method cuts cuts the power at random moments, while pods run, start and end.
 func (b *kubeadmBoot) cuts(ns string) {
 	b.t.Helper()
 	n := 3
@@ -266,10 +260,9 @@ func (b *kubeadmBoot) cuts(ns string) {
 	b.t.Logf("%d power cuts survived in %v", n, time.Since(began).Round(time.Second))
 }
 
-// longPast boots with a clock that is wrong by months or years, as a board without one has
-// it, so that no certificate is valid yet: what is stored comes back, the node is one of the
-// cluster's again, since the API server's answers prove that the time has passed, and nothing
-// is restarted when the clock is set.
+// longPast boots with a clock that is months or years slow, like a board without a battery, so that no certificate is valid yet. The
+// stored pods must run again. The node must reconnect, because the API server's responses prove a later time. Nothing may restart when the
+// clock is set.
 func (b *kubeadmBoot) longPast(ns string) {
 	b.t.Helper()
 	b.Clock = "1970-01-01"
@@ -277,7 +270,7 @@ func (b *kubeadmBoot) longPast(ns string) {
 	b.Clock = ""
 	now, err := strconv.ParseInt(strings.TrimSpace(b.Run("date +%s")), 10, 64)
 	if month := int64(30 * 24 * 3600); err != nil || now > time.Now().Unix()-month {
-		b.t.Errorf("the machine knows the time: %d, %v", now, err)
+		b.t.Errorf("the machine has the correct time: %d, %v", now, err)
 	}
 	b.back()
 	b.step("pods run, " + time.Unix(now, 0).Format(time.DateOnly))
@@ -291,8 +284,8 @@ func (b *kubeadmBoot) longPast(ns string) {
 	b.step("the time is known, and a new pod runs")
 }
 
-// reset has the machine leave the cluster, as docs/kubeadm.md says, and demands that nothing
-// of pods and of the cluster is left.
+// reset removes the machine from the cluster as docs/kubeadm.md describes, and checks that no resources of pods and of the cluster are
+// left.
 func (b *kubeadmBoot) reset() {
 	b.t.Helper()
 	b.Run("systemctl stop kubelet && islet cleanup --config=/var/lib/kubelet/config.yaml")
@@ -306,7 +299,7 @@ func (b *kubeadmBoot) reset() {
 		"files":     "find /etc/kubernetes /var/lib/kubelet -name tmp -prune -o -type f -print",
 	} {
 		if out, _ := b.Try(command); strings.TrimSpace(out) != "" {
-			b.t.Errorf("kubeadm reset left %s over:\n%s", what, out)
+			b.t.Errorf("%s are left after kubeadm reset:\n%s", what, out)
 		}
 	}
 	clear(b.pods)

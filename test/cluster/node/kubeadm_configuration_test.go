@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A kubeadmMap is kubeadm's ConfigMap of a cluster, which is as before when the test ends.
+// A kubeadmMap is kubeadm's ConfigMap of a cluster. It is restored when the test ends.
 type kubeadmMap struct {
 	t    *testing.T
 	c    *cluster.Cluster
@@ -28,7 +28,7 @@ func newKubeadmMap(t *testing.T, c *cluster.Cluster) *kubeadmMap {
 	return m
 }
 
-// patch changes keys; nil: the key is removed.
+// patch changes keys. A nil value deletes the key.
 func (m *kubeadmMap) patch(data map[string]any) {
 	m.t.Helper()
 	text, err := json.Marshal(map[string]any{"data": data})
@@ -38,8 +38,8 @@ func (m *kubeadmMap) patch(data map[string]any) {
 	m.c.Kubectl(m.t, "-n", "kube-system", "patch", "configmap", "kubelet-config", "-p", string(text))
 }
 
-// TestKubeadmConfiguration: a node that kubeadm joined follows kubeadm's own ConfigMap, with the
-// permissions that kubeadm gives. What differs in it between nodes stays the node's.
+// TestKubeadmConfiguration checks that a node that kubeadm has joined follows kubeadm's ConfigMap with the permissions from kubeadm.
+// Node-specific fields of the local file must not change.
 func TestKubeadmConfiguration(t *testing.T) {
 	c := start(t)
 	m := newKubeadmMap(t, c)
@@ -52,7 +52,7 @@ func TestKubeadmConfiguration(t *testing.T) {
 		}
 	}
 	authority := h.Run("sed", "-n", "s/ *clientCAFile: //p",
-		"/var/lib/kubelet/config.yaml") // the test cluster's is not where kubeadm join writes it
+		"/var/lib/kubelet/config.yaml") // it differs from the path to which kubeadm join writes the CA
 	h.Run("install", "-D", "/etc/kubernetes/pki/ca.crt", strings.TrimSpace(authority))
 	before := pods(t, c, c.Namespace(t), 2)
 	f := &configured{Node: &cluster.Node{Machine: h.Machine}, t: t, c: c}
@@ -61,7 +61,7 @@ func TestKubeadmConfiguration(t *testing.T) {
 	h.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+h.Disk+
 		"/cni\nconfiguration: {configMap: kube-system/kubelet-config, healthyFor: 2s, deadline: 25s, consent: [edge.statusPagePort]}\n")
 	h.Run("systemctl", "restart", "kubelet")
-	f.good("clusterDomain: cluster.local") // as kubeadm wrote it
+	f.good("clusterDomain: cluster.local") // from kubeadm
 	f.condition(corev1.ConditionTrue, "using configuration ")
 	for _, reason := range []string{"ConfigurationOnTrial", "ConfigurationAccepted"} {
 		f.event(reason, "")
@@ -69,7 +69,7 @@ func TestKubeadmConfiguration(t *testing.T) {
 
 	changed := m.text + "maxPods: 57\n"
 	m.patch(map[string]any{"kubelet": changed})
-	h.Run("systemctl", "restart", "kubelet") // which looks again at once
+	h.Run("systemctl", "restart", "kubelet") // the agent reads the ConfigMap when it starts
 	c.AwaitNode(t, h.Name, "to have room for 57 pods", func(n *corev1.Node) bool { return n.Status.Capacity.Pods().Value() == 57 })
 	f.good("maxPods: 57")
 
@@ -91,15 +91,15 @@ func TestKubeadmConfiguration(t *testing.T) {
 	unchanged(t, c, before)
 	for name, p := range before {
 		if out := inside(f.Node, p.Namespace, name, "cat", "/etc/hostname"); out != name+"\n" {
-			t.Errorf("%s says %q", name, out)
+			t.Errorf("the host name of %s is %q", name, out)
 		}
 	}
 	if own != h.Run("cat", "/var/lib/kubelet/config.yaml") {
-		t.Error("the node's own file is another")
+		t.Error("the local file was changed")
 	}
 }
 
-// mayOnlyGet demands that the node may read kubeadm's ConfigMap and not watch it.
+// mayOnlyGet checks that the node may read kubeadm's ConfigMap and not watch it.
 func (f *configured) mayOnlyGet() {
 	f.t.Helper()
 	for verb, want := range map[string]string{"get": "yes", "list": "no", "watch": "no", "update": "no"} {

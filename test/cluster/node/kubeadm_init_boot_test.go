@@ -13,9 +13,8 @@ import (
 	"github.com/islet-edge/islet/test/vm"
 )
 
-// initConfiguration has kubeadm wait longer than it does by itself: the control plane's
-// programs take minutes to start under emulation. Nothing else wants to lead, and the ten
-// seconds in which a leader is to renew its lease are too few there.
+// initConfiguration has longer timeouts than kubeadm's default, because the control plane takes minutes to start under emulation. Leader
+// election is off, because the default of ten seconds is too short there to renew the lease.
 const initConfiguration = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %s}
@@ -31,18 +30,17 @@ controllerManager: {extraArgs: [{name: leader-elect, value: "false"}]}
 scheduler: {extraArgs: [{name: leader-elect, value: "false"}]}
 `
 
-// An initBoot is a machine with a control plane of its own, and a second node of it.
+// An initBoot is the first node of a new cluster with its control plane, and a second node.
 type initBoot struct {
 	*kubeadmBoot
 	worker *kubeadmBoot
-	admin  *machine.Host // the router of their network, and the place of kubectl
-	dir    string        // of the administrator's files
+	admin  *machine.Host // the router of their network, on which kubectl runs
+	dir    string        // directory of the administrator's files
 }
 
-// TestKubeadmBootInit: the first node of a cluster and a second one, on machines of their own
-// with systemd and cgroup v2, and no check left out. The control plane is static pods, of
-// images that are brought as archives since there is no registry. Pods run on both machines,
-// the API server reaches them, and after a reboot of the first one all of it is there again.
+// TestKubeadmBootInit checks that kubeadm creates a cluster of two machines with systemd and cgroup v2, with all preflight checks. The
+// control plane runs as static pods. Their images are imported from archives, because there is no registry. Pods must run on both machines
+// and be reachable from the API server, also after a reboot of the first machine.
 func TestKubeadmBootInit(t *testing.T) {
 	requireBoot(t)
 	admin, err := machine.BootHost("admin")
@@ -68,7 +66,7 @@ func TestKubeadmBootInit(t *testing.T) {
 	b.Write("/root/init.yaml", fmt.Sprintf(initConfiguration, b.Cable.Address, b.name, version))
 	if out := b.kubeadm("init", "--config=/root/init.yaml"); !strings.Contains(out,
 		"Your Kubernetes control-plane has initialized successfully!") || strings.Contains(out, "WARNING") {
-		t.Error("kubeadm does not say that the control plane runs, or something does not please it")
+		t.Error("kubeadm init has failed or has printed a warning")
 	}
 	b.step("initialized")
 	b.put("admin.conf", b.Run("cat /etc/kubernetes/admin.conf"))
@@ -104,7 +102,7 @@ func TestKubeadmBootInit(t *testing.T) {
 	b.step("the first machine was rebooted, and its control plane works")
 }
 
-// put writes a file of the administrator's and gives its path.
+// put writes a file of the administrator and returns its path.
 func (b initBoot) put(name, content string) string {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
@@ -114,32 +112,31 @@ func (b initBoot) put(name, content string) string {
 	return path
 }
 
-// place makes a pod that runs on a node, chosen by its label, and that no taint drives away.
+// The method place creates a pod on a node. The pod tolerates all taints.
 func (b initBoot) place(name, node string) {
 	b.t.Helper()
 	b.until("apply", "-f", b.put("pod.yaml", pod("default", name,
 		"tolerations: [{operator: Exists}]\nnodeSelector: {kubernetes.io/hostname: "+node+"}", "", "count", "1s")))
 }
 
-// reaches waits until the API server reaches a pod by its kubelet.
+// The method reaches waits until kubectl exec and kubectl logs work for a pod.
 func (b initBoot) reaches(pod string) {
 	b.t.Helper()
 	if out := b.until("exec", pod, "--", "/podtool", "cat", "/etc/hostname"); out != pod+"\n" {
-		b.t.Errorf("kubectl exec reaches %q for %s", out, pod)
+		b.t.Errorf("kubectl exec returned the host name %q in pod %s", out, pod)
 	}
 	if out := b.until("logs", pod, "--follow", "--limit-bytes=2"); out != "0\n" {
 		b.t.Errorf("the log of %s begins with %q", pod, out)
 	}
 }
 
-// await is until with kubectl wait.
+// await runs kubectl wait until it succeeds.
 func (b initBoot) await(args ...string) {
 	b.t.Helper()
 	b.until(append([]string{"wait", "--timeout=30s"}, args...)...)
 }
 
-// until runs an administrator's kubectl until it succeeds, since an API server may not be
-// there yet, and gives its output.
+// The method until repeats a kubectl command until it succeeds, because the API server may not be ready. It returns the output.
 func (b initBoot) until(args ...string) string {
 	b.t.Helper()
 	all := append([]string{"--kubeconfig=" + filepath.Join(b.dir, "admin.conf")}, args...)
@@ -161,11 +158,10 @@ func (b initBoot) until(args ...string) string {
 	}
 }
 
-// patience with an emulated control plane that comes up.
+// The constant patience is the time limit for an emulated control plane to start.
 const patience = 20 * time.Minute
 
-// controlPlane waits until the machine's control plane runs in this boot, and shows its pods
-// ready.
+// controlPlane waits until the machine's control plane runs in this boot and its pods are ready.
 func (b initBoot) controlPlane() {
 	b.t.Helper()
 	parts := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestKubeadmInit: islet under the first node of a cluster. Its control plane is
-// static pods, of images that are brought as archives since there is no registry.
+// TestKubeadmInit checks that kubeadm init creates the first node of a cluster with islet as its kubelet. The control plane runs as static
+// pods. Their images are imported from archives, because there is no registry.
 func TestKubeadmInit(t *testing.T) {
 	c := start(t)
 	h := newKubeadmHost(t, c)
@@ -25,7 +25,7 @@ func TestKubeadmInit(t *testing.T) {
 	out := h.kubeadm(t, []string{kubeadm, "init"}, "--node-name="+h.Name, "--cri-socket=unix:///run/islet/cri.sock", "--kubernetes-version="+version,
 		"--apiserver-advertise-address="+h.addr, "--skip-phases=addon")
 	if !strings.Contains(out, "Your Kubernetes control-plane has initialized successfully!") {
-		t.Error("kubeadm does not say that the control plane runs")
+		t.Error("kubeadm init has failed")
 	}
 	kubectl := func(args ...string) string {
 		t.Helper()
@@ -39,8 +39,7 @@ func TestKubeadmInit(t *testing.T) {
 	}
 }
 
-// controlPlaneImages packs the images that kubeadm asks for, by their programs' names, and
-// gives the version that they are of.
+// controlPlaneImages creates archives of the images that kubeadm requires, by the names of their programs. It also returns their version.
 func controlPlaneImages(t *testing.T) (version string, archives map[string]string) {
 	t.Helper()
 	programs, dir := cluster.Programs(t), t.TempDir()
@@ -56,7 +55,7 @@ func controlPlaneImages(t *testing.T) (version string, archives map[string]strin
 		name, _, _ := strings.Cut(filepath.Base(image), ":")
 		program := filepath.Join(programs, name)
 		if _, err := exec.LookPath(program); err != nil {
-			program = filepath.Join(filepath.Dir(machine.Archive(t)), "podtool") // coredns, pause ...: asked for, and not run
+			program = filepath.Join(filepath.Dir(machine.Archive(t)), "podtool") // coredns, pause and others: required by kubeadm, but not run
 		}
 		archives[name] = filepath.Join(dir, name+".tar")
 		pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", image, "-o", archives[name], program)

@@ -9,9 +9,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// systemctl does what systemd would with the units that islet ships: the order
-// of the environment, start and stop, and that kubelet.service and
-// islet-cri.service exclude each other. kubeadm calls it.
+// systemctl replaces systemd for the units of islet's packages, because kubeadm calls it. It sets the environment in the correct order,
+// starts and stops the units, and stops islet-cri.service when kubelet.service starts and vice versa.
 const systemctl = `#!/bin/bash
 unit=${2%.service}
 pid=/run/$unit.pid
@@ -48,7 +47,7 @@ is-active) alive && echo active ;;
 esac
 `
 
-// kubeadmHost is a machine as install.sh --kubeadm leaves it.
+// A kubeadmHost is a machine after install.sh --kubeadm.
 type kubeadmHost struct {
 	*machine.Machine
 	addr  string
@@ -56,7 +55,7 @@ type kubeadmHost struct {
 }
 
 func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
-	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // when the machine is off
+	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // runs after the machine is off
 	m := machine.New(t, cluster.Name(t))
 	addr := c.Plug(m).Addr
 	m.InstallImage()
@@ -68,7 +67,7 @@ func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
 	m.Run("ln", "-sf", m.Binary(), "/usr/local/bin/kubelet")
 	m.Run("sysctl", "-q", "-p", machine.Root(t)+"/packaging/kubeadm/islet-sysctl.conf")
 	h := &kubeadmHost{m, addr, []string{"--state-dir=" + m.Disk + "/state", "--edge-config=" + m.Disk + "/edge.yaml", "--cgroup-root=" + m.Cgroup, "--node-ip=" + addr,
-		"--cgroup-driver=cgroupfs"}} // kubeadm's is systemd, which the test's host has not
+		"--cgroup-driver=cgroupfs"}} // kubeadm's default is systemd, which the test's host does not have
 	h.put("/etc/default/kubelet", "KUBELET_EXTRA_ARGS=\""+strings.Join(h.extra, " ")+"\"\n")
 	h.put("/etc/hosts", "127.0.0.1 localhost\n"+addr+" "+m.Name+"\n")
 	h.put("/usr/local/bin/systemctl", strings.NewReplacer("UNITS", machine.Root(t)+"/packaging/kubeadm", "LOG",
@@ -81,8 +80,8 @@ func (h *kubeadmHost) put(path, content string) {
 	h.Run("install", "-m", "755", filepath.Join(h.Disk, "put"), path)
 }
 
-// kubeadm runs it in the machine. Of its preflight one check is left out, which
-// looks at the kernel and the cgroup hierarchies of the test's host.
+// The method kubeadm runs kubeadm in the machine. It ignores the preflight check of the kernel and the cgroup hierarchies, which are those
+// of the test's host.
 func (h *kubeadmHost) kubeadm(t *testing.T, command []string, args ...string) string {
 	t.Helper()
 	all := append(append([]string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, command...), args...)
@@ -91,19 +90,18 @@ func (h *kubeadmHost) kubeadm(t *testing.T, command []string, args ...string) st
 	return out
 }
 
-// join does what docs/kubeadm.md says.
+// The method join follows the steps in docs/kubeadm.md.
 func (h *kubeadmHost) join(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	h.Run("systemctl", "start", "islet-cri")
 	out := h.kubeadm(t, c.JoinCommand(t), "--node-name="+h.Name, "--cri-socket=unix:///run/islet/cri.sock")
 	if !strings.Contains(out, "This node has joined the cluster") || strings.Contains(out, "ContainerRuntimeVersion") {
-		t.Error("kubeadm does not say that the node has joined, or the runtime does not please it")
+		t.Error("kubeadm join has failed or has printed a warning about the runtime")
 	}
 	c.AwaitNode(t, h.Name, "to be ready", cluster.NodeReady)
 }
 
-// TestKubeadm: the life of a node under kubeadm, islet in the kubelet's place:
-// join, upgrade, reset, and joining again.
+// TestKubeadm checks the life of a node under kubeadm with islet as its kubelet: join, upgrade, reset and a second join.
 func TestKubeadm(t *testing.T) {
 	c := start(t)
 	h := newKubeadmHost(t, c)
@@ -113,11 +111,11 @@ func TestKubeadm(t *testing.T) {
 	config := h.Run("cat", "/var/lib/kubelet/config.yaml")
 	for _, want := range []string{"10.96.0.10", "containerRuntimeEndpoint: unix:///run/islet/cri.sock"} {
 		if !strings.Contains(config, want) {
-			t.Errorf("the node's configuration is not kubeadm's: it lacks %q\n%s", want, config)
+			t.Errorf("the node's configuration is not kubeadm's: %q is missing\n%s", want, config)
 		}
 	}
 	if log := h.AgentLog(1 << 20); strings.Contains(log, "containerRuntimeEndpoint has no effect") {
-		t.Error("islet serves CRI where kubeadm was told, and says that it does not")
+		t.Error("islet serves CRI at the configured endpoint, but logs that the field has no effect")
 	}
 
 	kubeadm := c.JoinCommand(t)[:1]
@@ -133,7 +131,7 @@ func TestKubeadm(t *testing.T) {
 	h.kubeadm(t, append(kubeadm, "reset", "--force", "--cri-socket=unix:///run/islet/cri.sock"))
 	h.Run("sh", "-c", "rm "+h.Disk+"/state/islet.db*")
 	if out := h.Run("find", "/etc/kubernetes", "/var/lib/kubelet", "-name", "tmp", "-prune", "-o", "-type", "f", "-print"); out != "" {
-		t.Errorf("kubeadm reset left over:\n%s", out)
+		t.Errorf("files are left after kubeadm reset:\n%s", out)
 	}
 
 	c.Kubectl(t, "delete", "node", h.Name)

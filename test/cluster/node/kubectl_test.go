@@ -21,16 +21,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// kubectl is kubectl in one namespace, which has the pods of TestKubectl.
+// A kubectl runs kubectl in the namespace with the pods of TestKubectl.
 type kubectl struct {
 	*cluster.Cluster
 	ns   string
-	port int // of the control plane's host that is free, and the next one, to be forwarded
+	port int // this port and the next one are free on the control plane's host
 }
 
 func (k kubectl) args(args ...string) []string { return append([]string{"-n", k.ns}, args...) }
 
-// want demands that a command says something, whether it succeeds or not.
+// The method want checks that the output of a command contains a text, whether it succeeds or not.
 func (k kubectl) want(t *testing.T, want string, args ...string) {
 	t.Helper()
 	if out, err := k.TryKubectl("", k.args(args...)...); !strings.Contains(out, want) {
@@ -53,7 +53,7 @@ func (k kubectl) logs(t *testing.T) {
 		!strings.Contains(out, "[pod/count/first] count\n") || strings.Count(out, "[pod/count/c]") != 2 {
 		t.Errorf("the logs of all containers are %q", out)
 	}
-	k.AwaitPod(t, k.ns, "again", "to have started anew", func(p *corev1.Pod) bool {
+	k.AwaitPod(t, k.ns, "again", "to have restarted", func(p *corev1.Pod) bool {
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].LastTerminationState.Terminated != nil
 	})
 	k.want(t, "again\n", "logs", "-p", "again")
@@ -68,21 +68,21 @@ func (k kubectl) logs(t *testing.T) {
 func (k kubectl) exec(t *testing.T) {
 	k.want(t, "web\n", "exec", "web", "--", "/podtool", "cat", "/etc/hostname")
 	if out, err := k.TryKubectl("to and fro", k.args("exec", "-i", "web", "--", "/podtool", "cat")...); err != nil || out != "to and fro" {
-		t.Errorf("exec -i says %q, %v", out, err)
+		t.Errorf("exec -i returned %q, %v", out, err)
 	}
 	big := strings.Repeat("0123456789abcdef", 64<<10)
 	if out, err := k.TryKubectl(big, k.args("exec", "-i", "web", "--", "/podtool", "cat")...); err != nil || out != big {
-		t.Errorf("of %d bytes %d came back, %v", len(big), len(out), err)
+		t.Errorf("exec -i with %d bytes returned %d, %v", len(big), len(out), err)
 	}
 	if out, err := k.TryKubectl("", k.args("exec", "web", "--", "/podtool", "exit", "7")...); err == nil ||
 		!strings.Contains(out, "exit code 7") {
-		t.Errorf("exec of what fails says %q, %v", out, err)
+		t.Errorf("exec of a failing command returned %q, %v", out, err)
 	}
 	k.want(t, "no such file or directory", "exec", "web", "--", "/nothing")
 	k.want(t, `container not found ("c")`, "exec", "lost", "--", "/podtool")
 }
 
-// terminal: exec -it and attach -it, at a terminal whose size changes.
+// The method terminal checks exec -it and attach -it with a terminal whose size changes.
 func (k kubectl) terminal(t *testing.T) {
 	tty := openTerminal(t)
 	tty.resize(t, 25, 81)
@@ -95,7 +95,7 @@ func (k kubectl) terminal(t *testing.T) {
 
 	tty = openTerminal(t)
 	session = k.start(t, tty, "exec", "-it", "web", "--", "/podtool", "cat")
-	session.say(t, "hello\n", "hello\r\nhello\r\n") // by the terminal and by cat
+	session.say(t, "hello\n", "hello\r\nhello\r\n") // from the terminal and from cat
 	session.say(t, "\x04", "")
 	session.end(t, true)
 
@@ -108,8 +108,8 @@ func (k kubectl) terminal(t *testing.T) {
 	session.end(t, true)
 }
 
-// attach: it sees what is said to a container whose stdin stays open, and ends with
-// its own.
+// The method attach checks that kubectl attach sends input to a container and receives its output. The container's stdin must stay open
+// after a client has closed its input.
 func (k kubectl) attach(t *testing.T) {
 	for _, line := range []string{"one\n", "two\n"} {
 		session := k.start(t, nil, "attach", "-i", "cat")
@@ -123,7 +123,7 @@ func (k kubectl) run(t *testing.T) {
 	args := k.args("run", "once", "--rm", "-i", "--restart=Never", "--image-pull-policy=Never", "--image="+machine.Image, "--", "cat")
 	if out, err := k.TryKubectl("through a pod\n", args...); err != nil || !strings.Contains(out, "through a pod\n") ||
 		!strings.Contains(out, "deleted") {
-		t.Errorf("run --rm -i says %q, %v", out, err)
+		t.Errorf("run --rm -i returned %q, %v", out, err)
 	}
 }
 
@@ -137,7 +137,7 @@ func (k kubectl) cp(t *testing.T) {
 	k.Kubectl(t, k.args("cp", from, "web:/there")...)
 	k.Kubectl(t, k.args("cp", "web:/there", to)...)
 	if b, err := os.ReadFile(to); err != nil || string(b) != text {
-		t.Errorf("%d bytes came back of %d, %v", len(b), len(text), err)
+		t.Errorf("cp returned %d bytes of %d, %v", len(b), len(text), err)
 	}
 }
 
@@ -156,7 +156,7 @@ func (k kubectl) portForward(t *testing.T) {
 			}
 			defer r.Body.Close()
 			if b, err := io.ReadAll(r.Body); err != nil || string(b) != "web\n" {
-				t.Errorf("the forwarded port says %q, %v", b, err)
+				t.Errorf("the forwarded port returned %q, %v", b, err)
 			}
 		})
 	}
@@ -167,23 +167,22 @@ func (k kubectl) portForward(t *testing.T) {
 	session.await(t, local+" -> 8081\n")
 	if r, err := client.Get("http://" + local + "/"); err == nil {
 		r.Body.Close()
-		t.Error("a port at which nobody listens answers")
+		t.Error("a port without a listener responds")
 	}
 	session.await(t, "connection refused")
 }
 
-// A session is a kubectl that goes on, and what it says.
+// A session is a running kubectl with its output.
 type session struct {
 	*machine.Process
 	in   io.WriteCloser
 	out  *bufio.Reader
 	cmd  *exec.Cmd
-	ctx  context.Context // ends when the session has to
+	ctx  context.Context // ends when the session must have ended
 	seen string
 }
 
-// start starts kubectl, at a terminal or, if that is nil, with pipes. It ends with
-// the test at the latest.
+// start starts kubectl with a terminal, or with pipes if the terminal is nil. It is killed at the end of the test.
 func (k kubectl) start(t *testing.T, tty *terminal, args ...string) *session {
 	t.Helper()
 	s := &session{cmd: k.KubectlCommand(k.args(args...)...)}
@@ -214,7 +213,7 @@ func (k kubectl) start(t *testing.T, tty *terminal, args ...string) *session {
 	return s
 }
 
-// kill may be called again.
+// kill kills kubectl. It may be called several times.
 func (s *session) kill() {
 	select {
 	case <-s.Ended:
@@ -224,7 +223,7 @@ func (s *session) kill() {
 	}
 }
 
-// say types something and awaits the answer.
+// say writes input and waits for the expected output.
 func (s *session) say(t *testing.T, line, want string) {
 	t.Helper()
 	if _, err := io.WriteString(s.in, line); err != nil {
@@ -233,31 +232,31 @@ func (s *session) say(t *testing.T, line, want string) {
 	s.await(t, want)
 }
 
-// await reads until it has seen a text since the last one that was awaited.
+// await reads the output until it contains a text. It begins after the previous awaited text.
 func (s *session) await(t *testing.T, want string) {
 	t.Helper()
 	for !strings.Contains(s.seen, want) {
 		b, err := s.out.ReadByte()
 		if err != nil {
-			t.Fatalf("%s: waited in vain for %q, it said %q: %v", s.cmd, want, s.seen, err)
+			t.Fatalf("%s: no %q in the output %q: %v", s.cmd, want, s.seen, err)
 		}
 		s.seen += string(b)
 	}
 	_, s.seen, _ = strings.Cut(s.seen, want)
 }
 
-// end awaits that it ends by itself.
+// The method end waits until kubectl exits by itself.
 func (s *session) end(t *testing.T, success bool) {
 	t.Helper()
 	<-s.Ended
 	if s.ctx.Err() != nil {
-		t.Errorf("%s goes on, it said %q", s.cmd, s.seen)
+		t.Errorf("%s has not exited, the output is %q", s.cmd, s.seen)
 	} else if s.cmd.ProcessState.Success() != success {
-		t.Errorf("%s: %v, it said %q", s.cmd, s.cmd.ProcessState, s.seen)
+		t.Errorf("%s: %v, the output is %q", s.cmd, s.cmd.ProcessState, s.seen)
 	}
 }
 
-// A terminal is what a person sits at.
+// A terminal is a pseudo-terminal of a session.
 type terminal struct{ ours, theirs *os.File }
 
 func openTerminal(t *testing.T) *terminal {
@@ -285,7 +284,7 @@ func openTerminal(t *testing.T) *terminal {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { theirs.Close() })
-	if _, err := term.MakeRaw(int(theirs.Fd())); err != nil { // else it echoes what is typed before kubectl does so
+	if _, err := term.MakeRaw(int(theirs.Fd())); err != nil { // otherwise it echoes input before kubectl reads it
 		t.Fatal(err)
 	}
 	return &terminal{ours, theirs}

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// lived is a pod whose containers note in DISK/shared/log what becomes of them, and which
-// is ready while there is a file DISK/shared/ready, and lives until there is one dead.
+// The constant lived is a pod whose containers write their starts, exits and hooks to DISK/shared/log. It is ready while the file
+// DISK/shared/ready exists, and alive until the file DISK/shared/dead exists.
 const lived = `apiVersion: v1
 kind: Pod
 metadata: {name: lived, namespace: NS}
@@ -32,9 +32,8 @@ spec:
      lifecycle: {postStart: {exec: {command: [/podtool, hook, /v/log, c.postStart]}}, preStop: {exec: {command: [/podtool, hook, /v/log, c.preStop]}}}}
 `
 
-// TestLifeCutOff: probes, hooks, sidecars, ephemeral containers and the end of all when the
-// machine goes off work while the link is cut, and over kill -9 of the agent; the API shows
-// it when the link is back.
+// TestLifeCutOff checks that probes, hooks, sidecars, ephemeral containers and the shutdown of the machine work while the link is cut,
+// also after a SIGKILL of the agent. The API must show the result when the link is restored.
 func TestLifeCutOff(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -88,7 +87,7 @@ func TestLifeCutOff(t *testing.T) {
 	shows("the pod to be ready still", true, 1)
 	for line, want := range map[string]int{"s starts": 1, "s.postStart is over": 1, "c.postStart is over": 2, "c.preStop begins": 1, "s.preStop begins": 0} {
 		if got := noted(line); got != want {
-			t.Errorf("%d times %q, not %d", got, line, want)
+			t.Errorf("the log has %d lines %q, not %d", got, line, want)
 		}
 	}
 	if out := n.Islet("exec", "-n", ns, "lived", "-c", "shell", "--", "/podtool", "cat", "/etc/hostname"); out != "lived\n" {
@@ -98,7 +97,7 @@ func TestLifeCutOff(t *testing.T) {
 	n.Islet("shutdown")
 	if b, err := os.ReadFile(filepath.Join(n.Disk, "shared/log")); err != nil || !strings.HasSuffix(string(b), "s ends\n") ||
 		noted("c.preStop is over") != 2 || noted("s.preStop is over") != 1 {
-		t.Errorf("the machine went off, and this was noted: %s, %v", b, err)
+		t.Errorf("after the shutdown the log is %s, %v", b, err)
 	}
 	n.Reboot()
 	n.Start()
@@ -112,12 +111,12 @@ func TestLifeCutOff(t *testing.T) {
 		return cluster.PodReady(p) && !disrupted(p) && p.Status.ContainerStatuses[0].RestartCount > 1
 	})
 	if e := ephemeral(p, "shell"); p.UID != before.UID || e == nil || e.State.Terminated == nil {
-		t.Errorf("it is %+v", p.Status)
+		t.Errorf("the status is %+v", p.Status)
 	}
 	if !slices.ContainsFunc(p.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.Name == "s" && s.Ready && s.Started != nil && *s.Started
 	}) {
-		t.Errorf("its sidecar is %+v", p.Status.InitContainerStatuses)
+		t.Errorf("the status of the sidecar is %+v", p.Status.InitContainerStatuses)
 	}
 	c.Kubectl(t, "-n", ns, "delete", "pod", "lived", "--timeout=120s")
 	if noted("s.preStop is over") != 2 {

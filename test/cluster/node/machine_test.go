@@ -15,9 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// virtual makes a virtual machine a node of the cluster, by kubeadm and with none of its
-// checks left out: Debian with systemd as its init, which makes the pods' cgroups, and pure
-// cgroup v2. It is the short form of TestKubeadmBoot.
+// The function virtual joins a virtual machine to the cluster with kubeadm and all its checks. The machine runs Debian with cgroup v2 and
+// the cgroup driver systemd. This is the short form of TestKubeadmBoot.
 func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -35,21 +34,20 @@ func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	v.Run("mkdir -p /root/islet /var/lib/islet/images && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/ && /root/islet/install.sh --kubeadm")
 	out := v.Run("/payload/kubeadm " + strings.Join(append(join[1:], "--node-name="+name, cri), " "))
 	if !strings.Contains(out, "This node has joined the cluster") || strings.Contains(out, "WARNING") {
-		t.Errorf("kubeadm does not say that the node has joined, or something does not please it:\n%s", out)
+		t.Errorf("kubeadm join has failed or has printed a warning:\n%s", out)
 	}
 	c.AwaitNode(t, name, "to be ready", cluster.NodeReady)
 	return v
 }
 
-// slice is the cgroup of a burstable pod by systemd's driver.
+// The function slice returns the cgroup path of a burstable pod under the cgroup driver systemd.
 func slice(p *corev1.Pod) string {
 	return "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(string(p.UID), "-",
 		"_") + ".slice"
 }
 
-// holdTo is what the kernel holds a pod of one container to, and the container itself:
-// bytes of memory and microseconds of CPU in 100 ms. A container may have several cgroups,
-// one in the other, as crun makes them: the narrowest counts.
+// holdTo returns the limits of a pod with one container, and those of the container: bytes of memory, and microseconds of CPU time per 100
+// ms. crun nests several cgroups for a container, so the lowest limit applies.
 func holdTo(v *vm.VM, slice string) (pod, own [2]int64, all string) {
 	own = [2]int64{math.MaxInt64, math.MaxInt64}
 	pod = own
@@ -58,7 +56,7 @@ func holdTo(v *vm.VM, slice string) (pod, own [2]int64, all string) {
 		f := strings.Fields(line)
 		n, err := strconv.ParseInt(f[1], 10, 64)
 		if err != nil {
-			continue // max
+			continue // the value is "max"
 		}
 		of, kind := &own, 0
 		if filepath.Dir(f[0]) == slice {
@@ -72,9 +70,8 @@ func holdTo(v *vm.VM, slice string) (pod, own [2]int64, all string) {
 	return pod, own, all
 }
 
-// TestResizeSystemd: pods are resized in place where systemd makes the cgroups, of the
-// second version: the container and the pod have the new bounds, also after systemd has
-// read its units anew and over kill -9 of the agent; and so has a pod as a whole.
+// TestResizeSystemd checks that pods are resized in place under the cgroup driver systemd with cgroup v2. The container and the pod must
+// have the new limits, also after systemctl daemon-reload and a SIGKILL of the agent. The same applies to pod-level resources.
 func TestResizeSystemd(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -92,10 +89,10 @@ func TestResizeSystemd(t *testing.T) {
 		pod, own, all := holdTo(v, slice(before[name]))
 		want := [2]int64{memory << 20, quota}
 		if name == "whole" {
-			own = want // its container has no bounds of its own
+			own = want // the container has no limits
 		}
 		if pod != want || own != want {
-			t.Errorf("%s is bound to %v, its container to %v, not to %v:\n%s", name, pod, own, want, all)
+			t.Errorf("the limits of %s are %v, those of its container %v, not %v:\n%s", name, pod, own, want, all)
 		}
 	}
 	same := func(name string, p *corev1.Pod) {
@@ -109,7 +106,7 @@ func TestResizeSystemd(t *testing.T) {
 	step("held")
 	v.Reboot()
 	v.SetAddress()
-	for name, p := range before { // their cgroups are those of before
+	for name, p := range before { // the cgroups have the names of before the reboot
 		before[name] = c.AwaitPod(t, ns, name, "to be ready in a new container", func(now *corev1.Pod) bool {
 			return now.UID == p.UID && container(now) != container(p) && cluster.PodReady(now)
 		})
@@ -124,7 +121,7 @@ func TestResizeSystemd(t *testing.T) {
 	holds("a", 96, 30000)
 	holds("whole", 96, 30000)
 	step("resized up")
-	v.Run("systemctl daemon-reload") // systemd sets what it knows
+	v.Run("systemctl daemon-reload") // systemd applies the limits that it has stored
 	holds("a", 96, 30000)
 	holds("whole", 96, 30000)
 	step("reloaded")

@@ -16,8 +16,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// overlay is what a person changes in metrics-server's own manifests: the image, the node,
-// and that it checks the nodes' certificates, which the cluster has signed.
+// The constant overlay changes metrics-server's manifests as an administrator would: the image, the node, and the verification of the
+// nodes' certificates, which the cluster has signed.
 const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [%s]
@@ -29,7 +29,7 @@ patches:
     - {op: add, path: /spec/template/spec/nodeSelector/kubernetes.io~1hostname, value: %s}
 `
 
-// burns is a Deployment whose pods use all the CPU that they may, and what scales it.
+// The constant burns is a Deployment whose pods use their whole CPU limit, and its HorizontalPodAutoscaler.
 const burns = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: burns, namespace: %[1]s}
@@ -51,9 +51,8 @@ spec:
   metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]
 `
 
-// TestMetricsServer: metrics-server, by its own manifests, runs on a node and asks it for
-// figures with the rights that it has by them, over TLS that it checks. kubectl top shows
-// what pods use, and a Deployment is scaled by the CPU that its pods use.
+// TestMetricsServer checks that metrics-server with its own manifests and permissions scrapes a node over verified TLS. kubectl top must
+// show the usage of pods, and a Deployment must be scaled by CPU usage.
 func TestMetricsServer(t *testing.T) {
 	dir := os.Getenv("ISLET_METRICS_SERVER")
 	if dir == "" {
@@ -85,13 +84,13 @@ func TestMetricsServer(t *testing.T) {
 	step("of all pods")
 	eats, idle := used["eats"], used["idle"]
 	if m := eats.Memory().Value() >> 20; m < 64 || m > 80 {
-		t.Errorf("the pod that has 64 MiB has %d MiB", m)
+		t.Errorf("the pod that allocates 64 MiB uses %d MiB", m)
 	}
 	if m, cpu := idle.Memory().Value()>>20, idle.Cpu().MilliValue(); m > 20 || cpu > 20 {
-		t.Errorf("the pod that sleeps has %d MiB and uses %dm", m, cpu)
+		t.Errorf("the sleeping pod uses %d MiB and %dm", m, cpu)
 	}
 	if cpu := burnt(used); cpu > 110 {
-		t.Errorf("the pod that may use 100m uses %dm", cpu)
+		t.Errorf("the pod with a limit of 100m uses %dm", cpu)
 	}
 	var sum stats.Summary
 	if err := json.Unmarshal([]byte(kubectl{Cluster: c, ns: ns}.raw(t, n, "stats/summary")), &sum); err != nil {
@@ -99,13 +98,13 @@ func TestMetricsServer(t *testing.T) {
 	}
 	node := figuresOf(t, c, "nodes")[n.Name]
 	if is, should := node.Memory().Value(), int64(*sum.Node.Memory.WorkingSetBytes); is < should/2 || is > should*2 {
-		t.Errorf("the node uses %d bytes of memory, by its summary %d", is, should)
+		t.Errorf("metrics-server shows %d bytes of memory for the node, and the summary %d", is, should)
 	}
 	for _, args := range [][]string{{"top", "nodes"}, {"top", "pods", "-n", ns, "--containers"}} {
 		out := c.Kubectl(t, args...)
 		t.Logf("kubectl %s\n%s", strings.Join(args, " "), out)
 		if !strings.Contains(out, n.Name) && !strings.Contains(out, "eats") || strings.Contains(out, "unknown") {
-			t.Errorf("kubectl %s says\n%s", strings.Join(args, " "), out)
+			t.Errorf("the output of kubectl %s is\n%s", strings.Join(args, " "), out)
 		}
 	}
 	c.Kubectl(t, "-n", ns, "wait", "--for=jsonpath={.status.readyReplicas}=3", "deployment/burns", "--timeout=300s")
@@ -113,7 +112,7 @@ func TestMetricsServer(t *testing.T) {
 	t.Logf("\n%s", c.Kubectl(t, "-n", ns, "get", "hpa"))
 }
 
-// burnt is the CPU that the first pod of the Deployment uses, in thousandths of one.
+// The function burnt returns the CPU usage of the Deployment's first pod in millicores.
 func burnt(used map[string]corev1.ResourceList) int64 {
 	for name, l := range used {
 		if strings.HasPrefix(name, "burns-") {
@@ -123,23 +122,22 @@ func burnt(used map[string]corev1.ResourceList) int64 {
 	return 0
 }
 
-// serveServices does what kube-proxy does of the two services that are needed: the pods of
-// the node reach the API server by its service, and the API server that of metrics-server,
-// once it runs, by theirs.
+// serveServices replaces kube-proxy for the two required Services. Pods of the node reach the API server through its Service, and the API
+// server reaches metrics-server through the Service of metrics-server.
 func serveServices(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
 	n.Write("services.nft",
 		"table ip services {\n chain pre { type nat hook prerouting priority -100; ip daddr 10.96.0.1 tcp dport 443 dnat to 10.97.0.1:6443; }\n}\n")
 	n.Run("nft", "-f", n.Disk+"/services.nft")
 	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
-	for _, route := range [][]string{{node.Spec.PodCIDR, "via", n.Addr}, {"10.96.0.0/16", "dev", "lan0"}} { // where no packet to a service goes in the end
+	for _, route := range [][]string{{node.Spec.PodCIDR, "via", n.Addr}, {"10.96.0.0/16", "dev", "lan0"}} { // nftables changes its destination
 		if out, err := c.RunAsAdmin("KUBECONFIG", append([]string{"ip", "route", "replace"}, route...)...); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
 }
 
-// installMetricsServer applies its manifests and returns when the API server can ask it.
+// installMetricsServer applies metrics-server's manifests and waits until its API is available.
 func installMetricsServer(t *testing.T, c *cluster.Cluster, n *cluster.Node, dir string) {
 	t.Helper()
 	here := t.TempDir()
@@ -155,7 +153,7 @@ func installMetricsServer(t *testing.T, c *cluster.Cluster, n *cluster.Node, dir
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := c.TryKubectl("", "-n", "kube-system", "logs", "deployment/metrics-server", "--tail=40")
-			t.Logf("metrics-server says:\n%s\n%s", out, c.Describe("-n", "kube-system", "pods", "-l", "k8s-app=metrics-server"))
+			t.Logf("the log of metrics-server is\n%s\n%s", out, c.Describe("-n", "kube-system", "pods", "-l", "k8s-app=metrics-server"))
 		}
 	})
 	c.Kubectl(t, "-n", "kube-system", "rollout", "status", "deployment/metrics-server", "--timeout=180s")
@@ -176,8 +174,7 @@ func installMetricsServer(t *testing.T, c *cluster.Cluster, n *cluster.Node, dir
 	c.Kubectl(t, "wait", "--for=condition=Available", "apiservice/v1beta1.metrics.k8s.io", "--timeout=120s")
 }
 
-// figuresOf is what metrics.k8s.io says of nodes or pods: what each uses, by its name. It is
-// empty as long as there are none.
+// figuresOf returns the usage of nodes or pods from metrics.k8s.io, by name. It is empty while metrics-server has no data.
 func figuresOf(t *testing.T, c *cluster.Cluster, what string) map[string]corev1.ResourceList {
 	t.Helper()
 	b, err := c.Admin().CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/"+what).SetHeader("Accept",

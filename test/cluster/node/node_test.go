@@ -1,5 +1,5 @@
-// Package node tests a node of a real cluster as a whole: the real binary, real
-// containers, a real control plane, each test on a machine of its own.
+// Package node tests a node of a real cluster end to end. The tests use the real binary, real containers and a real control plane. Each
+// test has a separate machine.
 package node
 
 import (
@@ -20,14 +20,13 @@ import (
 
 func TestMain(m *testing.M) { cluster.Main(m) }
 
-// start gives a test of a node the control plane.
+// start returns the control plane.
 func start(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	return cluster.Start(t)
 }
 
-// join gives a test a ready node and a namespace. Such tests run side by side: they
-// mostly wait, and touch nothing but what is theirs.
+// The function join returns a ready node and a namespace. Such tests run in parallel. They mostly wait, and change only their own objects.
 func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, string) {
 	t.Helper()
 	t.Parallel()
@@ -37,8 +36,8 @@ func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, strin
 	return c, n, c.Namespace(t)
 }
 
-// pod is the manifest of a pod with one container that runs podtool; spec and
-// container are further fields of each, one a line.
+// The function pod returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and
+// of the container, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -61,7 +60,7 @@ func indent(by, lines string) string {
 	return by + strings.ReplaceAll(strings.Trim(lines, "\n"), "\n", "\n"+by) + "\n"
 }
 
-// pods makes n pods that sleep and waits until they are ready.
+// The function pods creates n sleeping pods and waits until they are ready.
 func pods(t *testing.T, c *cluster.Cluster, ns string, n int) map[string]*corev1.Pod {
 	t.Helper()
 	var all strings.Builder
@@ -74,7 +73,7 @@ func pods(t *testing.T, c *cluster.Cluster, ns string, n int) map[string]*corev1
 	return c.AwaitReady(t, ns, names...)
 }
 
-// container is the identity of a pod's first container.
+// The function container returns the ID of a pod's first container.
 func container(p *corev1.Pod) string {
 	if len(p.Status.ContainerStatuses) == 0 {
 		return ""
@@ -82,7 +81,7 @@ func container(p *corev1.Pod) string {
 	return p.Status.ContainerStatuses[0].ContainerID
 }
 
-// unchanged demands that the pods' containers are those of before.
+// The function unchanged checks that the pods' containers have not changed.
 func unchanged(t *testing.T, c *cluster.Cluster, before map[string]*corev1.Pod) {
 	t.Helper()
 	for name, old := range before {
@@ -93,7 +92,7 @@ func unchanged(t *testing.T, c *cluster.Cluster, before map[string]*corev1.Pod) 
 	}
 }
 
-// crash kills the processes of a pod's containers.
+// The function crash kills the processes of a pod's containers.
 func crash(t *testing.T, n *cluster.Node, pod *corev1.Pod) {
 	t.Helper()
 	killed := 0
@@ -108,12 +107,12 @@ func crash(t *testing.T, n *cluster.Node, pod *corev1.Pod) {
 	}
 }
 
-// inside runs podtool in a pod, with the node's own command.
+// The function inside runs podtool in a pod with islet exec.
 func inside(n *cluster.Node, ns, name string, args ...string) string {
 	return n.Islet(append([]string{"exec", "-n", ns, name, "--", "/podtool"}, args...)...)
 }
 
-// contains says whether a file holds a text.
+// contains reports whether a file contains a text.
 func contains(t *testing.T, file, text string) bool {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -123,9 +122,8 @@ func contains(t *testing.T, file, text string) bool {
 	return bytes.Contains(b, []byte(text))
 }
 
-// within demands that something has not taken longer than a node may, on a machine
-// whose processors nobody else wants. It tells a wait for the next attempt from one for
-// the event; how fast a node is, make bench tells.
+// The function within checks the time that a node needed for something. The limit is scaled by the load of the machine. It only
+// distinguishes a wait for an event from a wait for the next retry; make bench measures the speed.
 func within(t *testing.T, what string, began time.Time, limit time.Duration) {
 	t.Helper()
 	took := time.Since(began)
@@ -135,10 +133,10 @@ func within(t *testing.T, what string, began time.Time, limit time.Duration) {
 	}
 	var load float64
 	if _, err := fmt.Sscan(string(b), &load); err != nil {
-		t.Fatalf("/proc/loadavg says %q: %v", b, err)
+		t.Fatalf("/proc/loadavg contains %q: %v", b, err)
 	}
 	crowd := time.Duration(max(1, math.Ceil(load/float64(runtime.NumCPU()))))
 	if t.Logf("%s after %v", what, took); took > limit*crowd {
-		t.Errorf("that is too long: %v would do", limit*crowd)
+		t.Errorf("that is too long: the limit is %v", limit*crowd)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// objects is what dressed needs.
+// The function objects returns the objects that the pod of dressed uses.
 func objects(ns string) string {
 	return strings.ReplaceAll(`apiVersion: v1
 kind: ConfigMap
@@ -39,8 +39,7 @@ spec: {ports: [{port: 80}]}
 `, "NS", ns)
 }
 
-// dressed is a pod with every kind of object of the API in its volumes and
-// environment; what it sees is told by seen.
+// The function dressed returns a pod with every kind of API object in its volumes and environment. The function seen checks their content.
 func dressed(ns, name string) string {
 	return pod(ns, name, `volumes:
 - {name: conf, configMap: {name: conf, defaultMode: 0440, items: [{key: colour, path: paint/colour}]}}
@@ -66,7 +65,7 @@ env:
 resources: {limits: {memory: 64Mi}}`, "sleep")
 }
 
-// seen checks what the container of a dressed pod sees and returns its two tokens.
+// The function seen checks the files and the environment in the container of a dressed pod, and returns its two tokens.
 func seen(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, name string) (own, shop string) {
 	t.Helper()
 	service, err := c.Admin().CoreV1().Services(ns).Get(t.Context(), "shop", metav1.GetOptions{})
@@ -95,7 +94,7 @@ func seen(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, name string) (o
 	return cat("/var/run/secrets/kubernetes.io/serviceaccount/token"), cat("/all/token")
 }
 
-// valid demands that the apiserver knows a token as the pod's for an audience.
+// The function valid checks that the API server accepts a token of a pod for an audience.
 func valid(t *testing.T, c *cluster.Cluster, token, ns, name string, audience ...string) {
 	t.Helper()
 	r, err := c.Admin().AuthenticationV1().TokenReviews().Create(t.Context(), &authentication.TokenReview{
@@ -110,7 +109,7 @@ func valid(t *testing.T, c *cluster.Cluster, token, ns, name string, audience ..
 	}
 }
 
-// TestObjects: ConfigMaps, Secrets, tokens and services reach pods, and changes do.
+// TestObjects checks that pods get ConfigMaps, Secrets, tokens and Services, and that changes of a ConfigMap reach its volume.
 func TestObjects(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
@@ -124,9 +123,9 @@ func TestObjects(t *testing.T) {
 		return inside(n, ns, "dressed", "cat", "/conf/paint/colour") == "blue"
 	})
 
-	// A pod that is there before what it needs waits for it.
+	// A pod that is created before its ConfigMap waits for it.
 	c.Apply(t, pod(ns, "early", "", "envFrom: [{configMapRef: {name: late}}]", "sleep"))
-	c.AwaitPod(t, ns, "early", "to say what it lacks", func(p *corev1.Pod) bool {
+	c.AwaitPod(t, ns, "early", "to report the missing object", func(p *corev1.Pod) bool {
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Waiting != nil &&
 			*p.Status.ContainerStatuses[0].State.Waiting == corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: `configmap "late" not found`}
 	})
@@ -134,7 +133,7 @@ func TestObjects(t *testing.T) {
 	c.AwaitReady(t, ns, "early")
 }
 
-// TestManyWantOneObject: many pods cause few requests for what they share.
+// TestManyWantOneObject checks that pods that share objects cause few requests for them.
 func TestManyWantOneObject(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -153,10 +152,10 @@ func TestManyWantOneObject(t *testing.T) {
 	c.AwaitReady(t, ns, names...)
 	by, _ := proxy.Requests()
 	for what, times := range by {
-		// The first may come too early for the server, which has to know that the pod is here.
+		// The API server may reject the first request, because it does not yet know that the pod runs on this node.
 		shared := strings.Contains(what, "/configmaps?") || strings.Contains(what, "/secrets?") || strings.Contains(what, "/services")
 		if shared && times > 2 {
-			t.Errorf("%d times %s", times, what)
+			t.Errorf("%d requests %s", times, what)
 		}
 	}
 	watches := "WATCH /api/v1/namespaces/" + ns
@@ -165,9 +164,8 @@ func TestManyWantOneObject(t *testing.T) {
 	}
 }
 
-// TestPullSecret: an image of a registry that wants a password comes by the pod's image
-// pull secret, or by a plugin that gets a token of the pod's service account, and is there
-// for these pods, and no others, when the registry is not.
+// TestPullSecret checks that an image of a private registry is pulled with the pod's image pull secret, or with a credential provider that
+// gets a token of the pod's service account. Without the registry, only these pods may use the image.
 func TestPullSecret(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -237,10 +235,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:node
 	c.Apply(t, private("known", "imagePullSecrets: [{name: registry}]"))
 	known := c.AwaitReady(t, ns, "known")["known"]
 	if id := known.Status.ContainerStatuses[0].ImageID; !strings.HasPrefix(id, r.Addr+"/private/podtool@sha256:") {
-		t.Errorf("the image is %q", id)
+		t.Errorf("the image ID is %q", id)
 	}
 	if b, err := os.ReadFile(n.Disk + "/requests"); err == nil {
-		t.Errorf("the plugin ran for pods that it is not for: %s", b)
+		t.Errorf("the plugin ran for pods without the required annotation: %s", b)
 	}
 	c.Apply(t, private("plugged", "serviceAccountName: puller"))
 	c.AwaitReady(t, ns, "plugged")

@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestLinkCut: pods run on without the apiserver, and what was wanted meanwhile
-// happens when the link is back.
+// TestLinkCut checks that pods continue to run while the API server is unreachable, and that changes of that time are applied when the
+// link is restored.
 func TestLinkCut(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 3)
@@ -41,7 +41,7 @@ func TestLinkCut(t *testing.T) {
 		return pods["dressed"].Ready() && pods["dressed"].Status.ContainerStatuses[0].RestartCount == 1
 	})
 	if o, s := seen(t, c, n, ns, "dressed"); o != own || s != shop {
-		t.Error("a container that restarts has other tokens")
+		t.Error("a restarted container has other tokens")
 	}
 	n.Restore(t)
 
@@ -60,8 +60,7 @@ func TestLinkCut(t *testing.T) {
 	})
 }
 
-// TestRebootCutOff: after a reboot without network everything that ran comes
-// back, with its configuration, secrets and tokens.
+// TestRebootCutOff checks that all pods run again after a reboot without a network, with their ConfigMaps, Secrets and tokens.
 func TestRebootCutOff(t *testing.T) {
 	c, n, ns := join(t)
 	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "sleep"))
@@ -101,7 +100,7 @@ func TestRebootCutOff(t *testing.T) {
 	for _, name := range names {
 		own, shop := seen(t, c, n, ns, name)
 		if own+shop != tokens[name] {
-			t.Errorf("the tokens of %s are not those of before", name)
+			t.Errorf("the tokens of %s have changed", name)
 		}
 	}
 
@@ -122,7 +121,7 @@ func TestRebootCutOff(t *testing.T) {
 	valid(t, c, shop, ns, "a", "shop")
 }
 
-// deleteStore deletes the database of a node whose agent does not run, or does.
+// deleteStore deletes the database of a node. The agent may be running.
 func deleteStore(t *testing.T, n *cluster.Node) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.Disk, "state/islet.db*"))
@@ -134,11 +133,9 @@ func deleteStore(t *testing.T, n *cluster.Node) {
 	}
 }
 
-// TestStoreDeletedCutOff: the database is deleted behind a cut link, under a killed agent, a
-// running one, and before a reboot. What runs is taken over at once, and a container that ends starts
-// again with the environment that it had. After the reboot no pod is lost: static pods run, pods of the
-// API server wait for what is only known there, and start when the link is back. The reboot needs
-// ISLET_TEST_LONG.
+// TestStoreDeletedCutOff deletes the database while the link is cut: with a killed agent, with a running agent, and before a reboot. The
+// agent must adopt running pods at once, and restarted containers must have their former environment. After the reboot, static pods must
+// run, and pods of the API server must wait until the link is restored. The reboot needs ISLET_TEST_LONG.
 func TestStoreDeletedCutOff(t *testing.T) {
 	c, n, ns := join(t)
 	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "sleep"))
@@ -173,7 +170,7 @@ func TestStoreDeletedCutOff(t *testing.T) {
 		})
 	}
 	if again := env(); !slices.Equal(again, environment) {
-		t.Errorf("a container that restarts has the environment\n%s\nand had\n%s", again, environment)
+		t.Errorf("a restarted container has the environment\n%s\nand had\n%s", again, environment)
 	}
 
 	if os.Getenv("ISLET_TEST_LONG") == "" {
@@ -201,13 +198,13 @@ func TestStoreDeletedCutOff(t *testing.T) {
 	taken := map[string]bool{}
 	for name, p := range n.WaitReady(everyone...) {
 		if taken[p.Status.PodIP] || p.Status.PodIP == "" {
-			t.Errorf("%s has the address %q, which is not its own", name, p.Status.PodIP)
+			t.Errorf("%s has no unique address: %q", name, p.Status.PodIP)
 		}
 		taken[p.Status.PodIP] = true
 	}
 }
 
-// TestRestartCutOff: the agent is killed while the link is cut; no pod notices.
+// TestRestartCutOff checks that no pod restarts when the agent is killed with SIGKILL while the link is cut.
 func TestRestartCutOff(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 3)
@@ -220,16 +217,16 @@ func TestRestartCutOff(t *testing.T) {
 	unchanged(t, c, before)
 }
 
-// TestApiserverComesAndGoes: an apiserver that is killed, a link that flaps and
-// one that goes silent disturb no pod, and new pods start soon after.
+// TestApiserverComesAndGoes checks that pods do not restart when the API server is killed, or the link flaps or drops all packets. New
+// pods must start soon afterwards.
 func TestApiserverComesAndGoes(t *testing.T) {
-	c := start(t) // alone, as the apiserver is everybody's
+	c := start(t) // not parallel, because all tests share the API server
 	n := c.Node(t, "")
 	n.Join()
 	ns := c.Namespace(t)
 	before := pods(t, c, ns, 3)
 	gone := pods(t, c, ns, 4)["p3"]
-	// The new apiserver has no history: what the node saw last is too old to go on from.
+	// The new API server has no history, so the resource version of the node is too old for a watch.
 	n.Cut(t)
 	c.Kubectl(t, "-n", ns, "delete", "pod", "p3", "--wait=false")
 	c.Apply(t, pod(ns, "meanwhile", "nodeName: "+n.Name, "", "sleep"))
@@ -247,7 +244,7 @@ func TestApiserverComesAndGoes(t *testing.T) {
 	unchanged(t, c, before)
 }
 
-// soon demands that a new pod is ready within a time.
+// The function soon checks that a new pod becomes ready within a time limit.
 func soon(t *testing.T, c *cluster.Cluster, ns, name string, limit time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -256,8 +253,7 @@ func soon(t *testing.T, c *cluster.Cluster, ns, name string, limit time.Duration
 	within(t, "the new pod "+name+" is ready", began, limit)
 }
 
-// TestFaults: an apiserver that refuses or is slow is not asked all the time, and
-// is used again when it has recovered.
+// TestFaults checks that a node sends few requests to an API server that fails or is slow, and uses it again soon after it has recovered.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -271,7 +267,7 @@ func TestFaults(t *testing.T) {
 	for _, x := range []struct {
 		name       string
 		begin, run func()
-		underway   time.Duration // what a request that is under way takes yet
+		underway   time.Duration // time that a pending request may still take
 	}{
 		{"too-many", func() { proxy.Fail(http.StatusTooManyRequests, time.Second) }, wait, 0},
 		{"unavailable", func() { proxy.Fail(http.StatusServiceUnavailable, 0) }, wait, 0},
@@ -286,16 +282,16 @@ func TestFaults(t *testing.T) {
 		x.run()
 		by, sum := proxy.Requests()
 		if t.Logf("%s: %d requests in 12 s", x.name, sum); sum > 60 {
-			t.Errorf("they are too many: %v", by)
+			t.Errorf("too many requests: %v", by)
 		}
 		proxy.Heal()
-		soon(t, c, ns, x.name, x.underway+15*time.Second) // the longest back-off and what is left to do
+		soon(t, c, ns, x.name, x.underway+15*time.Second) // the longest back-off and the start of the pod
 	}
 	unchanged(t, c, before)
 }
 
-// TestNamespaceDeleted: pods whose namespace goes while the link is cut run on, and end
-// as pods do when it is back.
+// TestNamespaceDeleted checks that pods whose namespace is deleted while the link is cut continue to run, and end when the link is
+// restored.
 func TestNamespaceDeleted(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
@@ -309,7 +305,7 @@ func TestNamespaceDeleted(t *testing.T) {
 	n.WaitReady()
 }
 
-// TestSealed: who copies the database alone learns no secret.
+// TestSealed checks that the database without its key file reveals no Secret and no token.
 func TestSealed(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, objects(ns)+dressed(ns, "dressed"))
@@ -322,7 +318,7 @@ func TestSealed(t *testing.T) {
 	for _, f := range files {
 		for _, secret := range []string{"sesame", own} {
 			if contains(t, f, secret) {
-				t.Errorf("%s holds a secret in the clear", f)
+				t.Errorf("%s contains a secret in plain text", f)
 			}
 		}
 	}

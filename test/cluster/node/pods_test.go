@@ -13,14 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPod: a pod of the API runs, with an address of the node's podCIDR, and
-// people see what became of it.
+// TestPod checks that a pod of the API server runs with an address of the node's podCIDR. Its status and events must be visible.
 func TestPod(t *testing.T) {
 	c, n, ns := join(t)
 	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
 	p := pods(t, c, ns, 1)["p0"]
 	if ip, err := netip.ParseAddr(p.Status.PodIP); err != nil || !netip.MustParsePrefix(node.Spec.PodCIDR).Contains(ip) {
-		t.Errorf("its address is %q, the node's podCIDR %s", p.Status.PodIP, node.Spec.PodCIDR)
+		t.Errorf("the address of the pod is %q, the node's podCIDR %s", p.Status.PodIP, node.Spec.PodCIDR)
 	}
 	s := p.Status
 	if s.Phase != corev1.PodRunning || s.HostIP != n.Addr || s.StartTime == nil || s.QOSClass != corev1.PodQOSBestEffort ||
@@ -40,7 +39,7 @@ func TestPod(t *testing.T) {
 	c.Apply(t, pod(ns, "ends", "restartPolicy: Never", "", "exit", "3"))
 	ended := c.AwaitPod(t, ns, "ends", "to fail", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	if end := ended.Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 3 || end.Reason != "Error" {
-		t.Errorf("it ended with %+v", end)
+		t.Errorf("the termination state is %+v", end)
 	}
 	c.Apply(t, strings.Replace(pod(ns, "lost", "", "", "sleep"), machine.Image, "localhost/none:none", 1))
 	c.AwaitPod(t, ns, "lost", "to miss its image", func(p *corev1.Pod) bool {
@@ -49,8 +48,7 @@ func TestPod(t *testing.T) {
 	})
 }
 
-// TestReadiness: a Service sends to a pod once its probe passes, and a readiness gate
-// once somebody opened it.
+// TestReadiness checks that the endpoint of a Service becomes ready when the pod's probe succeeds and its readiness gate is true.
 func TestReadiness(t *testing.T) {
 	c, n, ns := join(t)
 	probe := "readinessProbe: {httpGet: {path: /if/ready, port: 8080}, timeoutSeconds: 60, periodSeconds: 1}"
@@ -82,8 +80,8 @@ func TestReadiness(t *testing.T) {
 	endpoint("true")
 }
 
-// TestReadinessToTheEnd: the readiness probe of a deleted pod goes on through its grace period,
-// and the API shows that the pod is no longer ready.
+// TestReadinessToTheEnd checks that the readiness probe of a deleted pod continues during its grace period, and that the API shows an
+// unready pod.
 func TestReadinessToTheEnd(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, pod(ns, "p", "", "readinessProbe: {exec: {command: [/podtool, cat, /ready]}, timeoutSeconds: 60, periodSeconds: 1}\n"+
@@ -105,8 +103,7 @@ func TestReadinessToTheEnd(t *testing.T) {
 	c.Kubectl(t, "-n", ns, "delete", "pod", "p", "--force", "--grace-period=0")
 }
 
-// TestAdmission: a pod that is bound to the node although it does not fit fails, with a
-// kubelet's reason, and does not run.
+// TestAdmission checks that a pod that is bound to the node but does not fit fails with the reason of a kubelet. It must not run.
 func TestAdmission(t *testing.T) {
 	c, n, ns := join(t)
 	here := "nodeName: " + n.Name
@@ -114,7 +111,7 @@ func TestAdmission(t *testing.T) {
 	c.Apply(t, pod(ns, "first", here, port, "sleep"))
 	c.AwaitReady(t, ns, "first")
 	c.Kubectl(t, "patch", "node", n.Name, "--subresource=status", "--type=merge", "-p", `{"status":{"capacity":{"example.com/foo":"1"}}}`)
-	c.Kubectl(t, "wait", "node", n.Name, "--for=jsonpath={.status.allocatable.example\\.com/foo}=1", "--timeout=60s") // it has seen it
+	c.Kubectl(t, "wait", "node", n.Name, "--for=jsonpath={.status.allocatable.example\\.com/foo}=1", "--timeout=60s") // the agent has seen it
 	for _, x := range []struct{ reason, spec, container string }{
 		{"OutOfexample.com/foo", "", "resources: {limits: {example.com/foo: 2}}"},
 		{"NodePorts", "", port},
@@ -139,8 +136,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// awaitStubborn waits until pods of podtool's stubborn ignore SIGTERM. A container runs, and so is ready,
-// before its program has started: a SIGTERM would end it then.
+// awaitStubborn waits until pods that run podtool stubborn ignore SIGTERM. A container is ready before its program has set this up.
 func awaitStubborn(n *cluster.Node, ns string, names ...string) {
 	for _, name := range names {
 		n.Await(name+" to ignore SIGTERM", func() bool {
@@ -150,8 +146,8 @@ func awaitStubborn(n *cluster.Node, ns string, names ...string) {
 	}
 }
 
-// TestDeletion: a deleted pod gets its grace, and its object goes when nothing of
-// it is left; a forced deletion is honoured too.
+// TestDeletion checks that a deleted pod gets its grace period, and that its object exists until the pod has ended on the node. A forced
+// deletion must also end the pod.
 func TestDeletion(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, pod(ns, "polite", "", "", "sleep")+pod(ns, "stubborn", "", "", "stubborn")+pod(ns, "forced", "", "", "stubborn"))
@@ -159,33 +155,33 @@ func TestDeletion(t *testing.T) {
 	awaitStubborn(n, ns, "stubborn")
 	remove := func(name string, args ...string) time.Duration {
 		began := time.Now()
-		c.Kubectl(t, append([]string{"-n", ns, "delete", "pod", name}, args...)...) // waits
+		c.Kubectl(t, append([]string{"-n", ns, "delete", "pod", name}, args...)...) // it waits for the end of the deletion
 		return time.Since(began)
 	}
 	if took := remove("polite", "--grace-period=60"); took > 50*time.Second {
-		t.Errorf("who ends at once was given %v", took)
+		t.Errorf("a pod that exits at SIGTERM ended after %v", took)
 	}
 	if took := remove("stubborn", "--grace-period=3"); took < 3*time.Second {
-		t.Errorf("a grace of 3 s lasted %v", took)
+		t.Errorf("a grace period of 3 s lasted %v", took)
 	}
 	remove("forced", "--force", "--grace-period=0")
 	for _, p := range all {
 		c.AwaitGone(t, p)
 	}
-	n.WaitReady() // none is left on the node
+	n.WaitReady() // no pod is left on the node
 	if left := n.ContainerProcesses(); len(left) != 0 {
 		t.Errorf("processes are left: %v", left)
 	}
 
-	// The same name again, as a StatefulSet does it.
+	// A StatefulSet creates a pod with the same name again.
 	old := pods(t, c, ns, 1)["p0"]
 	c.Kubectl(t, "-n", ns, "delete", "pod", "p0")
 	if again := pods(t, c, ns, 1)["p0"]; again.UID == old.UID || container(again) == container(old) {
-		t.Error("a pod of the same name is not another pod")
+		t.Error("the new pod has the UID or the container of the deleted one")
 	}
 }
 
-// TestMirrorPods: the API shows static pods, as they are, and cannot end them.
+// TestMirrorPods checks that the API shows static pods with their status, and that deleting the mirror pod does not end the static pod.
 func TestMirrorPods(t *testing.T) {
 	c, n, _ := join(t)
 	ns := "default"
@@ -199,7 +195,7 @@ func TestMirrorPods(t *testing.T) {
 	c.Kubectl(t, "-n", ns, "delete", "pod", name, "--wait=false")
 	again := c.AwaitPod(t, ns, name, "to come back", func(p *corev1.Pod) bool { return p.UID != mirror.UID && cluster.PodReady(p) })
 	if container(again) != container(mirror) {
-		t.Error("deleting the mirror restarted the pod")
+		t.Error("the deletion of the mirror pod restarted the static pod")
 	}
 	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "count", "1s"))
 	c.AwaitPod(t, ns, name, "to follow the file", func(p *corev1.Pod) bool {

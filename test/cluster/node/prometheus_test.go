@@ -10,14 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// noData are the rules that yield nothing on a node of a cluster either, and why.
+// noData contains the rules that have no result on a node of a cluster, with the reason.
 var noData = map[string]string{
 	"kubelet: volumes":                      "volume_manager_total_volumes counts what a kubelet's loop compares, which is not here: see docs/metrics.md",
 	"kubelet: errors of the configuration":  "kubelet_node_config_error is of a node that was sent a configuration; a kubelet has had it up to 1.24",
 	"kubelet: errors of storage operations": "storage_operation_errors_total is no kubelet's any more: storage_operation_duration_seconds has the status",
 }
 
-// scraper is who a Prometheus is, with the right that kube-prometheus gives it on nodes.
+// scraper is the service account of a Prometheus with the permission that kube-prometheus grants on nodes.
 const scraper = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: NAME}
@@ -35,10 +35,9 @@ metadata: {name: prometheus, namespace: NAME}
 ---
 `
 
-// TestPrometheus: a real Prometheus scrapes a node of a cluster with a token of its own, and
-// what rules and dashboards made for a kubelet take from one is there, also what only a
-// control plane gives: certificates, requests to the API server, volumes of claims. What
-// failed once, and who was evicted before, is no alert.
+// TestPrometheus checks that a real Prometheus with its own token scrapes a node of a cluster. The rules and dashboards for kubelets must
+// find their metrics, also those that need a control plane: certificates, requests to the API server, and volumes of claims. A single
+// failure or an old eviction must raise no alert.
 func TestPrometheus(t *testing.T) {
 	tool := os.Getenv("ISLET_PROMETHEUS")
 	if tool == "" {

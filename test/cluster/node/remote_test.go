@@ -8,9 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestRemote: a node whose containers run in containerd. What people do with pods through
-// the apiserver works; pods run on while the link is cut, the agent is killed and the
-// runtime starts anew, and one that is made meanwhile starts when the link is back.
+// TestRemote checks a node whose containers run in containerd. kubectl must work, and pods must continue to run while the link is cut, the
+// agent is killed and containerd restarts. A pod that is created in this time must start when the link is restored.
 func TestRemote(t *testing.T) {
 	t.Parallel()
 	ports := 18090
@@ -36,7 +35,7 @@ func TestRemote(t *testing.T) {
 		n.WaitPods("the pods to be ready still", func(all map[string]machine.Pod) bool {
 			return all["p0"].Ready() && all["p1"].Ready() && all["count"].Ready() && all["cat"].Ready() && all["static-"+n.Name].Ready()
 		})
-		crash(t, n, before["p1"]) // with its pause container, so that there is a second end to see
+		crash(t, n, before["p1"]) // also the pause container, so that the next end of the container is not that of the sandbox
 		n.WaitPods("the container that ended to run again", func(all map[string]machine.Pod) bool {
 			return all["p1"].Ready() && all["p1"].Status.ContainerStatuses[0].RestartCount > 0
 		})
@@ -51,7 +50,7 @@ func TestRemote(t *testing.T) {
 		c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--timeout=120s")
 		n.Await("nothing to be left", func() bool { return n.Containers() == 0 })
 
-		// A pod ends while no agent runs, and the next agent moves the node to another runtime.
+		// A pod ends while no agent runs, and the next agent uses another runtime.
 		c.Apply(t, pod(ns, "once", "restartPolicy: Never\n", "", "sleep"))
 		ran := c.AwaitReady(t, ns, "once")["once"]
 		n.Kill()
@@ -61,7 +60,7 @@ func TestRemote(t *testing.T) {
 		n.Start()
 		once := c.AwaitPod(t, ns, "once", "to have failed", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		if end := once.Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 137 || container(once) != container(ran) {
-			t.Errorf("a pod that ended before the move: %+v", once.Status.ContainerStatuses[0])
+			t.Errorf("the pod that ended before the change of the runtime: %+v", once.Status.ContainerStatuses[0])
 		}
 	})
 }

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// bounds are what the kernel holds a cgroup to.
+// A bounds contains the limits of a cgroup.
 type bounds struct{ memory, quota, shares string }
 
-// heldTo reads the cgroup of a pod's first container, and that of the pod.
+// heldTo returns the limits of the cgroup of a pod's first container, and those of the pod's cgroup.
 func heldTo(t *testing.T, n *cluster.Node, p *corev1.Pod) (container, pod bounds) {
 	t.Helper()
 	for pid := range n.ContainerProcesses() {
@@ -53,7 +53,7 @@ func heldTo(t *testing.T, n *cluster.Node, p *corev1.Pod) (container, pod bounds
 	return
 }
 
-// sized is a line of a manifest, and of a patch.
+// The function sized returns resources in the syntax of manifests and patches.
 func sized(cpu, cpuLimit, memory, memoryLimit string) string {
 	return fmt.Sprintf(`{"requests":{"cpu":"%s","memory":"%s"},"limits":{"cpu":"%s","memory":"%s"}}`, cpu, memory, cpuLimit, memoryLimit)
 }
@@ -72,7 +72,7 @@ func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition
 	return &p.Status.Conditions[i]
 }
 
-// awaitResized waits until a pod is ready with what it is wanted with, and shows nothing else.
+// awaitResized waits until a pod is ready and its status contains the resources of its spec without a pending resize.
 func awaitResized(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
 	t.Helper()
 	return c.AwaitPod(t, ns, name, "to have its resources", func(p *corev1.Pod) bool {
@@ -83,9 +83,8 @@ func awaitResized(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod
 	})
 }
 
-// TestResize: CPU and memory of a pod that runs change in place, up and down, with the link
-// cut and over kill -9 of the agent; what a container gets by a restart only it gets by a
-// restart; memory that is in use is not taken away.
+// TestResize checks that CPU and memory of a running pod are resized in place, also while the link is cut and after a SIGKILL of the
+// agent. A resource with the policy RestartContainer must restart the container. Memory in use must not be taken away.
 func TestResize(t *testing.T) {
 	c, n, ns := join(t)
 	restarts := "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]\n"
@@ -100,7 +99,7 @@ func TestResize(t *testing.T) {
 		}
 		want := bounds{fmt.Sprint(mebibytes << 20), quota, shares}
 		if own, whole := heldTo(t, n, p); own != want || whole != want {
-			t.Errorf("%s is bounds to %+v, the pod to %+v, not to %+v", name, own, whole, want)
+			t.Errorf("the limits of %s are %+v, those of the pod %+v, not %+v", name, own, whole, want)
 		}
 	}
 	expect("a", 0, 64, "20000", "102")
@@ -122,18 +121,18 @@ func TestResize(t *testing.T) {
 			progress.ObservedGeneration == p.Generation
 	})
 	if own, whole := heldTo(t, n, p); own != whole || own.memory != fmt.Sprint(48<<20) {
-		t.Errorf("it is bounds to %+v, %+v", own, whole)
+		t.Errorf("the limits are %+v, those of the pod %+v", own, whole)
 	}
 	if s := p.Status.ContainerStatuses[0]; s.AllocatedResources.Memory().String() != "100Ki" ||
 		s.Resources.Limits.Memory().String() != "48Mi" || s.Resources.Requests.Memory().String() != "16Mi" {
-		t.Errorf("it shows %+v, %+v", s.AllocatedResources, s.Resources)
+		t.Errorf("the status contains %+v, %+v", s.AllocatedResources, s.Resources)
 	}
 
-	n.Cut(t) // what the server is told meanwhile
+	n.Cut(t) // the agent receives the resize after the link is restored
 	resize(t, c, ns, "a", sized("60m", "120m", "16Mi", "56Mi"))
 	n.Restore(t)
 	expect("a", 0, 56, "12000", "61")
-	for i := range 3 { // at whatever moment
+	for i := range 3 { // at any moment of the resize
 		resize(t, c, ns, "a", sized(fmt.Sprintf("%dm", 100+100*i), "500m", "16Mi", fmt.Sprintf("%dMi", 60+i)))
 		n.Kill()
 		n.Start()
@@ -152,14 +151,13 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// resizeWhole resizes a pod as a whole.
+// resizeWhole changes the pod-level resources of a pod.
 func resizeWhole(t *testing.T, c *cluster.Cluster, ns, name, resources string) {
 	t.Helper()
 	c.Kubectl(t, "-n", ns, "patch", "pod", name, "--subresource=resize", "-p", `{"spec":{"resources":`+resources+`}}`)
 }
 
-// awaitWhole waits until a pod is ready with what it is wanted with as a whole, and shows
-// nothing else.
+// awaitWhole waits until a pod is ready and its status contains the pod-level resources of its spec without a pending resize.
 func awaitWhole(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
 	t.Helper()
 	return c.AwaitPod(t, ns, name, "to have its resources as a whole", func(p *corev1.Pod) bool {
@@ -170,9 +168,8 @@ func awaitWhole(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
 	})
 }
 
-// TestResizeWhole: the resources of a pod as a whole (KEP-5419) change while its
-// containers, which have none of their own, run on; also over kill -9 of the agent. What
-// was asked for and done can be scraped.
+// TestResizeWhole checks that pod-level resources (KEP-5419) are resized while containers without resources continue to run, also after a
+// SIGKILL of the agent. The metrics must count the resizes.
 func TestResizeWhole(t *testing.T) {
 	c, n, ns := join(t)
 	c.Apply(t, pod(ns, "a", "resources: "+sized("100m", "200m", "32Mi", "64Mi"), "", "sleep"))
@@ -181,10 +178,10 @@ func TestResizeWhole(t *testing.T) {
 		t.Helper()
 		p := awaitWhole(t, c, ns, "a")
 		if s := p.Status.ContainerStatuses[0]; s.RestartCount != 0 || s.ContainerID != container(before) {
-			t.Errorf("it was restarted: %+v", p.Status)
+			t.Errorf("the container was restarted: %+v", p.Status)
 		}
 		if _, whole := heldTo(t, n, p); whole != (bounds{fmt.Sprint(mebibytes << 20), quota, shares}) {
-			t.Errorf("the pod is bound to %+v", whole)
+			t.Errorf("the limits of the pod are %+v", whole)
 		}
 	}
 	expect(64, "20000", "102")
@@ -207,15 +204,14 @@ func TestResizeWhole(t *testing.T) {
 		`kubelet_pod_resize_duration_milliseconds_count{`, `kubelet_pod_in_progress_resizes 0`,
 	} {
 		if !strings.Contains(out, "\n"+line) {
-			t.Errorf("the figures lack %s", line)
+			t.Errorf("the metrics do not contain %s", line)
 		}
 	}
 	c.Kubectl(t, "-n", ns, "delete", "pods", "--all", "--timeout=120s")
 }
 
-// TestResizeWaits: a resize for which there is no room waits for it, also over kill -9 of
-// the agent; who has the higher priority gets it first. What never fits the API server
-// refuses.
+// TestResizeWaits checks that a resize that does not fit is deferred, also after a SIGKILL of the agent. The pod with the highest priority
+// must be resized first. The API server must reject a resize that exceeds the allocatable of the node.
 func TestResizeWaits(t *testing.T) {
 	c, n, ns := join(t)
 	node := c.AwaitNode(t, n.Name, "to be there", func(*corev1.Node) bool { return true })
@@ -228,7 +224,7 @@ func TestResizeWaits(t *testing.T) {
 	holds := c.AwaitReady(t, ns, "holds", "low", "high")["holds"]
 	if out, err := c.TryKubectl("", "-n", ns, "patch", "pod", "low", "--subresource=resize", "-p",
 		`{"spec":{"containers":[{"name":"c","resources":`+cpu(2*room)+`}]}}`); err == nil || !strings.Contains(out+err.Error(), "allocatable") {
-		t.Errorf("more than the node has: %s, %v", out, err)
+		t.Errorf("a resize above the allocatable: %s, %v", out, err)
 	}
 	for _, name := range []string{"low", "high"} {
 		resize(t, c, ns, name, cpu(room*6/10))
@@ -251,12 +247,12 @@ func TestResizeWaits(t *testing.T) {
 	c.AwaitGone(t, holds)
 	awaitResized(t, c, ns, "high")
 	waits("low")
-	resize(t, c, ns, "low", cpu(10)) // nobody waits any more
+	resize(t, c, ns, "low", cpu(10)) // no pod has a deferred resize
 	awaitResized(t, c, ns, "low")
 
 	c.Apply(t, pod(ns, "critical", "priorityClassName: system-node-critical", "resources: "+cpu(10), "sleep"))
 	c.AwaitReady(t, ns, "critical")
-	resize(t, c, ns, "critical", cpu(room*6/10)) // others make room for it
+	resize(t, c, ns, "critical", cpu(room*6/10)) // other pods are preempted for it
 	awaitResized(t, c, ns, "critical")
 	c.AwaitPod(t, ns, "high", "to have made room", func(p *corev1.Pod) bool {
 		return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Preempting"

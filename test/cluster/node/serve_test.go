@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// peer is the certificate chain that the node's port shows.
+// The function peer returns the certificate chain of the node's kubelet API.
 func peer(t *testing.T, c *cluster.Cluster, n *cluster.Node) ([]*x509.Certificate, error) {
 	raw, err := c.Dial(t.Context(), "tcp", n.Addr+":10250")
 	if err != nil {
@@ -27,13 +27,13 @@ func peer(t *testing.T, c *cluster.Cluster, n *cluster.Node) ([]*x509.Certificat
 	return conn.ConnectionState().PeerCertificates, nil
 }
 
-// TestKubectl: what people do with pods through the apiserver.
+// TestKubectl checks kubectl commands on pods through the API server.
 func TestKubectl(t *testing.T) {
 	c, n, ns := join(t)
 	kubectl{c, ns, 18080}.all(t, n)
 }
 
-// all makes pods and does with them what people do.
+// The method all creates pods and runs kubectl commands on them.
 func (k kubectl) all(t *testing.T, n *cluster.Node) {
 	init := fmt.Sprintf("initContainers:\n- {name: first, image: %q, imagePullPolicy: Never, args: [cat, /etc/hostname]}", machine.Image)
 	k.Apply(t, pod(k.ns, "web", "", "", "serve", ":8080")+pod(k.ns, "count", init, "", "count", "50ms")+
@@ -68,7 +68,7 @@ func (k kubectl) all(t *testing.T, n *cluster.Node) {
 	})
 }
 
-// TestDoors: who may not, may not, and is told as a kubelet tells it.
+// TestDoors checks that the kubelet API rejects requests without permission, with the status codes and messages of a kubelet.
 func TestDoors(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -78,7 +78,7 @@ func TestDoors(t *testing.T) {
 	n.Join()
 	ns := c.Namespace(t)
 	c.Apply(t, pod(ns, "web", "", "", "sleep"))
-	// Who may do one thing only, and an admin of kubelets.
+	// One service account has permission for each subresource, and "proxy" is that of an administrator.
 	place := strings.NewReplacer("NS", ns)
 	subresources := []string{"pods", "healthz", "configz", "stats", "metrics", "log", "proxy", "checkpoint"}
 	token := map[string]string{"nonsense": "nonsense", "default": tokenOf(t, c, ns, "default")}
@@ -128,7 +128,7 @@ func TestDoors(t *testing.T) {
 		{"proxy", "GET", "/page/data", 200, `"name":"web"`},
 		{"proxy", "GET", "/page/log?namespace=NS&pod=web&container=c", 200, ""},
 		{"proxy", "POST", "/page/data", 405, ""},
-		// A WebSocket begins with GET, and opens a session all the same.
+		// A WebSocket request uses GET, but opening a session needs the verb create.
 		{"watcher", "GET", "/nothing", 404, ""},
 		{"watcher", "GET", "/exec/NS/web/c?command=x&output=1", 403, "verb=create, resource=nodes, subresource(s)=[proxy]"},
 		{"watcher", "GET", "/portForward/NS/web?port=80", 403, "verb=create, resource=nodes, subresource(s)=[proxy]"},
@@ -136,20 +136,19 @@ func TestDoors(t *testing.T) {
 	} {
 		code, text := ask(t, c, x.method, "https://"+n.Addr+":10250"+place.Replace(x.path), token[x.who])
 		if code != x.code || !strings.Contains(text, place.Replace(x.want)) {
-			t.Errorf("%q asks for %s: %d %.300q, want %d %q", x.who, x.path, code, text, x.code, x.want)
+			t.Errorf("account %q, path %s: %d %.300q, want %d %q", x.who, x.path, code, text, x.code, x.want)
 		}
 	}
 }
 
-// mayOne makes a service account, named after a subresource of nodes, that may get
-// and create that one, and returns its token.
+// mayOne creates a service account with the name of a subresource of nodes and permission to get and create it. It returns the token of
+// the account.
 func mayOne(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, sub string) string {
 	t.Helper()
 	return may(t, c, n, ns, sub, "get,create", sub)
 }
 
-// may makes a service account that has the verbs for a subresource of nodes, and
-// returns its token.
+// The function may creates a service account with the given verbs for a subresource of nodes, and returns its token.
 func may(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, account, verbs, sub string) string {
 	t.Helper()
 	name := n.Name + "-" + account
@@ -160,13 +159,13 @@ func may(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, account, verbs, 
 	return tokenOf(t, c, ns, account)
 }
 
-// tokenOf is a token of a service account.
+// tokenOf returns a token of a service account.
 func tokenOf(t *testing.T, c *cluster.Cluster, ns, account string) string {
 	t.Helper()
 	return strings.TrimSpace(c.Kubectl(t, "-n", ns, "create", "token", account))
 }
 
-// ask asks a node's port from the control plane's host.
+// ask sends a request to a node from the control plane's host.
 func ask(t *testing.T, c *cluster.Cluster, method, url, token string) (code int, text string) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: c.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
@@ -189,7 +188,7 @@ func ask(t *testing.T, c *cluster.Cluster, method, url, token string) (code int,
 	return resp.StatusCode, string(b)
 }
 
-// TestPorts: what the settings of ports, TLS and streams do.
+// TestPorts checks the settings of ports, TLS and idle streams.
 func TestPorts(t *testing.T) {
 	c, n, ns := join(t, "--read-only-port=10255", "--healthz-bind-address=0.0.0.0", "--streaming-connection-idle-timeout=5s",
 		"--tls-min-version=VersionTLS12", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")
@@ -237,8 +236,8 @@ func TestPorts(t *testing.T) {
 	k := kubectl{Cluster: c, ns: ns}
 	session := k.start(t, nil, "exec", "-i", "p0", "--", "/podtool", "cat")
 	session.say(t, "echo\n", "echo\n")
-	<-session.Ended // nothing moves any more
+	<-session.Ended // no data flows on the stream any more
 	if session.ctx.Err() != nil {
-		t.Error("an idle stream goes on")
+		t.Error("the idle stream was not closed")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// off is for a node with room for few pods, which end in order.
+// The constant off is the configuration of a node for at most four pods with a graceful shutdown.
 const off = "maxPods: 4\nshutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 30s\n" + machine.Roomy
 
 func disrupted(p *corev1.Pod) bool {
@@ -20,9 +20,8 @@ func disrupted(p *corev1.Pod) bool {
 	})
 }
 
-// TestPreemptionAndShutdown: a critical pod gets the place of one that asks for nothing,
-// and all end in order when the machine goes off, each over a kill of the agent; after the
-// boot they run again before the control plane can be reached.
+// TestPreemptionAndShutdown checks that a critical pod preempts a best-effort pod, and that a shutdown ends the pods in the order of their
+// priority. The agent is killed during both. After the boot the pods must run again while the API server is unreachable.
 func TestPreemptionAndShutdown(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -47,7 +46,7 @@ func TestPreemptionAndShutdown(t *testing.T) {
 	n.Start()
 	gone := c.AwaitPod(t, ns, "slow", "to have made room", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	if s := gone.Status; s.Reason != "Preempting" || s.Message != "Preempted in order to admit critical pod" || !disrupted(gone) {
-		t.Errorf("it is %+v", s)
+		t.Errorf("the status of the preempted pod is %+v", s)
 	}
 	c.AwaitReady(t, "kube-system", "critical-"+n.Name)
 	unchanged(t, c, map[string]*corev1.Pod{"web": before["web"], "job": before["job"], "once": before["once"]})
@@ -72,7 +71,7 @@ func TestPreemptionAndShutdown(t *testing.T) {
 	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)
 }
 
-// goesOff has the pods end as when the machine goes off, and kills the agent meanwhile.
+// goesOff shuts the node down and kills the agent meanwhile. It checks the status of the ended pods.
 func goesOff(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns string) {
 	t.Helper()
 	first := n.Command(n.Binary(), "shutdown")
@@ -94,12 +93,12 @@ func goesOff(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns string) {
 	c.Apply(t, pod(ns, "new", "nodeName: "+n.Name, "", "sleep"))
 	late := c.AwaitPod(t, ns, "new", "to be refused", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 	if late.Status.Reason != "NodeShutdown" || late.Status.Message != "Pod was rejected: Pod was rejected as the node is shutting down." {
-		t.Errorf("a pod that comes now is %+v", late.Status)
+		t.Errorf("the status of a new pod is %+v", late.Status)
 	}
 	for name, phase := range map[string]corev1.PodPhase{"web": corev1.PodRunning, "job": corev1.PodRunning, "once": corev1.PodFailed} {
 		p := c.AwaitPod(t, ns, name, "to have ended with its machine", func(p *corev1.Pod) bool { return p.Status.Reason == "Terminated" })
 		ended := p.Status.ContainerStatuses[0].State.Terminated
-		if name == "job" { // an end that is not shown as its last
+		if name == "job" { // the status shows this end as the last one
 			ended = p.Status.ContainerStatuses[0].LastTerminationState.Terminated
 		}
 		if s := p.Status; s.Phase != phase || !disrupted(p) || cluster.PodReady(p) || ended == nil {
@@ -107,7 +106,7 @@ func goesOff(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns string) {
 		}
 	}
 	if all := n.ContainerProcesses(); len(all) > 0 {
-		t.Errorf("these run still: %v", all)
+		t.Errorf("processes still run: %v", all)
 	}
 	at := func(p machine.Pod) time.Time { return p.Status.ContainerStatuses[0].State.Terminated.FinishedAt }
 	if pods := n.Pods(); at(pods["critical-"+n.Name]).Before(at(pods["web"])) {

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// newer is a node that follows a ConfigMap and an archive, and counts the trials of both.
+// A newer is a node that follows a ConfigMap and an archive.
 type newer struct {
 	*configured
 	r       *machine.Releaser
@@ -20,8 +20,8 @@ type newer struct {
 	pods    map[string]*corev1.Pod
 }
 
-// prepare makes a version and returns how the archive comes to hold it, which takes no time. The node
-// sees it at its next start.
+// prepare creates the release of a version. The function release moves it to the archive's path, which takes no time. The node reads it
+// when it starts.
 func (n *newer) prepare(version string, program []byte) (release func()) {
 	n.t.Helper()
 	file := n.Disk + "/prepared.tar.gz"
@@ -36,10 +36,10 @@ func (n *newer) prepare(version string, program []byte) (release func()) {
 	}
 }
 
-// release has the archive hold a version.
+// The method release moves the release of a version to the archive's path.
 func (n *newer) release(version string, program []byte) { n.t.Helper(); n.prepare(version, program)() }
 
-// trials are the outcomes of all trials: what was tried, and why it failed.
+// The method trials returns the results of all trials: a version or "configuration", with " failed" after a failure.
 func (n *newer) trials() (all []string) {
 	s, ok := n.shows()
 	if !ok {
@@ -58,8 +58,8 @@ func (n *newer) trials() (all []string) {
 	return all
 }
 
-// both waits until a version runs by a configuration and nothing is left to be tried, and demands
-// that these trials came, in any order, and that no pod was touched.
+// The method both waits until a version runs with a configuration and no trial is left. It checks that the given trials have ended in any
+// order, and that no pod has restarted.
 func (n *newer) both(when, version, kubelet string, trials ...string) {
 	n.t.Helper()
 	n.Await(fmt.Sprintf("%s: islet %s with %s", when, version, kubelet), func() bool {
@@ -77,17 +77,16 @@ func (n *newer) both(when, version, kubelet string, trials ...string) {
 	unchanged(n.t, n.c, n.pods)
 }
 
-// restart ends the agent and starts it again, by which it looks at once at what it follows. It does
-// not wait: a trial may begin as soon as the agent answers.
+// restart kills the agent and starts it again, so that it reads its sources at once. It does not wait until the agent responds, because a
+// trial may begin immediately.
 func (n *newer) restart() {
 	n.t.Helper()
 	n.Kill()
 	n.LaunchAgent(n.Flags()...)
 }
 
-// TestTwoSources: a ConfigMap and an archive that both have something new are both taken, one after
-// the other, whichever comes first, and what is wrong with one does not lose the other. What a
-// person at the node asks for counts until the ConfigMap changes.
+// TestTwoSources checks that a node applies changes from its ConfigMap and its archive one after the other in any order. A failure of one
+// must not affect the other. A configuration from a command on the node must stay in use until the ConfigMap changes.
 func TestTwoSources(t *testing.T) {
 	r := machine.NewReleaser(t)
 	f, before := followWith(t, "3s", func(n *cluster.Node) string {
@@ -99,7 +98,7 @@ func TestTwoSources(t *testing.T) {
 	n.send("", "maxPods: 37\n")
 	n.c.Kubectl(t, "annotate", "node", n.Name, "islet.dev/config-map="+n.Name+"-config")
 	n.onTrial()
-	next() // the agent that comes after the trial looks for it
+	next() // the agent that starts after the trial reads it
 	n.both("a version during the trial of a ConfigMap", "9.1.0", "maxPods: 37", "configuration", "9.1.0")
 
 	n.release("9.2.0", append(r.Bad(), "\n9.2.0 hang"...))
@@ -108,14 +107,14 @@ func TestTwoSources(t *testing.T) {
 	n.send("", "maxPods: 38\n")
 	n.both("a ConfigMap during the trial of a version", "9.1.0", "maxPods: 38", "configuration", "9.1.0", "9.2.0 failed", "configuration")
 
-	n.send("", "maxPods: 39\nportt: 1\n") // with a version that is broken, both at once
+	n.send("", "maxPods: 39\nportt: 1\n") // together with the broken version
 	n.condition(corev1.ConditionFalse, "portt")
 	n.restart()
-	all := []string{"configuration", "9.1.0", "9.2.0 failed", "configuration", "configuration failed"} // which was refused
+	all := []string{"configuration", "9.1.0", "9.2.0 failed", "configuration", "configuration failed"} // the last one was rejected
 	n.both("two sources that are broken", "9.1.0", "maxPods: 38", all...)
 	n.condition(corev1.ConditionFalse, "portt")
 	if out, _ := n.Try("status"); !strings.Contains(out, "9.2.0") || !strings.Contains(out, "portt") {
-		t.Errorf("status does not say what is wrong with each: %s", out)
+		t.Errorf("status does not contain both problems: %s", out)
 	}
 	if err := os.Remove(n.archive); err != nil {
 		t.Fatal(err)
@@ -124,7 +123,7 @@ func TestTwoSources(t *testing.T) {
 	n.Write("mine.yaml", strings.Replace(n.files, "\n", "\nmaxPods: 40\n", 1))
 	n.Islet("config", "apply", n.Disk+"/mine.yaml")
 	n.restart()
-	n.Await("the node to say that a person's counts", func() bool {
+	n.Await("the node to report the applied configuration", func() bool {
 		out, _ := n.Try("config", "show")
 		return strings.Contains(out, "used again when it changes")
 	})
@@ -133,7 +132,7 @@ func TestTwoSources(t *testing.T) {
 	n.both("a ConfigMap that changed", "9.1.0", "maxPods: 41", append(all, "configuration", "configuration")...)
 }
 
-// tries waits until a version is on trial: its program is the guard's child, and answers nothing.
+// The method tries waits until a version is on trial. Its program does not respond, so the function reads the stored state.
 func (n *newer) tries(version string) {
 	n.t.Helper()
 	n.Await("the trial of "+version, func() bool {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestStatus: the person at the node sees how it stands with the control plane.
+// TestStatus checks that islet status shows the state of the connection to the API server.
 func TestStatus(t *testing.T) {
 	c, n, ns := join(t)
 	pods(t, c, ns, 2)
@@ -34,7 +34,7 @@ func TestStatus(t *testing.T) {
 	n.Cut(t)
 	c.Kubectl(t, "-n", ns, "delete", "pod", "p0", "--wait=false")
 	if _, code := n.Try("exec", "-n", ns, "p1", "--", "/podtool", "exit", "0"); code != 0 {
-		t.Errorf("a command ends with %d without a link", code)
+		t.Errorf("a command without a link exited with %d", code)
 	}
 	shows(1, "DOWN for", "Unreachable", "pods keep running", "2 pods from 10.")
 	n.Restore(t)

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSteps: somebody who watches a pod sees its sandbox, the end of each init container and
-// that it runs, before it is ready, where these last longer than a second.
+// TestSteps checks that a watcher of a pod receives the steps of its start if each takes more than a second: the sandbox, the end of each
+// init container, and the running container.
 func TestSteps(t *testing.T) {
 	c, _, ns := join(t)
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Patience)
@@ -44,12 +44,12 @@ func TestSteps(t *testing.T) {
 		"Running sandbox=True first=Completed second=Completed c=running", "Running sandbox=True first=Completed second=Completed c=ready"}
 	for _, s := range want {
 		if !slices.Contains(seen, s) {
-			t.Errorf("a watcher does not see %q", s)
+			t.Errorf("the watcher has not received %q", s)
 		}
 	}
 }
 
-// stepping is the manifest of a pod that takes two seconds for each step of its start.
+// The function stepping returns a pod whose start has several steps of at least two seconds.
 func stepping(ns, name string) string {
 	init := func(name string) string {
 		return fmt.Sprintf("- {name: %s, image: %s, imagePullPolicy: Never, args: [exit, \"0\", 2s]}", name, machine.Image)
@@ -58,7 +58,8 @@ func stepping(ns, name string) string {
 		"readinessProbe: {httpGet: {path: /, port: 8080}, initialDelaySeconds: 3, periodSeconds: 1}", "serve", ":8080")
 }
 
-// step describes how far a pod is, or returns "" if no container has been started.
+// The function step returns the phase, the sandbox condition and the state of the containers of a pod. It returns "" if no container has
+// started.
 func step(p *corev1.Pod) string {
 	var containers []string
 	for _, c := range append(slices.Clone(p.Status.InitContainerStatuses), p.Status.ContainerStatuses...) {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// numbered is what podtool lines writes.
+// The function numbered returns the output of podtool lines.
 func numbered(n int) []byte {
 	var b bytes.Buffer
 	for i := range n {
@@ -29,13 +29,13 @@ func numbered(n int) []byte {
 	return b.Bytes()
 }
 
-// long says whether tests take their long form.
+// The variable long reports whether ISLET_TEST_LONG is set.
 var long = os.Getenv("ISLET_TEST_LONG") != ""
 
-// A pace is how a client reads.
+// A pace wraps a reader to simulate a slow client.
 type pace func(io.Reader) io.Reader
 
-// A slowReader takes some megabytes a second, to the last byte; in the long form some hundred kilobytes.
+// A slowReader reads 3 MiB per second, or 600 KiB per second in the long test.
 type slowReader struct{ r io.Reader }
 
 func slow(r io.Reader) io.Reader { return slowReader{r} }
@@ -50,7 +50,7 @@ func (s slowReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A stopping reader takes the first bytes, nothing for three seconds, and then the rest.
+// A stopping reader pauses for three seconds after the first read.
 type stopping struct {
 	r    io.Reader
 	once sync.Once
@@ -64,8 +64,8 @@ func (s *stopping) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readThrough is an administrator's configuration for clients whose connections to the API server are
-// read at a pace. There is little room in the kernels on the way.
+// readThrough returns an administrator's client configuration whose connections read from the API server at a pace. The receive buffer of
+// the connection is small.
 func readThrough(t *testing.T, c *cluster.Cluster, read pace) *rest.Config {
 	t.Helper()
 	config := c.Config()
@@ -104,7 +104,7 @@ func readThrough(t *testing.T, c *cluster.Cluster, read pace) *rest.Config {
 	return config
 }
 
-// A transport is a way of exec and attach through the API server.
+// A transport is a protocol for exec and attach through the API server.
 type transport struct {
 	name string
 	make func(config *rest.Config, u *url.URL) (remotecommand.Executor, error)
@@ -119,18 +119,18 @@ var transports = []transport{
 	}},
 }
 
-// oldWebSocket has no message for the end of standard input.
+// oldWebSocket uses a subprotocol without a message for the end of standard input.
 var oldWebSocket = transport{"old WebSocket", func(config *rest.Config, u *url.URL) (remotecommand.Executor, error) {
 	return remotecommand.NewWebSocketExecutorForProtocols(config, "GET", u.String(), "v4.channel.k8s.io")
 }}
 
-// podURL is a subresource of a pod.
+// podURL returns the URL of a pod's subresource.
 func podURL(config *rest.Config, ns, name, what string, q url.Values) *url.URL {
 	return &url.URL{Scheme: "https", Host: strings.TrimPrefix(config.Host, "https://"), RawQuery: q.Encode(),
 		Path: fmt.Sprintf("/api/v1/namespaces/%s/pods/%s/%s", ns, name, what)}
 }
 
-// command runs one in a pod, or with none attaches to its container.
+// The function command runs a command in a pod, or attaches to the container if there are no arguments.
 func command(ctx context.Context, by transport, config *rest.Config, ns, name string, stdin io.Reader, args ...string) (out []byte,
 	code int, err error) {
 	what, q := "exec", url.Values{"container": {"c"}, "stdout": {"true"}, "stderr": {"true"}, "command": args}
@@ -147,7 +147,7 @@ func command(ctx context.Context, by transport, config *rest.Config, ns, name st
 	var b, errs bytes.Buffer
 	err = x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: &b, Stderr: &errs})
 	if errs.Len() > 0 {
-		return b.Bytes(), 0, fmt.Errorf("%w, and it says %q", err, errs.Bytes())
+		return b.Bytes(), 0, fmt.Errorf("%w, standard error: %q", err, errs.Bytes())
 	}
 	if exit := (exec.CodeExitError{}); errors.As(err, &exit) {
 		return b.Bytes(), exit.Code, nil

@@ -22,15 +22,14 @@ import (
 	"k8s.io/client-go/transport/spdy"
 )
 
-// TestStreams: through an API server, by SPDY and by WebSockets that it passes on, a client that reads slowly, or stops for
-// a while, gets every byte of a command, an attached container, a log, a forwarded port and an
-// archive, and the code; a writer that ends is heard; a client that goes ends its command; one that
-// is too slow for a log learns that lines are missing.
+// TestStreams checks that slow and pausing clients receive all bytes of commands, attached containers, logs, forwarded ports and archives,
+// and the exit code. The clients use SPDY and WebSockets through the API server. A command must end when its client disconnects. A client
+// that is too slow for a log must receive a message that lines are missing.
 func TestStreams(t *testing.T) {
 	c, n, ns := join(t, "--container-log-max-size=1Mi", "--container-log-max-files=2")
-	many := 30_000 // lines: the API server and the kernels on the way hold all of it when the command ends
+	many := 30_000 // number of lines; the API server and the sockets buffer all of them
 	if long {
-		many = 100_000 // more than they hold
+		many = 100_000 // more than the buffers
 	}
 	s := &streamed{Cluster: c, n: n, ns: ns, many: fmt.Sprint(many), want: numbered(many)}
 	manifests := pod(ns, "web", "", "", "serve", ":8080")
@@ -72,16 +71,16 @@ func attachedTo(by transport, pace string) string {
 	return strings.ToLower("attach-" + by.name + "-" + pace)
 }
 
-// streamed is what the parts of TestStreams share.
+// A streamed contains the cluster and the expected output for the parts of TestStreams.
 type streamed struct {
 	*cluster.Cluster
 	n    *cluster.Node
 	ns   string
-	many string // lines of a command
-	want []byte // those lines
+	many string // number of lines that a command prints
+	want []byte // the expected lines
 }
 
-// transport runs commands, attaches and forwards a port.
+// The method transport checks exec, attach and port-forward over a transport.
 func (s *streamed) transport(t *testing.T, by transport, name string, read pace) {
 	config := readThrough(t, s.Cluster, read)
 	var all sync.WaitGroup
@@ -106,7 +105,7 @@ func (s *streamed) transport(t *testing.T, by transport, name string, read pace)
 	all.Wait()
 }
 
-// old runs commands by a WebSocket that the API server passes on unseen, whatever its version.
+// The method old checks exec over a WebSocket subprotocol that the API server forwards without decoding.
 func (s *streamed) old(t *testing.T, read pace) {
 	out, code, err := command(t.Context(), oldWebSocket, readThrough(t, s.Cluster, read), s.ns, "web", nil, "/podtool", "lines",
 		s.many, "7", "leave")
@@ -115,7 +114,7 @@ func (s *streamed) old(t *testing.T, read pace) {
 	}
 }
 
-// forwarded reads from a port of a pod.
+// The method forwarded returns the lines that a pod serves on a forwarded port.
 func (s *streamed) forwarded(t *testing.T, by transport, config *rest.Config) ([]byte, error) {
 	u := podURL(config, s.ns, "web", "portforward", nil)
 	var d httpstream.Dialer
@@ -152,10 +151,10 @@ func (s *streamed) forwarded(t *testing.T, by transport, config *rest.Config) ([
 	return io.ReadAll(resp.Body)
 }
 
-// variables are those by which kubectl chooses its transport.
+// variables contains the environment variables that select kubectl's transport.
 var variables = []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"}
 
-// kubectl runs the real one, whose standard output is read at a pace.
+// The method kubectl checks kubectl exec. It reads the standard output at a pace.
 func (s *streamed) kubectl(t *testing.T, read pace) {
 	program := cluster.Programs(t) + "/kubectl"
 	var all sync.WaitGroup
@@ -173,7 +172,7 @@ func (s *streamed) kubectl(t *testing.T, read pace) {
 				return
 			}
 			out, readErr := io.ReadAll(read(pipe))
-			cmd.Wait() // ProcessState has the code
+			cmd.Wait() // ProcessState contains the exit code
 			if code := cmd.ProcessState.ExitCode(); code != 7 || readErr != nil || !bytes.Equal(out, s.want) {
 				t.Errorf("%s: %d of %d bytes, code %d, %v, %s", variable, len(out), len(s.want), code, readErr, errs.Bytes())
 			}
@@ -182,7 +181,7 @@ func (s *streamed) kubectl(t *testing.T, read pace) {
 	all.Wait()
 }
 
-// cp copies a file there and back.
+// The method cp checks that kubectl cp copies a file to a pod and back.
 func (s *streamed) cp(t *testing.T) {
 	program := cluster.Programs(t) + "/kubectl"
 	for i, variable := range variables {
@@ -200,19 +199,19 @@ func (s *streamed) cp(t *testing.T) {
 			}
 		}
 		if b, err := os.ReadFile(to); err != nil || !bytes.Equal(b, s.want) {
-			t.Errorf("%s: %d bytes came back of %d, %v", variable, len(b), len(s.want), err)
+			t.Errorf("%s: cp returned %d bytes of %d, %v", variable, len(b), len(s.want), err)
 		}
 	}
 }
 
-// leave hangs up on a command that has no end: it ends.
+// leave checks that an endless command ends when its client disconnects.
 func (s *streamed) leave(t *testing.T, by transport) {
 	ctx, cancel := context.WithCancel(t.Context())
 	mark := fmt.Sprintf("/podtool\x00lines\x001000000000\x000\x00%s", by.name)
 	first := sync.OnceFunc(cancel)
 	config := readThrough(t, s.Cluster, func(r io.Reader) io.Reader { return notify{r, first} })
 	if out, _, err := command(ctx, by, config, s.ns, "web", nil, strings.Split(mark, "\x00")...); err == nil {
-		t.Errorf("a success after %d bytes", len(out))
+		t.Errorf("the disconnected command succeeded after %d bytes", len(out))
 	}
 	s.n.Await("the command to end with its client", func() bool {
 		for _, cmd := range s.n.ContainerProcesses() {
@@ -224,7 +223,7 @@ func (s *streamed) leave(t *testing.T, by transport) {
 	})
 }
 
-// notify calls a function once a mebibyte has come.
+// A notify calls a function after one MiB.
 type notify struct {
 	io.Reader
 	then func()
@@ -240,7 +239,7 @@ func (n notify) WriteTo(w io.Writer) (int64, error) {
 	return first + rest, err
 }
 
-// follow opens the log of a pod that writes once it gets a line of input, and sends that.
+// The method follow opens the log of a pod that writes after a line of input, and then sends this line.
 func (s *streamed) follow(t *testing.T, name string, config *rest.Config, lines int) io.ReadCloser {
 	t.Helper()
 	s.Apply(t, pod(s.ns, name, "restartPolicy: Never\n", "stdin: true\nstdinOnce: true", "lines", fmt.Sprint(lines), "7", "await"))
@@ -271,7 +270,7 @@ func (s *streamed) follow(t *testing.T, name string, config *rest.Config, lines 
 	return resp.Body
 }
 
-// log follows one that is short enough to be kept whole.
+// The method log checks that a followed log is complete if it is short enough to be kept.
 func (s *streamed) log(t *testing.T, name string, read pace) {
 	const short = 10_000
 	body := s.follow(t, "log-"+name, readThrough(t, s.Cluster, read), short)
@@ -280,8 +279,8 @@ func (s *streamed) log(t *testing.T, name string, read pace) {
 	}
 }
 
-// missed follows a log that grows away while it is not read: the lines before the first that is
-// missing, and then a line that says so. (The API server ends its answer as if it were whole.)
+// The method missed checks the log of a pod that writes faster than the client reads, so that lines are deleted. The client must receive
+// the lines before the first deleted one, and then a message. The API server does not forward the error at the end of the response.
 func (s *streamed) missed(t *testing.T) {
 	const lines = 600_000
 	begun, on := make(chan struct{}), make(chan struct{})

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// present gives an agent that is off another client certificate.
+// The function present replaces the client certificate of a stopped agent.
 func present(t *testing.T, n *cluster.Node, pem string) {
 	t.Helper()
 	n.Write("pki/kubelet-client-given.pem", pem)
@@ -27,8 +27,8 @@ func present(t *testing.T, n *cluster.Node, pem string) {
 	}
 }
 
-// TestCredentialsExpired: pods run whose node has credentials no more; with a bootstrap
-// token the node gets others by itself.
+// TestCredentialsExpired checks that pods run on a node with an expired client certificate. With a bootstrap token the node must request a
+// new certificate.
 func TestCredentialsExpired(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 2)
@@ -42,7 +42,7 @@ func TestCredentialsExpired(t *testing.T) {
 	n.Reboot()
 	n.Start()
 	n.WaitReady("p0", "p1")
-	n.Await("the node to say what is wrong", func() bool {
+	n.Await("the node to report the problem", func() bool {
 		out, _ := n.Try("status")
 		return strings.Contains(out, "the client certificate expired at") && strings.Contains(out, "bootstrap.conf: no such file")
 	})
@@ -55,7 +55,7 @@ func TestCredentialsExpired(t *testing.T) {
 	}
 }
 
-// TestRotation: a certificate that is about to end is exchanged for another.
+// TestRotation checks that a client certificate is renewed before it expires.
 func TestRotation(t *testing.T) {
 	c, n, ns := join(t)
 	n.Stop()
@@ -70,9 +70,8 @@ func TestRotation(t *testing.T) {
 	soon(t, c, ns, "after", 10*time.Second)
 }
 
-// TestSlowClock: a node whose clock is behind that of its cluster knows what time it is
-// at least, over restarts without the apiserver. So its tokens are stale; they are
-// served, and refreshed first thing when the link is back.
+// TestSlowClock checks that a node with a slow clock derives a lower bound of the time from the API server, also after a restart without
+// the API server. It must serve expired tokens, and refresh them first when the link is restored.
 func TestSlowClock(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -101,10 +100,10 @@ func TestSlowClock(t *testing.T) {
 	n.Start()
 	n.WaitReady("a", "b", "ahead")
 	if o, s := seen(t, c, n, ns, "a"); o != own || s != shop {
-		t.Error("other tokens than before")
+		t.Error("the tokens have changed")
 	}
 	if out, _ := n.Try("status"); !strings.Contains(out, "token of pod "+ns+"/a") || !strings.Contains(out, "expired at") {
-		t.Errorf("the node does not show that tokens are stale:\n%s", out)
+		t.Errorf("status does not show the expired tokens:\n%s", out)
 	}
 	proxy.Heal()
 	n.Restore(t)

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// board gives a machine the serial number of a board, also where the host has none.
+// The function board sets the serial number of a machine's board, also if the host has none.
 func board(n *cluster.Node, serial string) {
 	n.Run("sh", "-ec", `dir=$(mktemp -d /run/class.XXXX)
 mount -t tmpfs class $dir
@@ -23,7 +23,7 @@ echo `+serial+` >$dir/dmi/id/product_uuid
 mount --rbind $dir /sys/class`)
 }
 
-// clone boots a second machine of the node's name, on another board, with a copy of its disk.
+// clone boots a second machine with the same node name, another board and a copy of the disk.
 func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 	t.Helper()
 	twin := c.Node(t, "")
@@ -33,8 +33,8 @@ func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 			t.Fatalf("clone the disk: %v: %s", err, out)
 		}
 	}
-	// The machines of a test have one kernel: by these records the clone, which finds itself in
-	// another boot, would end the containers of the first machine.
+	// All machines of a test have the same kernel. With these records, the clone would conclude that it has rebooted, and end the
+	// containers of the first machine.
 	if err := os.RemoveAll(twin.Disk + "/state/runtime"); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 	return twin
 }
 
-// lease has a machine renew its Lease every two seconds.
+// The function lease configures a machine to renew its Lease every two seconds.
 func lease(t *testing.T, n *cluster.Node) {
 	t.Helper()
 	b, err := os.ReadFile(n.Disk + "/kubelet.yaml")
@@ -57,10 +57,9 @@ func lease(t *testing.T, n *cluster.Node) {
 	n.Write("kubelet.yaml", string(b)+"nodeLeaseDurationSeconds: 8\n")
 }
 
-// TestTwins: a disk is cloned while its node is in use. The clone backs off, says so, and does
-// not start what writes to a volume that both have; kubectl shows the condition on the Node that
-// stays ready. After the first machine is lost, islet takeover gives the name to the clone. The
-// pod with the claim never runs twice at once.
+// TestTwins clones the disk of a running node. It checks that the clone detects this, reports it, and does not start a pod that writes to
+// a shared volume. The Node must stay ready and show the condition DuplicateNode. After the first machine is lost, islet takeover must
+// give the name to the clone. The pod with the claim must never run twice at the same time.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -78,7 +77,7 @@ func TestTwins(t *testing.T) {
 	written := func() string {
 		b, err := os.ReadFile(filepath.Join(shared, "writer"))
 		if err != nil || strings.Contains(string(b), "twice") {
-			t.Errorf("the pod with the claim has run on both machines at once: %v\n%s", err, b)
+			t.Errorf("the pod with the claim has run on both machines at the same time: %v\n%s", err, b)
 		}
 		return string(b)
 	}
@@ -89,7 +88,7 @@ func TestTwins(t *testing.T) {
 	ranOn(t, n, before)
 	twin.Start()
 
-	twin.Await("the clone to say that it is one", func() bool {
+	twin.Await("the clone to report that it is a clone", func() bool {
 		out, _ := twin.Try("status")
 		return strings.Contains(out, "the disk comes from another machine")
 	})
@@ -111,7 +110,7 @@ func TestTwins(t *testing.T) {
 
 	out, code := twin.Try("takeover")
 	if code == 0 || !strings.Contains(out, "another machine renews the Lease of "+n.Name) {
-		t.Errorf("takeover beside a living machine: exit code %d\n%s", code, out)
+		t.Errorf("takeover while the other machine runs: exit code %d\n%s", code, out)
 	}
 	n.PowerOff()
 	twin.Await("the clone to take over", func() bool {
@@ -124,6 +123,6 @@ func TestTwins(t *testing.T) {
 	twin.WaitReady("plain", "writer")
 	twin.Await("kubectl not to show two machines any more", func() bool { return duplicate() == "" })
 	if strings.Count(written(), "started") != 2 {
-		t.Errorf("the pod with the claim has not started once more:\n%s", written())
+		t.Errorf("the pod with the claim has not started again:\n%s", written())
 	}
 }

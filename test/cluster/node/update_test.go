@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestUpdate: a node of a cluster takes another version of islet, and goes back from one that
-// does not reach the API server, which the one before did. Its pods run on meanwhile.
+// TestUpdate checks that a node of a cluster updates islet, and rolls back from a version that cannot reach the API server. No pod may
+// restart.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -45,7 +45,7 @@ func TestUpdate(t *testing.T) {
 	as("an update")
 	for _, p := range before {
 		if out := c.Kubectl(t, "-n", p.Namespace, "exec", p.Name, "--", "/podtool", "cat", "/etc/hostname"); strings.TrimSpace(out) != p.Name {
-			t.Errorf("kubectl exec of %s says %q", p.Name, out)
+			t.Errorf("kubectl exec in %s returned %q", p.Name, out)
 		}
 	}
 
@@ -57,8 +57,8 @@ func TestUpdate(t *testing.T) {
 	as("a version without a link")
 }
 
-// followAgain follows a pod's log as kubectl does, through the API server, and again whenever that ends,
-// as it does when the agent starts anew. stop gives the longest time without a line.
+// followAgain follows a pod's log through the API server and reconnects whenever the stream ends, for example at a restart of the agent.
+// The function stop returns the longest time without a line.
 func followAgain(t *testing.T, c *cluster.Cluster, ns, pod string) (stop func() time.Duration) {
 	ctx, cancel := context.WithCancel(t.Context())
 	said, ended := make(chan struct{}, 1), make(chan time.Duration)
@@ -68,7 +68,7 @@ func followAgain(t *testing.T, c *cluster.Cluster, ns, pod string) (stop func() 
 		for ctx.Err() == nil {
 			stream, err := c.Admin().CoreV1().Pods(ns).GetLogs(pod, &corev1.PodLogOptions{Follow: true, TailLines: new(int64)}).Stream(ctx)
 			if err != nil {
-				cluster.Pass(20 * time.Millisecond) // the agent is not there: a person is no faster
+				cluster.Pass(20 * time.Millisecond) // the agent is not running, and a user is no faster
 				continue
 			}
 			for lines := bufio.NewScanner(stream); lines.Scan(); {
@@ -88,11 +88,11 @@ func followAgain(t *testing.T, c *cluster.Cluster, ns, pod string) (stop func() 
 	}()
 	<-said
 	return func() time.Duration {
-		for range 2 { // one may be from before
+		for range 2 { // the first value may be old
 			select {
 			case <-said:
 			case <-time.After(machine.Patience):
-				t.Error("the log goes on no more")
+				t.Error("the log has stopped")
 			}
 		}
 		cancel()

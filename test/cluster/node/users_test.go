@@ -11,10 +11,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestUsers: a pod of the API with hostUsers: false, by a RuntimeClass whose OCI runtime
-// can, reads its objects and token, is reached by kubectl exec and debug, and keeps its
-// users while the node is cut off, killed and booted. By the node's own, if that cannot,
-// such a pod waits, and says why. The Node says which handler can.
+// TestUsers checks a pod of the API server with hostUsers: false whose runtime handler supports user namespaces. It must read its objects
+// and its token, work with kubectl exec and debug, and keep its user namespace after a cut link, a SIGKILL and a reboot. A handler without
+// this support must cause an event. The Node must list the features of its handlers.
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -51,13 +50,13 @@ func TestUsers(t *testing.T) {
 	}
 	before := users("dressed")
 	if other := users("other"); other == before || !strings.HasSuffix(before, " 65536") || !strings.HasSuffix(other, " 65536") {
-		t.Errorf("users are %q and %q", before, other)
+		t.Errorf("the user namespaces are %q and %q", before, other)
 	}
 	debug(t, c, ns, "other", "--container=shell", "--target=c", "--", "/podtool", "sleep")
 	awaitEphemeral(t, c, ns, "other", "shell", "to run", runs)
 	if out := c.Kubectl(t, "-n", ns, "exec", "other", "-c", "shell", "--", "/podtool", "cat",
 		"/proc/1/cmdline"); !strings.Contains(out, "serve") {
-		t.Errorf("the first process that it sees is %q", out)
+		t.Errorf("the first process in its PID namespace is %q", out)
 	}
 	if !own {
 		c.Apply(t, pod(ns, "waits", mapped, "", "sleep"))
@@ -67,7 +66,7 @@ func TestUsers(t *testing.T) {
 				strings.Contains(out, "can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 		})
 		c.Kubectl(t, "-n", ns, "delete", "pod", "waits", "--timeout=120s")
-		n.WaitReady("dressed", "other") // the node has seen that it is gone, too
+		n.WaitReady("dressed", "other") // the deletion has reached the node
 	}
 
 	n.Cut(t)
@@ -77,12 +76,12 @@ func TestUsers(t *testing.T) {
 	n.Start()
 	n.WaitReady("dressed", "other")
 	if now := strings.Join(strings.Fields(inside(n, ns, "dressed", "cat", "/proc/self/uid_map")), " "); now != before {
-		t.Errorf("after a reboot without a link its users are %q, before %q", now, before)
+		t.Errorf("the user namespace after a reboot without a link is %q, before %q", now, before)
 	}
 	n.Restore(t)
 	c.AwaitPod(t, ns, "dressed", "to be ready", cluster.PodReady)
 	c.Kubectl(t, "-n", ns, "delete", "pod", "dressed", "other", "--timeout=120s")
 	if left := n.Files(n.Disk + "/kubelet/pods"); len(left) > 0 {
-		t.Errorf("left over: %q", left)
+		t.Errorf("pod directories are left: %q", left)
 	}
 }

@@ -13,9 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// webSockets: clients with a library of old, which names an origin and knows no
-// subprotocol or an old one, run a command on the node's port and through the
-// API server.
+// webSockets checks that clients with an old WebSocket library run a command on the node's port and through the API server. Such a client
+// sends an Origin header, and no subprotocol or an old one.
 func (k kubectl) webSockets(t *testing.T, n *cluster.Node) {
 	admin := k.Config()
 	token := mayOne(t, k.Cluster, n, k.ns, "proxy")
@@ -27,13 +26,13 @@ func (k kubectl) webSockets(t *testing.T, n *cluster.Node) {
 			"on the node's port":     k.session(t, own, "/exec/"+k.ns+"/web/c"+command, protocol),
 		} {
 			if out != "web\n" {
-				t.Errorf("subprotocol %q %s: the command says %q", protocol, what, out)
+				t.Errorf("subprotocol %q %s: the command returned %q", protocol, what, out)
 			}
 		}
 	}
 }
 
-// session runs a command by a WebSocket and returns what came on channel 1.
+// The method session runs a command over a WebSocket and returns the data of channel 1.
 func (k kubectl) session(t *testing.T, to *rest.Config, path, protocol string) string {
 	t.Helper()
 	u, err := url.Parse(to.Host + path)
@@ -66,7 +65,7 @@ func (k kubectl) session(t *testing.T, to *rest.Config, path, protocol string) s
 	}
 	conn, err := websocket.NewClient(c, tls.Client(raw, secure))
 	if err != nil {
-		return "no session: " + err.Error()
+		return "handshake: " + err.Error()
 	}
 	defer conn.Close()
 	var out strings.Builder

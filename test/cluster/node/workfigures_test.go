@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// notDone are the names that TestFiguresOfWork does not find, and what would have to be done for
-// them. Each expression matches whole names.
+// notDone contains patterns of metrics that are missing in TestFiguresOfWork, with the object or event that they would need. A pattern
+// matches the whole name.
 var notDone = map[string]string{
 	`dra_(grpc_)?operations_duration_seconds`:                                        "a resource claim",
 	`kubelet_device_plugin_.*`:                                                       "a device plugin",
@@ -31,7 +31,7 @@ var notDone = map[string]string{
 	`islet_network_repairs_total`:                                                    "a pod network that another program damages",
 }
 
-// onSomeHosts are those that only some hosts have.
+// onSomeHosts contains patterns of metrics that only some hosts have.
 var onSomeHosts = map[string]string{
 	`container_memory_(events_(high|max)|pgscan|pgsteal|workingset_refault_(anon|file))_total|container_memory_file_(dirty|writeback)_bytes`: "cgroup v2",
 	`kubelet_memory_qos_.*`:                             "cgroup v2 and memoryReservationPolicy",
@@ -40,9 +40,8 @@ var onSomeHosts = map[string]string{
 	`container_blkio_.*|container_fs_(reads|writes)_.*`: "containers whose I/O the kernel counts",
 }
 
-// TestFiguresOfWork: a node of a cluster that has probed, pulled, resized, evicted, pinned to CPUs,
-// mounted a driver's volume and failed at something serves the figures of all that under the names,
-// types and labels of the guide, which is made from upstream's own list.
+// TestFiguresOfWork checks that a node that has probed, pulled, resized, evicted, pinned and mounted serves the metrics of all these
+// operations. The names, types and labels must be those of the documentation, which is generated from upstream's list.
 func TestFiguresOfWork(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -113,12 +112,12 @@ resources: {requests: {cpu: 50m, memory: 16Mi}, limits: {cpu: 100m, memory: 32Mi
 		t.Errorf("exec: %q", out)
 	}
 	c.Apply(t, strings.Replace(pulled, "imagePullPolicy: Never", "imagePullPolicy: IfNotPresent",
-		1)) // last: the image is for nobody else then
+		1)) // last, because no other pod needs the image
 	c.AwaitReady(t, ns, "pulled")
 	compareFigures(t, c, n)
 }
 
-// compareFigures holds the pages of a node against the guide.
+// compareFigures compares the metrics of a node with the documentation.
 func compareFigures(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
 	used := map[string]bool{}
@@ -133,7 +132,7 @@ func compareFigures(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	}
 	for names, what := range notDone {
 		if !used[names] {
-			t.Errorf("%s are there, and are listed to need %s", names, what)
+			t.Errorf("%s have samples, but notDone says that they need %s", names, what)
 		}
 	}
 }

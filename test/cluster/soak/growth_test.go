@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// samples of one series, the value of each life by its own function.
+// The function samples returns 30 samples of one series for each life of the agent. The value of a sample comes from the function of its
+// life.
 func samples(lives ...func(i int) float64) (out []Sample) {
 	for life, f := range lives {
 		for i := range 30 {
@@ -66,7 +67,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestPlot: the picture is XML, with a line for each series.
+// TestPlot checks that the picture is valid XML with a line for each series.
 func TestPlot(t *testing.T) {
 	var b strings.Builder
 	Plot(&b, samples(func(i int) float64 { return float64(i) }, func(int) float64 { return 3 }), []Series{{Name: "x", Unit: "<MiB>"}, {Name: "not there"}})

@@ -20,26 +20,26 @@ import (
 
 func TestMain(m *testing.M) { cluster.Main(m) }
 
-// A soak is a node under work.
+// A soak is a node under load.
 type soak struct {
 	*testing.T
 	c       *cluster.Cluster
 	n       *cluster.Node
 	ns      string
 	began   time.Time
-	sixth   time.Time // from then on the agent is ended now and then
-	half    time.Time // from then on it is left alone
+	sixth   time.Time // the agent is killed from then on
+	half    time.Time // the agent runs without restarts from then on
 	life    int
 	round   int
 	random  *rand.Rand
-	filled  int // MiB that pods have written
+	filled  int // number of MiB that pods have written
 	samples []Sample
 }
 
-// filling is what a pod writes that fills its volume, in MiB.
+// The constant filling is the number of MiB with which a pod fills its volume.
 const filling = 32
 
-// TestSoak: nothing of a node grows, whatever happens to it.
+// TestSoak checks that no resource usage of a node grows over many rounds of work.
 func TestSoak(t *testing.T) {
 	how := os.Getenv("ISLET_SOAK")
 	if how == "" {
@@ -80,7 +80,7 @@ func TestSoak(t *testing.T) {
 	for name, p := range s.c.AwaitReady(t, s.ns, names...) {
 		if c := p.Status.ContainerStatuses[0]; p.UID != before[name].UID || c.RestartCount > 0 ||
 			c.ContainerID != before[name].Status.ContainerStatuses[0].ContainerID {
-			t.Errorf("pod %s is another than in the beginning: %+v", name, c)
+			t.Errorf("the container of pod %s has changed: %+v", name, c)
 		}
 	}
 	grown, err := Growth(s.samples, allSeries)
@@ -92,8 +92,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// pod is a manifest of a pod with one container of podtool; spec and container are further
-// fields, one a line.
+// The function pod returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and
+// of the container, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	in := func(by, lines string) string {
 		if lines == "" {
@@ -105,7 +105,7 @@ func pod(ns, name, spec, container string, args ...string) string {
 		name, ns, in("  ", spec), machine.Image, strings.Join(args, `", "`), in("    ", container))
 }
 
-// work is a round: pods come, something happens, and they go.
+// The method work runs a round: it creates pods, causes a random event and deletes the pods.
 func (s *soak) work() {
 	s.round++
 	name := func(what string) string { return fmt.Sprintf("%s-%d", what, s.round) }
@@ -132,7 +132,7 @@ func (s *soak) work() {
 	})
 }
 
-// happens is what happens to the pods of a round, or to the node.
+// The method happens causes a random event for the pods of a round or for the node.
 func (s *soak) happens(name func(string) string) {
 	what := []func(){
 		func() {
@@ -167,8 +167,8 @@ func (s *soak) happens(name func(string) string) {
 		},
 	}
 	what = append(what, func() { s.full(name) })
-	// Every other round, so that what an end leaves behind adds up in a short soak too, and on a
-	// slow machine for longer.
+	// The agent is restarted in every other round, so that its leftovers add up in a short test too. On a slow machine the restarts
+	// continue until there are enough of them.
 	now, enough := time.Now(), s.life >= minRestarts
 	if s.round%2 == 0 && s.round > minSamples/2 && now.After(s.sixth) && (now.Before(s.half) || !enough) {
 		what = []func(){s.restart(s.n.Kill), s.restart(s.n.Stop)}
@@ -176,9 +176,8 @@ func (s *soak) happens(name func(string) string) {
 	what[s.random.IntN(len(what))]()
 }
 
-// full is a disk on which not a byte is left, where images, containers and the database are,
-// while a container ends and another pod comes: as long as that pod needs to run, or ten
-// seconds. There is room again then, and all is well.
+// The method full fills the disk of images, containers and the database completely. Meanwhile a container ends and a new pod is created.
+// The disk stays full for at most ten seconds, or until the new pod runs. Then all pods must become ready.
 func (s *soak) full(name func(string) string) {
 	s.n.Run("sh", "-c", fmt.Sprintf("! cat /dev/zero >%s/state/filler 2>/dev/null", s.n.Disk))
 	s.crash(s.c.AwaitPod(s.T, s.ns, name("web"), "to be there", func(*corev1.Pod) bool { return true }))
@@ -202,7 +201,7 @@ func (s *soak) restart(end func()) func() {
 	}
 }
 
-// crash kills what a pod runs.
+// The method crash kills the processes of a pod.
 func (s *soak) crash(p *corev1.Pod) {
 	for pid := range s.n.ContainerProcesses() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -214,7 +213,7 @@ func (s *soak) crash(p *corev1.Pod) {
 
 const mib = 1 << 20
 
-// sample looks at everything.
+// The method sample measures all series.
 func (s *soak) sample() {
 	v := map[string]float64{}
 	for _, p := range s.n.PSS() {
@@ -244,7 +243,7 @@ func (s *soak) sample() {
 				return nil
 			})
 	}
-	v["written"] = float64(s.n.Written())/mib - float64(s.filled) // what pods wrote is counted with their shim
+	v["written"] = float64(s.n.Written())/mib - float64(s.filled) // the writes of pods are counted with their shim
 	for line := range strings.Lines(s.c.Kubectl(s.T, "get", "--raw", "/api/v1/nodes/"+s.n.Name+"/proxy/metrics")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		f, _ := strconv.ParseFloat(value, 64)
@@ -257,13 +256,13 @@ func (s *soak) sample() {
 	}
 	for _, x := range allSeries {
 		if v[x.Name] == 0 {
-			s.Fatalf("%s is not known", x.Name)
+			s.Fatalf("no value for %s", x.Name)
 		}
 	}
 	s.samples = append(s.samples, Sample{Seconds: time.Since(s.began).Seconds(), Life: s.life, Values: v})
 }
 
-// report writes what was seen to the directory that ISLET_SOAK_DIR names.
+// The method report writes the samples and the chart to the directory ISLET_SOAK_DIR.
 func (s *soak) report() {
 	var table, picture bytes.Buffer
 	if err := Write(&table, s.samples, allSeries); err != nil {

@@ -13,14 +13,13 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
 )
 
-// These files tell internal/config a kubelet's flags and the defaults of its configuration.
-// Written with -update.
+// These files contain a kubelet's flags and the defaults of its configuration for internal/config. The flag -update writes them.
 const (
 	flagsFile    = "../../../internal/config/testdata/flags-1.37.txt"
 	defaultsFile = "../../../internal/config/testdata/defaults-1.37.json"
 )
 
-// TestFlags: internal/config knows the flags that a kubelet registers.
+// TestFlags checks that internal/config knows the flags that a kubelet registers.
 func TestFlags(t *testing.T) {
 	server, err := options.NewKubeletServer()
 	if err != nil {
@@ -35,7 +34,7 @@ func TestFlags(t *testing.T) {
 	compare(t, flagsFile, strings.Join(slices.Compact(names), "\n")+"\n")
 }
 
-// TestDefaults: internal/config knows a kubelet's defaults.
+// TestDefaults checks that internal/config has a kubelet's defaults.
 func TestDefaults(t *testing.T) {
 	s, _, err := scheme.NewSchemeAndCodecs()
 	if err != nil {
@@ -50,7 +49,7 @@ func TestDefaults(t *testing.T) {
 	compare(t, defaultsFile, string(text)+"\n")
 }
 
-// compare fails if a file has another text, and writes the text with -update.
+// compare checks that a file contains a text, or writes the text with -update.
 func compare(t *testing.T, file, text string) {
 	t.Helper()
 	if *update {
@@ -59,6 +58,6 @@ func compare(t *testing.T, file, text string) {
 		}
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != text {
-		t.Errorf("%s is not what a kubelet has (%v): go test ./upstream -update\n%s", file, err, text)
+		t.Errorf("%s differs from a kubelet (%v): go test ./upstream -update\n%s", file, err, text)
 	}
 }

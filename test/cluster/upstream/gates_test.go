@@ -15,11 +15,11 @@ import (
 	_ "k8s.io/kubernetes/pkg/features"
 )
 
-// gatesFile is where internal/config finds the feature gates that a kubelet knows: name, stage,
-// default and, if it is locked to that, the word. Written with -update.
+// gatesFile contains a kubelet's feature gates for internal/config: name, stage, default and, if the gate is locked to its default, the
+// word "locked". The flag -update writes it.
 const gatesFile = "../../../internal/config/gates-1.37.txt"
 
-// TestFeatureGates: internal/config knows the feature gates that a kubelet does.
+// TestFeatureGates checks that internal/config knows the feature gates of a kubelet.
 func TestFeatureGates(t *testing.T) {
 	gate := utilfeature.DefaultMutableFeatureGate.DeepCopy()
 	if err := logsapi.AddFeatureGates(gate); err != nil {
@@ -55,6 +55,6 @@ func TestFeatureGates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != b.String() {
-		t.Errorf("%s is not what a kubelet knows:\n%s", gatesFile, b.String())
+		t.Errorf("%s differs from a kubelet's feature gates:\n%s", gatesFile, b.String())
 	}
 }

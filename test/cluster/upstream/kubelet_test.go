@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// metricSources are the packages in which the metrics of a kubelet are declared.
+// metricSources contains the packages that declare the metrics of a kubelet.
 var metricSources = []string{
 	"k8s.io/kubernetes/cmd/kubelet/app", "k8s.io/kubernetes/pkg/kubelet/...", "k8s.io/kubernetes/pkg/volume/...", "k8s.io/kubernetes/pkg/credentialprovider/...", "k8s.io/component-base/metrics/prometheus/...", "k8s.io/component-base/version/...",
 	"k8s.io/component-base/compatibility/...", "k8s.io/controller-manager/pkg/informerfactory/...",
 }
 
-// source is a package whose declarations of metrics are read.
+// A source is a package whose declarations of metrics are read.
 type source struct {
 	path   string
 	files  map[string]*ast.File
@@ -69,7 +69,7 @@ func kubelet(t *testing.T) (out []string) {
 	return out
 }
 
-// page returns the HTTP path on which a kubelet serves the metrics of a file.
+// The method page returns the HTTP path on which a kubelet serves the metrics of a file.
 func (s *source) page(file string) string {
 	switch {
 	case path.Base(s.path) == "prober":
@@ -100,7 +100,7 @@ func (s *source) declare(f *ast.File) {
 	}
 }
 
-// metric returns the line of a call that declares a metric, or "".
+// The method metric returns the line of a call that declares a metric, or "".
 func (s *source) metric(t *testing.T, page string, f *ast.File, call *ast.CallExpr) string {
 	t.Helper()
 	function := ""
@@ -211,7 +211,7 @@ func (s *source) imported(f *ast.File, name *ast.Ident) *source {
 	return nil
 }
 
-// text returns the value of a constant expression.
+// The method text returns the value of a constant expression.
 func (s *source) text(t *testing.T, f *ast.File, e ast.Expr) string {
 	t.Helper()
 	s, f, e = s.resolve(f, e)

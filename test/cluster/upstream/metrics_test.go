@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the list anew")
 
 const list = "../../../agent/pod/figures/testdata/upstream.txt"
 
-// TestList: the list is that of the module that the cluster tests build.
+// TestList checks that the stored list equals the metrics of the module that the cluster tests build.
 func TestList(t *testing.T) {
 	lines := append(kubelet(t), cadvisor(t)...)
 	slices.Sort(lines)
@@ -36,7 +36,7 @@ func TestList(t *testing.T) {
 		return
 	}
 	if want, err := os.ReadFile(list); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is another than upstream's list (%v): go test ./upstream -update", list, err)
+		t.Errorf("%s differs from upstream's list (%v): go test ./upstream -update", list, err)
 	}
 }
 
@@ -45,13 +45,13 @@ func line(page, name, kind, stability string, labels []string) string {
 	return fmt.Sprintf("%s %s %s %s %s", page, name, strings.ToLower(kind), stability, strings.Join(labels, ","))
 }
 
-// measured is what cAdvisor would have measured: one of everything.
+// A measured is a source of cAdvisor's figures that contains one value of each kind.
 type measured struct{ t *testing.T }
 
 func (m measured) GetRequestedContainersInfo(string, info.RequestOptions) (map[string]*info.ContainerInfo, error) {
 	one := filled[info.ContainerInfo](m.t)
 	for _, s := range one.Stats {
-		s.CustomMetrics = nil // of a container that says so
+		s.CustomMetrics = nil // only for containers with custom metrics
 	}
 	return map[string]*info.ContainerInfo{"/": &one}, nil
 }
@@ -66,7 +66,7 @@ func (m measured) GetMachineInfo() (*info.MachineInfo, error) {
 	return &one, nil
 }
 
-// filled has no zero in it, however deep, and one of all that there may be several of.
+// The function filled returns a value in which every field is non-zero and every slice and map has one element.
 func filled[T any](t *testing.T) (out T) {
 	fill(t, reflect.ValueOf(&out).Elem())
 	return out
@@ -106,7 +106,7 @@ func fill(t *testing.T, v reflect.Value) {
 		v.SetUint(1)
 	case reflect.Float32, reflect.Float64:
 		v.SetFloat(1)
-	case reflect.Interface: // nothing that is a figure
+	case reflect.Interface: // no figures
 	default:
 		t.Fatalf("cAdvisor has a %s among its figures", v.Type())
 	}
@@ -123,8 +123,7 @@ func nameOf(t *testing.T, d *prometheus.Desc) string {
 	return m[1]
 }
 
-// cadvisor has cAdvisor's collectors tell all that a kubelet has them collect, with the labels that
-// a kubelet gives to containers.
+// cadvisor returns the metrics that cAdvisor collects for a kubelet, with the labels that a kubelet adds to containers.
 func cadvisor(t *testing.T) (out []string) {
 	t.Helper()
 	set := container.MetricSet{}
@@ -166,7 +165,7 @@ func cadvisor(t *testing.T) (out []string) {
 	}
 	for d := range described {
 		if name := nameOf(t, d); !seen[name] {
-			t.Errorf("%s was described, and not told of a machine that has everything", name)
+			t.Errorf("%s is described, but was not collected", name)
 		}
 	}
 	return out

@@ -26,11 +26,11 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// pinningFile is where agent/device/topology, agent/device/cpumanager and agent/device/memorymanager find what a
-// kubelet decided. Written with -update.
+// pinningFile contains the decisions of a kubelet for the tests of agent/device/topology, agent/device/cpumanager and
+// agent/device/memorymanager. The flag -update writes it.
 const pinningFile = "../../../agent/device/cpumanager/testdata/upstream.json"
 
-// A CPUCase is a machine and what a kubelet gave on it, one request after the other.
+// A CPUCase is a machine with a kubelet's CPU assignments for a sequence of requests.
 type CPUCase struct {
 	Sockets, NodesPerSocket, CachesPerNode, CoresPerCache, Threads int
 	Options                                                        map[string]string
@@ -38,33 +38,33 @@ type CPUCase struct {
 	Steps                                                          []CPUStep
 }
 
-// A CPUStep is a container that asks, or that goes.
+// A CPUStep is a container that requests CPUs or that ends.
 type CPUStep struct {
-	Asks  int    // zero: pod Gone gives back what it has
+	Asks  int    // zero: the pod Gone releases its CPUs
 	Gone  int    `json:",omitempty"`
 	Nodes uint64 `json:",omitempty"`
-	Got   string // CPUs; or "!" and the error
+	Got   string // CPUs, or "!" with the error
 	Hints map[uint64]bool
 }
 
-// A MergeCase is hints and what a policy made of them.
+// A MergeCase contains topology hints and the result of a policy.
 type MergeCase struct {
 	Policy    string
 	Closest   bool
 	Distances [][]uint64
-	Hints     [][][2]uint64 // of each resource: nodes, and 1 if preferred; null: it does not matter
+	Hints     [][][2]uint64 // by resource: nodes, and 1 if preferred; null: no preference
 	Nodes     uint64
 	Preferred bool
 	Admit     bool
 }
 
-// A MemoryCase is a machine and what a kubelet gave of its memory.
+// A MemoryCase is a machine with a kubelet's memory assignments for a sequence of requests.
 type MemoryCase struct {
-	Memory, Reserved []uint64 // bytes, by node
+	Memory, Reserved []uint64 // bytes by node
 	Steps            []MemoryStep
 }
 
-// A MemoryStep is a container that asks, or that goes.
+// A MemoryStep is a container that requests memory or that ends.
 type MemoryStep struct {
 	Asks  uint64
 	Gone  int    `json:",omitempty"`
@@ -80,7 +80,7 @@ type pinning struct {
 	Memory []MemoryCase
 }
 
-// affinity is a topology manager that has decided already.
+// An affinity is a topology manager with a fixed decision.
 type affinity struct{ mask uint64 }
 
 func (a *affinity) GetAffinity(klog.Logger, string, string) topologymanager.TopologyHint {
@@ -271,7 +271,7 @@ func memoryCase(t *testing.T, r *rand.Rand, log klog.Logger) (c MemoryCase) {
 		step.Hints = hinted(p.GetTopologyHints(log, s, pod, &pod.Spec.Containers[0], lifecycle.AddOperation)["memory"])
 		at.mask = 0
 		if choice := slices.Sorted(maps.Keys(step.Hints)); len(choice) > 0 && r.IntN(2) == 0 {
-			at.mask = choice[r.IntN(len(choice))] // as a policy would
+			at.mask = choice[r.IntN(len(choice))] // like a policy
 		}
 		step.Nodes = at.mask
 		if err := p.Allocate(t.Context(), s, pod, &pod.Spec.Containers[0], lifecycle.AddOperation); err != nil {
@@ -288,7 +288,7 @@ func memoryCase(t *testing.T, r *rand.Rand, log klog.Logger) (c MemoryCase) {
 	return c
 }
 
-// TestPinning: the stored decisions are those of this version's managers.
+// TestPinning checks that the stored decisions are those of this version of Kubernetes.
 func TestPinning(t *testing.T) {
 	if err := utilfeature.DefaultMutableFeatureGate.Set("CPUManagerPolicyAlphaOptions=true"); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestDriver: volumes are made once, attached up to the limit, staged only where they are
-// attached, and removed with what is in them; no ID leads out of the directory.
+// TestDriver checks the requests for volumes. A volume must be created once, attached up to the limit, staged only while it is attached,
+// and deleted with its data. No ID may lead out of the state directory.
 func TestDriver(t *testing.T) {
 	d := &driver{config: config{node: "n", state: t.TempDir(), attach: true, attachLimit: 1}, volumes: map[string]*volume{}}
 	ctx := t.Context()

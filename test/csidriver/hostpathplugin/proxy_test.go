@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestProxy: connections of both sides are joined one to one, whoever came first; those that hung up while they waited,
-// on either side, are none.
+// TestProxy checks that the proxy joins each connection of one side with one connection of the other side, in any order. It must drop
+// connections that were closed while they waited.
 func TestProxy(t *testing.T) {
 	path := "unix://" + filepath.Join(t.TempDir(), "s")
 	in, err := listen(path)
@@ -58,7 +58,7 @@ func TestProxy(t *testing.T) {
 	say(third, patient, "question three")
 	driver.Close()
 	if n, err := caller.Read(make([]byte, 1)); err == nil {
-		t.Fatalf("%d bytes of a driver that hung up", n)
+		t.Fatalf("read %d bytes from a closed connection", n)
 	}
 	say(second, other, "is there")
 	stop()
@@ -66,6 +66,6 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := second.Read(make([]byte, 1)); err == nil {
-		t.Fatal("a connection outlives the proxy")
+		t.Fatal("a connection is open after the end of the proxy")
 	}
 }
