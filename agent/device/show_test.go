@@ -23,7 +23,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestDevices: built-in devices and those of plugins are listed with who has them.
+// TestDevices checks that the list contains built-in devices and those of device plugins, each with the pods that use
+// it.
 func TestDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("device nodes need root")
@@ -99,7 +100,7 @@ func TestDevices(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- hw.Run(ctx) }()
-	<-changed // Run looks at once
+	<-changed // Run reads the devices at its start
 	stop()
 	must(<-done)
 	if got := show(false); got[0] != "islet.dev/pty dev-pts-3  away default/p/c" {

@@ -84,7 +84,7 @@ func (w *world) record(e eventtest.Event) {
 	w.events = append(w.events, e.Reason)
 }
 
-// A run is one process.
+// A run is one process of the agent.
 type run struct {
 	*Keeper
 	cfg *config.Config

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programText returns the compiled program in testdata. It is small, since each archive contains it.
+// programText returns the compiled program in testdata. The program is small, because each archive contains it.
 var programText = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "islet-update-")
 	if err != nil {
@@ -61,7 +61,7 @@ func program(t testing.TB, how string) string {
 	return text + "\n" + how
 }
 
-// archive writes an archive and its release to dir.
+// archive writes an archive and its release file to dir.
 func archive(t testing.TB, dir, name, version, arch, program string, keys ...ed25519.PrivateKey) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -103,7 +103,7 @@ func stager(t testing.TB) (*Stager, ed25519.PrivateKey) {
 	return s, private
 }
 
-// left returns the files in the directories of a stager.
+// left returns the names of the files in the directories of a stager.
 func left(t testing.TB, s *Stager) string {
 	t.Helper()
 	var out []string
@@ -119,8 +119,8 @@ func left(t testing.TB, s *Stager) string {
 	return strings.Join(out, " ")
 }
 
-// TestStage checks that a signed program that runs here is staged. Otherwise the error must say why, and no file may
-// be left. The installed program is as it was.
+// TestStage checks that a signed program that runs on this machine is staged. Otherwise the error gives the reason,
+// and no file is left. The installed program stays unchanged.
 func TestStage(t *testing.T) {
 	t.Setenv("SECRET", "of the agent")
 	s, key := stager(t)
@@ -181,8 +181,8 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// TestShared checks that files on one disk must fit there together, also if their directories are different file
-// systems.
+// TestShared checks that the free space of a disk must suffice for all files on it, also if their directories are
+// different file systems.
 func TestShared(t *testing.T) {
 	const mib = 1 << 20 / 4096
 	disk := func(id int32, kind int64, size, free uint64) *unix.Statfs_t {
@@ -214,7 +214,7 @@ func TestShared(t *testing.T) {
 func TestFull(t *testing.T) {
 	// The disk is a tmpfs of limited size that the test fills. Only root may mount one.
 	if os.Geteuid() != 0 {
-		t.Skip("a file system of its own needs root")
+		t.Skip("only root can mount a file system")
 	}
 	s, key := stager(t)
 	file := archive(t, t.TempDir(), "good", "0.2.0", runtime.GOARCH, program(t, "good"), key)
@@ -276,8 +276,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestServers checks that nothing is installed from a server that sends false, too little, too much or no data, or
-// redirects elsewhere.
+// TestServers checks that nothing is installed from a server that sends wrong, truncated, excessive or no data, or
+// redirects to another server.
 func TestServers(t *testing.T) {
 	s, key := stager(t)
 	dir := t.TempDir()
@@ -321,7 +321,7 @@ func TestServers(t *testing.T) {
 	defer server.Close()
 	if _, err := s.Stage(t.Context(), server.URL+"/islet.tar.gz", false, nil, nil); err == nil ||
 		!strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate that nobody trusts: %v", err)
+		t.Errorf("an untrusted certificate: %v", err)
 	}
 	s.Client = server.Client()
 	for path, bad := range map[string]string{
@@ -355,7 +355,7 @@ func TestSilence(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	if !late.Stop() {
-		t.Error("the timer was not put off")
+		t.Error("the timer was not reset")
 	}
 	s, key := stager(t)
 	file := archive(t, t.TempDir(), "a", "0.2.0", runtime.GOARCH, program(t, "good"), key)
@@ -375,7 +375,7 @@ func TestSilence(t *testing.T) {
 		t.Errorf("one signature of two: %v", err)
 	}
 	if err := s.checkSpace(1 << 60); err == nil || !strings.Contains(err.Error(), "MiB are needed") {
-		t.Errorf("a disk without room: %v", err)
+		t.Errorf("a full disk: %v", err)
 	}
 	var told int64
 	if err := src.archive(t.Context(), r, s.Dir+"/x", func(status string, current, total int64) {
@@ -384,7 +384,7 @@ func TestSilence(t *testing.T) {
 		}
 		told = current
 	}); err != nil || told != r.Size {
-		t.Errorf("%d bytes were told, %v", told, err)
+		t.Errorf("%d bytes were reported, %v", told, err)
 	}
 }
 

@@ -15,7 +15,7 @@ func class(resource string, matches ...config.DeviceMatch) config.DeviceClass {
 
 func paths(patterns ...string) config.DeviceMatch { return config.DeviceMatch{Paths: patterns} }
 
-// ids are those of the units of a class, with their nodes.
+// ids returns the IDs of the devices of a class, each with its device nodes.
 func (tr *tree) ids(c config.DeviceClass, ports map[string]string) (out []string) {
 	tr.t.Helper()
 	nodes, _, f, err := tr.find([]config.DeviceClass{c})
@@ -85,7 +85,8 @@ func TestFirstClassWins(t *testing.T) {
 	}
 }
 
-// TestKept: what the host uses, and what would give the host away, is not given by accident.
+// TestKept checks that a device which the host uses, or which gives access to the whole host, is offered only if the
+// class names its path.
 func TestKept(t *testing.T) {
 	tr := board(t)
 	tr.file("/proc/swaps", "Filename Type Size Used Priority\n/dev/loop0 partition 1 0 -2\n")
@@ -163,8 +164,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIdentityLasts: the kernel's numbers are others after a reboot; with a serial number
-// the port may be too.
+// TestIdentityLasts checks that a device has the same ID after a reboot with other kernel numbers. A device with a
+// serial number keeps its ID also at another port.
 func TestIdentityLasts(t *testing.T) {
 	all := class("r", paths("/dev/tty[UA][SC]*"))
 	stems := func(tr *tree) (out []string) {
@@ -184,7 +185,8 @@ func TestIdentityLasts(t *testing.T) {
 	}
 }
 
-// TestSameSerial: cheap devices have all the same serial number.
+// TestSameSerial checks that devices with the same serial number have different IDs, and that a device in use keeps
+// its ID.
 func TestSameSerial(t *testing.T) {
 	tr := newTree(t)
 	c := class("r", paths("/dev/ttyUSB*"))

@@ -13,8 +13,7 @@ import (
 	"testing/fstest"
 )
 
-// TestMergeAsUpstream: what a kubelet made of hints, which test/cluster/upstream has written
-// down.
+// TestMergeAsUpstream checks that hints are merged as by a kubelet. test/cluster/upstream has recorded the results.
 func TestMergeAsUpstream(t *testing.T) {
 	data, err := os.ReadFile("../cpumanager/testdata/upstream.json")
 	if err != nil {
@@ -111,7 +110,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadHere: this machine's own tree.
+// TestReadHere checks that the topology of this machine can be read.
 func TestReadHere(t *testing.T) {
 	m, err := Read(os.DirFS("/sys"), 1<<30, nil)
 	if err != nil || len(m.CPUs) == 0 || len(m.Nodes) == 0 || m.Nodes[0].Memory == 0 {
@@ -119,8 +118,8 @@ func TestReadHere(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever the kernel says, there is a machine with CPUs in nodes that are there,
-// or an error.
+// FuzzRead checks that Read returns an error, or a machine whose CPUs are on existing nodes, whatever the files in
+// /sys contain.
 func FuzzRead(f *testing.F) {
 	f.Add("0-3", "0-1", "0-1", "2-3", "Node 0 MemTotal: 1 kB", "10 20", "3")
 	f.Add("0,2", "0,5", "0-9", "", "MemTotal:", "", "-1")
@@ -168,7 +167,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestMasks: small sets come first, each once.
+// TestMasks checks that EachMask visits each nonempty subset once, small subsets first.
 func TestMasks(t *testing.T) {
 	seen := map[Mask]bool{}
 	last := 0
