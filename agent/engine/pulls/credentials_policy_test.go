@@ -16,7 +16,7 @@ func TestPolicy(t *testing.T) {
 	for _, tt := range []struct {
 		mode             kubelet.ImagePullCredentialsVerificationPolicy
 		image            string
-		preloaded, asked bool // whether it verifies
+		preloaded, asked bool // whether the policy requires verification
 	}{
 		{kubelet.NeverVerify, "reg.example/app:1", false, false},
 		{kubelet.NeverVerifyPreloadedImages, "reg.example/app:1", false, true},
@@ -28,7 +28,7 @@ func TestPolicy(t *testing.T) {
 		{kubelet.NeverVerifyAllowlistedImages, "reg.example/opener:1", true, true},
 		{kubelet.NeverVerifyAllowlistedImages, "reg.example:5000/team/a/b:1", false, false},
 		{kubelet.NeverVerifyAllowlistedImages, "reg.example:5000/teams/a:1", true, true},
-		{kubelet.NeverVerifyAllowlistedImages, "nginx", false, false}, // docker.io/library/nginx
+		{kubelet.NeverVerifyAllowlistedImages, "nginx", false, false}, // the same image as docker.io/library/nginx
 	} {
 		p, err := NewPolicy(tt.mode, allow)
 		if err != nil {
@@ -107,7 +107,7 @@ func TestProves(t *testing.T) {
 	}
 }
 
-// TestOpen: Open returns nil if the feature gate is off, and an error for an unknown policy.
+// TestOpen checks that Open returns nil if the feature gate is off, and an error for an unknown policy.
 func TestOpen(t *testing.T) {
 	var k kubelet.KubeletConfiguration
 	g, err := Open(&k, Config{})

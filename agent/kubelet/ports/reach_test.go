@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// certificate makes one that signs itself.
+// certificate returns a self-signed certificate.
 func certificate(t *testing.T) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lists sends one after another without a pause.
+// lists is a stream that sends several lists without a pause.
 type lists struct{ left int }
 
 func (l *lists) Recv() (*int, error) {
@@ -20,8 +20,8 @@ func (l *lists) Recv() (*int, error) {
 	return &l.left, nil
 }
 
-// TestEachList: lists are taken no more often than ten times in a second, the first one at once, until
-// the plugin, the agent or who takes them has had enough.
+// TestEachList checks that the first list is received immediately, and then at most ten lists per second. It ends
+// with the stream, the context, or an error of the callback.
 func TestEachList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, taken := time.Now(), 0

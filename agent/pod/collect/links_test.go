@@ -43,7 +43,7 @@ func TestLinks(t *testing.T) {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: types.UID(uid)}}
 	}
 	a, b, c := log("u1", "a"), log("u1", "b"), log("u2", "c")
-	for range 2 { // twice is once
+	for range 2 { // a repeated call has no effect
 		for path, of := range map[string]string{a: "u1", b: "u1", c: "u2"} {
 			name := filepath.Base(filepath.Dir(path))
 			if err := l.Link(pod(of), name, "id"+name, path); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestAge: what a sandbox says of a pod's age is bounded by what the machine knows, so that
-// a clock which was set while the agent was away ends nobody by activeDeadlineSeconds.
+// TestAge checks that the age of a pod with a running sandbox is at most the machine's uptime. A clock that was set
+// while the agent was stopped must not end a pod by activeDeadlineSeconds.
 func TestAge(t *testing.T) {
 	now, up := time.Now(), 3*time.Hour
 	for name, c := range map[string]struct {
