@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// dressed is a pod with the features of decorate.
+// dressed returns a pod with the features of decorate.
 func dressed(restartPolicy v1.RestartPolicy, inits, sidecars, mains, extra int) *v1.Pod {
 	p := wanted(restartPolicy, inits, sidecars, mains)
 	decorate(p, extra)
@@ -19,10 +19,10 @@ func dressed(restartPolicy v1.RestartPolicy, inits, sidecars, mains, extra int) 
 const (
 	postStart     = 1
 	preStop       = 2
-	preStopBeside = 4 // of sidecars
+	preStopBeside = 4 // preStop hooks of sidecars
 	debugged      = 8
 	targeted      = 8 | 16
-	restartsAll   = 32 // c0, for exit code 2
+	restartsAll   = 32 // rules of c0, for exit code 2
 )
 
 func hooking(c Container) Container { c.PostStart = true; return c }
@@ -126,7 +126,7 @@ func TestDecideHooks(t *testing.T) {
 	}
 }
 
-// The deadline of a pod may be set, and brought nearer, while it runs.
+// TestDeadlineChanges checks that the deadline of a pod can be set, and shortened, while the pod runs.
 func TestDeadlineChanges(t *testing.T) {
 	in := Input{Want: wanted("Always", 0, 0, 1), Admitted: true, Started: t0, Now: t0.Add(time.Minute), Grace: time.Second,
 		Seen: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: []Container{running("c0")}}}

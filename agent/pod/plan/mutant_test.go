@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// spoil makes a planner out of Decide that sometimes decides wrongly.
+// spoil returns a planner that modifies some decisions of Decide.
 func spoil(wrong func(Input, *Decision)) func(Input) Decision {
 	return func(in Input) Decision {
 		d := Decide(in)
@@ -31,10 +31,10 @@ func each(d *Decision, op Op, f func(*Action)) {
 	}
 }
 
-// idle reports whether nothing happens to a pod, nor is about to.
+// idle reports whether no action of a pod is running or about to begin.
 func idle(in Input, d *Decision) bool { return !in.Hold && len(in.Busy)+len(d.Start) == 0 }
 
-// mutants are planners with one mistake each.
+// The planners in mutants have one mistake each.
 var mutants = map[string]func(Input, *Decision){
 	"spins": func(in Input, d *Decision) {
 		if !d.Wake.IsZero() {
@@ -469,30 +469,29 @@ var mutants = map[string]func(Input, *Decision){
 	},
 }
 
-// Each invariant of the world is worth its name: planners with mistakes are found
-// out, and Decide is not.
+// TestMutants checks that the invariants of the world reject each planner with a mistake, and accept Decide.
 func TestMutants(t *testing.T) {
 	if v := hunt(Decide, 3000); v != "" {
 		t.Errorf("Decide: %s", v)
 	}
 	if os.Getenv("ISLET_TEST_LONG") == "" {
-		t.Skip("planners that are wrong try the tests of the planner: ISLET_TEST_LONG=1")
+		t.Skip("set ISLET_TEST_LONG=1 to check that planners with mistakes are rejected")
 	}
 	for name, wrong := range mutants {
 		v := hunt(spoil(wrong), 3000)
 		if v == "" {
-			t.Errorf("nothing finds the planner that %s", name)
+			t.Errorf("no invariant rejects the planner that %s", name)
 		}
 		t.Logf("planner that %s: %s", name, v)
 	}
 }
 
-// rare are the lives in which the mistakes show that show in one of ten thousand: a pod
-// whose size is in doubt, and one that restarts as a whole. When the world has changed, and
-// nothing finds those planners any more, look for others.
+// The seeds in rare produce lives that reveal mistakes which occur in one of ten thousand lives: a pod with an
+// uncertain size, and a pod whose containers all restart. If they no longer reveal them after a change of the world,
+// find other seeds.
 var rare = []uint64{4322, 9327}
 
-// hunt leads random lives until an invariant breaks.
+// hunt runs random lives until an invariant is violated.
 func hunt(decide func(Input) Decision, lives uint64) (found violation) {
 	for i := range lives + uint64(len(rare)) {
 		seed := i - uint64(len(rare))

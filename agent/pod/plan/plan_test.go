@@ -127,8 +127,8 @@ func becauseOf(reason string, streak uint32) Container {
 	return c
 }
 
-// TestStreakOfTheNode: six restarts of the machine, or shims that die, leave no back-off to a
-// container that is killed after them, and a crash loop is still one after a shim has died.
+// TestStreakOfTheNode checks that restarts of the machine, or lost shims, do not count as crashes of a container. A
+// crash loop stays one after its shim was lost.
 func TestStreakOfTheNode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end   func(c *Container)

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestMounts: a status has the mounts of each container, and of those that are read-only
-// whether all below them is.
+// TestMounts checks that the status has the mounts of each container, and for read-only mounts whether they are
+// recursively read-only.
 func TestMounts(t *testing.T) {
 	maybe, on := v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/status"
 )
 
-// absent is a cluster without the objects that pods ask for. One ConfigMap exists, without keys.
+// absent is a cluster without the objects that pods request. One ConfigMap exists, without keys.
 type absent struct{ translate.NoObjects }
 
 func (absent) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
@@ -36,8 +36,8 @@ type refusing struct{ error }
 func (refusing) Name() string                             { return "refusing" }
 func (r refusing) Prepare(context.Context, *v1.Pod) error { return r.error }
 
-// Tools match the reasons and messages of waiting containers, and of their events. They are those of kubelet
-// 1.37. Container c of pod a waits.
+// TestPhrasesOfWaiting checks that the reasons and messages of waiting containers, and of their events, are those of
+// kubelet 1.37, because tools match them. Container c of pod a waits.
 func TestPhrasesOfWaiting(t *testing.T) {
 	from := func(s *v1.EnvVarSource) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "X", ValueFrom: s}} }
@@ -59,7 +59,7 @@ func TestPhrasesOfWaiting(t *testing.T) {
 		node            func(*node)
 		after           time.Duration
 		reason, message string
-		events          []string // in addition to those of an image that is on the node
+		events          []string // in addition to the events of a present image
 	}{
 		"missing ConfigMap": {
 			pod:    from(&v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref("x"), Key: "k"}}),

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// current is the newest container of the pod "a".
+// current returns the newest container of the pod "a".
 func (n *node) current(t *testing.T) plan.Container {
 	t.Helper()
 	c, ok := n.set.Input("a").Seen.Last("c")
@@ -19,8 +19,7 @@ func (n *node) current(t *testing.T) plan.Container {
 	return c
 }
 
-// A restart that a person asks for never waits, however often, and counts as no crash:
-// after it the first crash is the first.
+// TestRestartAsked checks that a restart that an operator requests has no back-off and does not count as a crash.
 func TestRestartAsked(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: other("Always", "app:1")})
@@ -30,14 +29,14 @@ func TestRestartAsked(t *testing.T) {
 			n.set.Restart("a", "c", plan.Restart{ID: c.ID, Grace: 3 * time.Second})
 			time.Sleep(3*time.Second - time.Millisecond)
 			if now := n.current(t); now.ID != c.ID || now.State != plan.Running {
-				t.Errorf("restart %d: before its grace is over it is %+v", i, now)
+				t.Errorf("restart %d: during its grace period: %+v", i, now)
 			}
 			time.Sleep(2 * time.Millisecond)
 			if now := n.current(t); int(now.Attempt) != i+1 || now.State != plan.Running || now.Streak != 0 {
-				t.Errorf("restart %d: it is %+v", i, now)
+				t.Errorf("restart %d: %+v", i, now)
 			}
 		}
-		// What was asked for an attempt that is gone means nothing for the one there is.
+		// A restart that was requested for a former attempt has no effect.
 		time.Sleep(time.Minute)
 		c := n.current(t)
 		n.End(c.ID, 1)
@@ -45,7 +44,7 @@ func TestRestartAsked(t *testing.T) {
 		if now := n.current(t); now.Attempt != 5 || now.Streak != 1 {
 			t.Errorf("after the first crash it is %+v", now)
 		}
-		// Now it waits, until it is asked not to.
+		// The container waits for its back-off until a restart is requested.
 		n.End(n.current(t).ID, 1)
 		time.Sleep(5 * time.Second)
 		if now := n.current(t); now.Attempt != 5 || now.State != plan.Exited {

@@ -102,7 +102,7 @@ func TestTaints(t *testing.T) {
 	}
 }
 
-// claimed has the scheduler have made a claim for a resource of all containers.
+// claimed adds a claim for a resource of all containers to the pod's status, as the scheduler does.
 func claimed(resource string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		st := &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim"}
@@ -236,7 +236,7 @@ func bindOptions(p *v1.Pod) {
 	p.Spec.InitContainers = []v1.Container{{Name: "i", VolumeMounts: []v1.VolumeMount{{Name: "v"}, {Name: "w", BindMountOptions: []string{"noexec"}}}}}
 }
 
-// TestBindOptions: a pod with options of mounts is admitted where they have an effect.
+// TestBindOptions checks that a pod with mount options is admitted only if the node supports them.
 func TestBindOptions(t *testing.T) {
 	for _, c := range []struct {
 		alpha  []string

@@ -58,7 +58,7 @@ func TestPreempt(t *testing.T) {
 		name   string
 		pod    *v1.Pod
 		others []*v1.Pod
-		want   string // names in the order of the choice; "no": it does not help
+		want   string // names in order; "no": preemption does not suffice
 	}{
 		{"no critical pod", pod("a", uses("2", "", false)), []*v1.Pod{pod("b", uses("9", "", false))}, "no"},
 		{"there is room", pod("a", static, uses("2", "", false)), []*v1.Pod{pod("b", uses("8", "", false))}, ""},
@@ -89,13 +89,14 @@ func TestPreempt(t *testing.T) {
 	}
 }
 
-// TestBeside: what is about to be admitted counts, but does not yield.
+// TestBeside checks that the resources of a pod that is about to be admitted are in use, and that this pod is not
+// preempted.
 func TestBeside(t *testing.T) {
 	n := Node{Allocatable: v1.ResourceList{"cpu": resource.MustParse("4")}}
 	a, b, c := Hold(pod("a", from(keys.SourceFile), uses("3", "", false))), Hold(pod("b", uses("2", "", false))),
 		Hold(pod("c", uses("2", "", false)))
 	if s, ok := Preempt(a, []*Holder{b}, []*Holder{c}, n); ok {
-		t.Errorf("takes the place of what is coming: %q", names(s.Pods))
+		t.Errorf("preempts pods although a pod in admission needs the rest: %q", names(s.Pods))
 	}
 	if s, ok := Preempt(a, []*Holder{b, c}, nil, n); !ok || names(s.Pods) != "b c" || s.Signal != "cpu" {
 		t.Errorf("%q for %s, %v", names(s.Pods), s.Signal, ok)
@@ -110,8 +111,8 @@ func names(pods []*Holder) string {
 	return strings.Join(all, " ")
 }
 
-// FuzzPreempt: what is chosen is enough, yields, is no more than needed, does not depend
-// on the order, and has guaranteed pods only where all others would not do.
+// FuzzPreempt checks that the preempted pods suffice, have a lower priority, are no more than necessary, and do not
+// depend on the order. Guaranteed pods are preempted only if all others do not suffice.
 func FuzzPreempt(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed)

@@ -40,7 +40,7 @@ func TestEnvFileValue(t *testing.T) {
 	}
 }
 
-// FuzzEnvFileValue: no text is too strange, and a value that is found was written.
+// FuzzEnvFileValue checks that any text can be parsed, and that a returned value is in the text.
 func FuzzEnvFileValue(f *testing.F) {
 	f.Add("A='1'\n# x\nB='2\n3' # y\n", "B")
 	f.Fuzz(func(t *testing.T, text, key string) {
