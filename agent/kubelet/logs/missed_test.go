@@ -132,7 +132,6 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// TestDamaged checks that the lines after a damaged compressed file are returned, followed by an error.
 func TestDamaged(t *testing.T) {
 	for name, cut := range map[string]func([]byte) []byte{
 		"empty":     func([]byte) []byte { return nil },

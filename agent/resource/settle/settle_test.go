@@ -48,7 +48,7 @@ func TestSettling(t *testing.T) {
 			<-time.After(2 * time.Second)
 			change()
 		}
-		<-time.After(10 * time.Minute) // nothing happens
+		<-time.After(10 * time.Minute) // no change
 		synctest.Wait()
 		if len(freed) != 2 || freed[0] != 13*time.Second || freed[1] != freed[0]+settleTime {
 			t.Fatalf("freed at %v, want 3 s after the last change and once more after what follows", freed)
@@ -95,7 +95,7 @@ func TestSettling(t *testing.T) {
 	})
 }
 
-// TestFreeMemory goes on running on pages that were given back.
+// TestFreeMemory checks that the program continues to run on pages that were returned to the kernel.
 func TestFreeMemory(t *testing.T) {
 	for range 3 {
 		if err := freeMemory(); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// TestArena: pods with any number of containers and interfaces each have their own, whether their
-// memory is used again or a summary keeps them all.
+// TestArena checks that the statistics of a pod contain its own containers and interfaces, whether the memory of the
+// previous pod is reused or not.
 func TestArena(t *testing.T) {
 	for _, again := range []bool{false, true} {
-		var checks []func() // of those that are kept
+		var checks []func() // for the kept statistics
 		n := nodeAnswer{Usage: New(Config{}), arena: new(arena), j: new(joinedFigures)}
 		for i := range 40 {
 			p := &pod{

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A pod that ended gives back its volumes, on disk and in memory and by subPath, but
-// neither its last words nor what is the host's; and it can be prepared again.
+// TestEnded checks that the volumes of a finished pod are removed, on disk, in memory and mounts of subPaths, and
+// that the pod can be prepared again. Termination messages and host directories stay.
 func TestEnded(t *testing.T) {
 	v, d := volumes(t), t.TempDir()
 	if err := os.MkdirAll(d+"/sub", 0o755); err != nil {

@@ -15,7 +15,7 @@ import (
 func TestMemoryNeverSwaps(t *testing.T) {
 	const head, swap = "Filename\tType\tSize\tUsed\tPriority\n", "/dev/zram0 partition 1 0 100\n"
 	for name, tt := range map[string]struct {
-		refuse error // of noswap
+		refuse error // error for noswap
 		swaps  string
 		asked  []string
 		warns  int
@@ -49,7 +49,7 @@ func TestMemoryNeverSwaps(t *testing.T) {
 	}
 }
 
-// TestKernelTakesNoswap: the option has the name that this kernel knows.
+// TestKernelTakesNoswap checks that the kernel accepts the option noswap.
 func TestKernelTakesNoswap(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "noswap"); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {

@@ -51,8 +51,8 @@ func podOf(source, claim string) *v1.Pod {
 	return p
 }
 
-// TestClaim: a claim of a manifest is bound to a directory, which outlives pod and claim,
-// and is removed only when nobody has it.
+// TestClaim checks that a claim in a manifest is bound to a directory, which stays after the deletion of the pod and
+// the claim. It is removed when nothing uses it.
 func TestClaim(t *testing.T) {
 	c, l := node(t)
 	pod := podOf("local", "data")
@@ -112,7 +112,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestOthersHaveNone: pods of the API server, and of other sources, do not come at a claim.
+// TestOthersHaveNone checks that pods of the API server and of other sources cannot use a local claim.
 func TestOthersHaveNone(t *testing.T) {
 	c, l := node(t)
 	claimed(t, l, "data", "1Gi")

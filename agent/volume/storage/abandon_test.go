@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// TestLeavesOneBehind: however often something is tried that does not answer, one call of it
-// is under way, and the next after its end is a new one.
+// TestLeavesOneBehind checks that repeated attempts of a hanging operation share one call, and that an attempt after
+// its end starts a new one.
 func TestLeavesOneBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
