@@ -33,7 +33,8 @@ func flowNode(t *testing.T) (n *servertest.Node, logged string) {
 	return n, strings.Join(lines, "\n") + "\n"
 }
 
-// through returns the node n with a proxy before its socket. The parameter read decides how the proxy reads.
+// The function through returns the node n with a proxy before its socket. The parameter read decides how the proxy
+// reads.
 func through(t *testing.T, n *servertest.Node, read streamtest.Reader) *servertest.Node {
 	dir, err := os.MkdirTemp("", "islet") // t.TempDir is too long for a socket
 	if err != nil {

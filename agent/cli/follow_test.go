@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// following is islet logs -f, which runs in the background.
+// The type following is islet logs -f, which runs in the background.
 type following struct {
 	t    *testing.T
 	n    *servertest.Node
@@ -43,7 +43,7 @@ func (f *following) want(lines ...string) {
 	}
 }
 
-// end waits until the command exits, and checks that it prints no further line.
+// The method end waits until the command exits, and checks that it prints no further line.
 func (f *following) end(code int, message string) {
 	f.t.Helper()
 	rest, _ := io.ReadAll(f.out)

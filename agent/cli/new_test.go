@@ -378,7 +378,7 @@ func TestProgressFits(t *testing.T) {
 	}
 }
 
-// silent returns a node whose agent accepts connections and never responds.
+// The function silent returns a node whose agent accepts connections and never responds.
 func silent(t *testing.T) *servertest.Node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "islet")

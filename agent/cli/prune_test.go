@@ -35,7 +35,7 @@ func TestImagesPruneRest(t *testing.T) {
 	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B, and 3.0MiB of data that belonged to no image\n")
 }
 
-// rest adds data of no image to the garbage collection.
+// The type rest adds data of no image to the garbage collection.
 type rest struct{ server.Garbage }
 
 func (rest) Prune(_ context.Context, dry bool) api.Pruned {

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// ending is a fake of the agent's shutdown. The field going is true between Begin and Cancel.
+// The type ending is a fake of the agent's shutdown. The field going is true between Begin and Cancel.
 type ending struct {
 	configured bool
 	err        error

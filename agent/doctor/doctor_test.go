@@ -64,7 +64,7 @@ func input(f fstest.MapFS) Input {
 	}
 }
 
-// rooms returns the real Rooms, except for the devices and logind.
+// The function rooms returns the real Rooms, except for the devices and logind.
 func rooms() Rooms {
 	return Rooms{
 		Examine: func([]config.DeviceClass) ([]Complaint, error) { return nil, nil },
@@ -274,7 +274,7 @@ func link(l Link) func(*Input) {
 	return func(in *Input) { in.Link = func(context.Context) (Link, bool) { return l, true } }
 }
 
-// sandboxes makes the running agent report these sandboxes.
+// The function sandboxes makes the running agent report these sandboxes.
 func sandboxes(ids ...string) func(*Input) {
 	return func(i *Input) { i.Sandboxes = func(context.Context) ([]string, bool) { return ids, true } }
 }

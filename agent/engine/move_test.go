@@ -17,7 +17,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// late is a runtime that returns an error for the removal of a pod until it has processed the end of the pod.
+// The type late is a runtime that returns an error for the removal of a pod until it has processed the end of the
+// pod.
 type late struct {
 	cri.Runtime
 	heard   time.Time

@@ -104,7 +104,7 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// tried starts an agent, applies the configuration text and begins its trial.
+// The method tried starts an agent, applies the configuration text and begins its trial.
 func (w *world) tried(text string) {
 	w.Helper()
 	r := w.start(guard.Role{})
@@ -253,7 +253,8 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// keeps applies the configurations texts, and makes the trial of each succeed. The last one becomes the good one.
+// The method keeps applies the configurations texts, and makes the trial of each succeed. The last one becomes the
+// good one.
 func (w *world) keeps(texts ...string) {
 	w.Helper()
 	for _, text := range texts {

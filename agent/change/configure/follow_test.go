@@ -136,7 +136,7 @@ func TestFollowAndApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := apitest.New(t), newWorld(t, "configuration: {configMap: fleet}\n")
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 30\n"))
-		// looks starts an agent, lets it read the ConfigMap and returns it.
+		// The function looks starts an agent, lets it read the ConfigMap and returns it.
 		looks := func() *run {
 			r := w.start(guard.Role{})
 			_, stop := w.follow(r, s)
@@ -144,7 +144,7 @@ func TestFollowAndApply(t *testing.T) {
 			stop()
 			return r
 		}
-		// stands makes the trial of the assigned configuration succeed.
+		// The function stands makes the trial of the assigned configuration succeed.
 		stands := func(r *run, pods int32) {
 			t.Helper()
 			if !r.begin(t.Context()) {

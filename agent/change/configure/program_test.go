@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// staged returns a program whose staged file and installed file exist.
+// The function staged returns a program whose staged file and installed file exist.
 func staged(t *testing.T) trial.Program {
 	dir := t.TempDir()
 	p := trial.Program{Version: "0.2.0", Sum: strings.Repeat("ab", 64), Path: filepath.Join(dir, "islet-1.new"), Installed: filepath.Join(dir, "islet")}
@@ -30,7 +30,7 @@ func staged(t *testing.T) trial.Program {
 	return p
 }
 
-// offered starts an agent, offers it the program p and begins the trial. It returns the role of the guard.
+// The method offered starts an agent, offers it the program p and begins the trial. It returns the role of the guard.
 func (w *world) offered(p trial.Program) guard.Role {
 	w.Helper()
 	r := w.start(guard.Role{})

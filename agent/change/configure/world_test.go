@@ -93,7 +93,7 @@ type run struct {
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// newer compares versions.
+// The function newer compares versions.
 func newer(a, b string) (bool, error) {
 	x, err := version.ParseSemantic(a)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// followed returns the record of a node that uses the configuration of a ConfigMap.
+// The function followed returns the record of a node that uses the configuration of a ConfigMap.
 func followed(t *testing.T) Record {
 	var r Record
 	if !r.takes(configMap("good"), false) || !r.Begin(Facts{}, "", noon) || !r.Accept(noon) {

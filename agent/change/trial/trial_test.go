@@ -15,7 +15,7 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func sent(text string) *Configuration { return New(text, "", nil, Source{File: text + ".yaml"}, noon) }
 
-// asked returns a configuration that an operator requests.
+// The function asked returns a configuration that an operator requests.
 func asked(text string) *Configuration {
 	c := sent(text)
 	c.Asked = true
@@ -30,7 +30,7 @@ func program(version string) *Configuration {
 	return WithProgram(nil, Program{Version: version, Sum: version, Path: "/x"}, Source{File: "u"}, noon)
 }
 
-// takes offers the configuration c and reports whether it will be tried.
+// The method takes offers the configuration c and reports whether it will be tried.
 func (r *Record) takes(c *Configuration, asked bool) bool {
 	c.Asked = asked
 	tried, _ := r.Assign(c, asked)

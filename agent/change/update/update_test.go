@@ -103,7 +103,7 @@ func stager(t testing.TB) (*Stager, ed25519.PrivateKey) {
 	return s, private
 }
 
-// left returns the names of the files in the directories of a stager.
+// The function left returns the names of the files in the directories of a stager.
 func left(t testing.TB, s *Stager) string {
 	t.Helper()
 	var out []string

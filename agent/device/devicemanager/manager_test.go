@@ -116,7 +116,7 @@ func (w *world) admit(p *v1.Pod, refusal string) {
 	}
 }
 
-// has returns the devices of the pod's containers, such as "c0=a,b c1=c".
+// The method has returns the devices of the pod's containers, such as "c0=a,b c1=c".
 func (w *world) has(p *v1.Pod) string {
 	var out []string
 	for _, h := range w.Holdings() {
@@ -320,7 +320,7 @@ func TestClaimsOfProviders(t *testing.T) {
 	}
 }
 
-// yielding is a Provider that counts calls of Yield.
+// The type yielding is a Provider that counts calls of Yield.
 type yielding struct {
 	shop
 	gone int

@@ -75,7 +75,7 @@ func start(t *testing.T, root string) *node {
 	return n
 }
 
-// until waits until the node has the given capacity and allocatable.
+// The method until waits until the node has the given capacity and allocatable.
 func (n *node) until(t *testing.T, capacity, allocatable int64) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)

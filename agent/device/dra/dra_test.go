@@ -256,7 +256,7 @@ func TestGreedyDriver(t *testing.T) {
 	w.drivers = map[string][]*driver{}
 }
 
-// reached records the calls that report a driver as reachable or unreachable.
+// The type reached records the calls that report a driver as reachable or unreachable.
 type reached struct{ said chan string }
 
 func (r reached) Here(driver string) { r.said <- "here " + driver }
@@ -305,7 +305,7 @@ func (w *world) awaitInstance(p plugins.Plugin) {
 	}
 }
 
-// counts records the counted operations and calls.
+// The type counts records the counted operations and calls.
 type counts struct {
 	mu   sync.Mutex
 	said []string

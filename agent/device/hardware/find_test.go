@@ -15,7 +15,7 @@ func class(resource string, matches ...config.DeviceMatch) config.DeviceClass {
 
 func paths(patterns ...string) config.DeviceMatch { return config.DeviceMatch{Paths: patterns} }
 
-// ids returns the IDs of the devices of a class, each with its device nodes.
+// The method ids returns the IDs of the devices of a class, each with its device nodes.
 func (tr *tree) ids(c config.DeviceClass, ports map[string]string) (out []string) {
 	tr.t.Helper()
 	nodes, _, f, err := tr.find([]config.DeviceClass{c})

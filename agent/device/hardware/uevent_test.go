@@ -49,8 +49,8 @@ func FuzzParseUevent(f *testing.F) {
 	})
 }
 
-// ask makes the kernel send an event for an existing device, as udevadm trigger does. It returns the path of the
-// device.
+// The function ask makes the kernel send an event for an existing device, as udevadm trigger does. It returns the
+// path of the device.
 func ask(t *testing.T) (path string) {
 	t.Helper()
 	for _, dir := range []string{"/devices/virtual/mem/null", "/devices/virtual/block/loop7"} {

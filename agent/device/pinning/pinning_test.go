@@ -165,7 +165,7 @@ func (w *world) UpdateContainerResources(_ context.Context,
 	return &api.UpdateContainerResourcesResponse{}, nil
 }
 
-// runs adds a container with its configured CPUs to the running ones.
+// The method runs adds a container with its configured CPUs to the running ones.
 func (w *world) runs(p *v1.Pod, i int) {
 	cpus, _ := w.config(p, i)
 	w.mu.Lock()
@@ -310,8 +310,8 @@ func TestOptions(t *testing.T) {
 		nine[dir+"cpulist"], nine[dir+"meminfo"] = text(""), text(fmt.Sprintf("Node %d MemTotal: 1024 kB", node))
 	}
 	const two = `2,6 on "", shared 0-1,3-5,7` // the result without any option
-	// has returns the CPUs and memory nodes of a container that requests cpus, and the CPUs that other containers
-	// share. If the pod is rejected, it returns the reason.
+	// The function has returns the CPUs and memory nodes of a container that requests cpus, and the CPUs that other
+	// containers share. If the pod is rejected, it returns the reason.
 	has := func(t *testing.T, file string, host fstest.MapFS, cpus string) string {
 		path := filepath.Join(t.TempDir(), "kubelet.yaml")
 		if err := os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+file), 0o600); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// asked is a fake plugin that records its requests.
+// The type asked is a fake plugin that records its requests.
 type asked struct {
 	mu    sync.Mutex
 	of    []string

@@ -24,7 +24,8 @@ func TestPullsAreForgotten(t *testing.T) {
 	}
 }
 
-// images is a fake image service. It pulls one image of the given size, or returns an error if the size is 0.
+// The type images is a fake image service. It pulls one image of the given size, or returns an error if the size is
+// 0.
 type images struct {
 	cri.Images
 	size uint64

@@ -78,7 +78,7 @@ func with(user string, from v1.ObjectReference) []keyring.Credential {
 	return []keyring.Credential{{Auth: &api.AuthConfig{Username: user, Password: "pw"}, From: from}}
 }
 
-// bring adds an image, as a pull or an import does, and returns its ID.
+// The method bring adds an image, as a pull or an import does, and returns its ID.
 func (w *world) bring(name string) string {
 	w.Helper()
 	r, err := w.images.PullImage(w.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: name}})

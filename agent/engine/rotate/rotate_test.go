@@ -64,7 +64,7 @@ func bench(t *testing.T) (*Rotator, *writer) {
 	return New(Config{View: view(w.path), Reopen: w.reopen, Dir: dir, MaxSize: 10, MaxFiles: 3, Workers: 1, Every: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}), w
 }
 
-// names returns the names of the files in the log's directory.
+// The method names returns the names of the files in the log's directory.
 func (w *writer) names(t *testing.T) (out []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(w.path))

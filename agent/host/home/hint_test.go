@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// programs creates the scripts iptables and ip6tables, which store chains as files or fail. It returns their
-// directory.
+// The function programs creates the scripts iptables and ip6tables, which store chains as files or fail. It returns
+// their directory.
 func programs(t *testing.T, script string) string {
 	t.Helper()
 	dir := t.TempDir()

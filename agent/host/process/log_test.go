@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// logged calls use with the logger of a configuration that change modifies. It returns the output of both streams.
+// The function logged calls use with the logger of a configuration that change modifies. It returns the output of
+// both streams.
 func logged(change func(*config.Config), use func(*slog.Logger)) (out, errors string) {
 	c := &config.Config{}
 	c.Kubelet.Logging.Format = "text"

@@ -141,7 +141,7 @@ func (l *login1) signal(t *testing.T, off bool) {
 	}
 }
 
-// released waits until the client has closed the lock.
+// The method released waits until the client has closed the lock.
 func (l lock) released() {
 	l.write.Close() // the client has received its copy of the write end
 	l.read.Read(make([]byte, 1))

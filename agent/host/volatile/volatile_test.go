@@ -84,7 +84,7 @@ func write(t *testing.T, path string) {
 	must(t, os.WriteFile(path, []byte("memory"), 0o600))
 }
 
-// ours returns the mount points of the layer. It fails if one is mounted twice.
+// The function ours returns the mount points of the layer. It fails if one is mounted twice.
 func ours(t *testing.T) (points []string) {
 	t.Helper()
 	for line := range strings.Lines(read(t, "/proc/self/mountinfo")) {
@@ -148,8 +148,8 @@ func TestCover(t *testing.T) {
 	must(t, Uncover(c.Dirs...))
 }
 
-// stacks checks that a container's root file system can be mounted: an overlay whose lower layer is on the disk and
-// whose upper layer is in memory. A whiteout of the lower layer must hide the file.
+// The function stacks checks that a container's root file system can be mounted: an overlay whose lower layer is on
+// the disk and whose upper layer is in memory. A whiteout of the lower layer must hide the file.
 func stacks(t *testing.T, dir string) {
 	t.Helper()
 	own := dir + "/2"

@@ -67,7 +67,7 @@ func serve(t *testing.T, c access.Config) *httptest.Server {
 	return srv
 }
 
-// ask sends a request with a certificate, a token, both or neither.
+// The function ask sends a request with a certificate, a token, both or neither.
 func ask(t *testing.T, srv *httptest.Server, method, path string, cert *tls.Certificate, authorization string) (int, string) {
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true}

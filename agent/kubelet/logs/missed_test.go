@@ -30,7 +30,8 @@ func (w *stalled) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// names returns the names of the lines in out. In this log, each file has one line, which is longer than all buffers.
+// The function names returns the names of the lines in out. In this log, each file has one line, which is longer than
+// all buffers.
 func names(t *testing.T, out string) (names string) {
 	t.Helper()
 	for l := range strings.Lines(out) {

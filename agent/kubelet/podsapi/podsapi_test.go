@@ -145,7 +145,7 @@ func value(t *testing.T, c prometheus.Counter) float64 {
 	return m.Counter.GetValue()
 }
 
-// tell returns the next event as text.
+// The function tell returns the next event as text.
 func tell(t *testing.T, from grpc.ServerStreamingClient[api.WatchPodsEvent]) string {
 	t.Helper()
 	e, err := from.Recv()

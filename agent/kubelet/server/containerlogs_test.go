@@ -101,7 +101,7 @@ func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) answer
 	return answered{resp}
 }
 
-// rest reads the body to its end.
+// The method rest reads the body to its end.
 func (a answered) rest() (body, trailer string, err error) {
 	b, err := io.ReadAll(a.Body)
 	return string(b), a.Trailer.Get(api.TrailerError), err

@@ -26,7 +26,7 @@ func (l *late) Write(b []byte) (int, error) {
 	return l.Buffer.Write(b)
 }
 
-// endless is a standard input that never ends.
+// The type endless is a standard input that never ends.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) {

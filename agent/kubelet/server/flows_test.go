@@ -26,7 +26,7 @@ type flow struct {
 	want        []byte // data of give
 }
 
-// flows returns all flows.
+// The function flows returns all flows.
 func flows() (all []flow) {
 	bytes := servertest.Bytes(servertest.Given)
 	for _, w := range streamtest.Commands("v5.channel.k8s.io", "v5.channel.k8s.io") {
@@ -81,7 +81,7 @@ func getLog(c *streamtest.Client, path string, version int) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// logged returns the log of the container nginx.
+// The function logged returns the log of the container nginx.
 func logged() []byte {
 	line := string(servertest.Bytes(8<<10-16)) + "the end of line\n"
 	return []byte(strings.Repeat(line, servertest.Given/len(line)))

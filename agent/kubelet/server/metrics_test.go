@@ -107,7 +107,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// scraped returns the metrics on a page of a server.
+// The function scraped returns the metrics on a page of a server.
 func scraped(t *testing.T, s *server.Server, path string) map[string]*dto.MetricFamily {
 	t.Helper()
 	a := openAPI(t, s)

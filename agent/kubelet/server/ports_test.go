@@ -54,7 +54,7 @@ func open(t testing.TB, run func(context.Context, net.Listener) error) string {
 	return ln.Addr().String()
 }
 
-// secured is port 10250 with a client certificate that permits all requests.
+// The type secured is port 10250 with a client certificate that permits all requests.
 type secured struct {
 	addr string
 	ca   *accesstest.Authority
@@ -355,7 +355,7 @@ func TestListen(t *testing.T) {
 	early.Close()
 }
 
-// reviews is a fake control plane that authenticates two tokens and permits one of them to read the node.
+// The type reviews is a fake control plane that authenticates two tokens and permits one of them to read the node.
 type reviews struct {
 	asked chan authz.SubjectAccessReviewSpec
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// wires is a listener with connections in memory. The time of a synctest bubble does not stop while they wait.
+// The type wires is a listener with connections in memory. The time of a synctest bubble does not stop while they
+// wait.
 type wires struct {
 	conns chan net.Conn
 	once  sync.Once

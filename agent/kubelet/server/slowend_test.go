@@ -118,8 +118,8 @@ func TestEndBehindProxy(t *testing.T) {
 	all.Wait()
 }
 
-// hasty starts a proxy that forwards connections as an API server does: it closes both connections when the first
-// direction ends. It returns the proxy's address.
+// The function hasty starts a proxy that forwards connections as an API server does: it closes both connections when
+// the first direction ends. It returns the proxy's address.
 func hasty(t *testing.T, to string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

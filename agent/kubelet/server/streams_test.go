@@ -182,7 +182,7 @@ type frame struct {
 	text    string
 }
 
-// frames reads a session to its end and returns its messages.
+// The function frames reads a session to its end and returns its messages.
 func frames(t *testing.T, c *websocket.Conn, base64d bool) (all []frame) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(time.Minute))

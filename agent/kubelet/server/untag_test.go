@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// tagged is an image store that has one image with several names.
+// The type tagged is an image store that has one image with several names.
 type tagged struct {
 	cri.Images
 	names []string

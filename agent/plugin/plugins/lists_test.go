@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lists is a stream that sends several lists without a pause.
+// The type lists is a stream that sends several lists without a pause.
 type lists struct{ left int }
 
 func (l *lists) Recv() (*int, error) {

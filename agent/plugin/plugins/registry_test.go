@@ -39,7 +39,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// anew creates the registry again, as a restarted agent does.
+// The method anew creates the registry again, as a restarted agent does.
 func (w *world) anew() {
 	w.Helper()
 	var err error

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// values returns the values of the collectors' series. A key consists of the name and the labels.
+// The function values returns the values of the collectors' series. A key consists of the name and the labels.
 func values(t *testing.T, c ...prometheus.Collector) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// slow is a fake image service whose pulls take the given time.
+// The type slow is a fake image service whose pulls take the given time.
 type slow struct {
 	cri.Images
 	took time.Duration

@@ -108,7 +108,7 @@ func upstream(t *testing.T) (out []upstreamMetric) {
 	return out
 }
 
-// described returns the metrics whose types and labels are known to this test, by page and name.
+// The function described returns the metrics whose types and labels are known to this test, by page and name.
 func described(t *testing.T) map[string]upstreamMetric {
 	t.Helper()
 	out := map[string]upstreamMetric{}

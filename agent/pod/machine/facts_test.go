@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// silent is a runtime that does not respond.
+// The type silent is a runtime that does not respond.
 type silent struct{ Runtime }
 
 func (silent) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {

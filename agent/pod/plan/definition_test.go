@@ -45,7 +45,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// old returns the container with another definition than that of the pod.
+// The function old returns the container with another definition than that of the pod.
 func old(c Container) Container {
 	c.Hash, c.Image = "old", "app:0"
 	return c

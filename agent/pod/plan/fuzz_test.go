@@ -24,8 +24,8 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// live applies the events of data to a pod, then lets all actions succeed, and checks that one more change takes
-// effect.
+// The function live applies the events of data to a pod, then lets all actions succeed, and checks that one more
+// change takes effect.
 func live(data []byte, decide func(Input) Decision) {
 	if len(data) == 0 {
 		return
@@ -113,7 +113,7 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 	}
 }
 
-// change changes a field that may change while a pod runs.
+// The method change changes a field that may change while a pod runs.
 func (w *world) change(arg int) {
 	if arg%4 == 0 {
 		w.in.Grace = time.Duration(arg) * time.Second
@@ -274,7 +274,7 @@ func (w *world) settle() {
 	w.must(false, 30, "no fixpoint: %+v", w.in)
 }
 
-// pass lets startup probes succeed. It reports whether there were any.
+// The method pass lets startup probes succeed. It reports whether there were any.
 func (w *world) pass() (any bool) {
 	w.in.Health = maps.Clone(w.in.Health)
 	for id, h := range w.in.Health {

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// dressed returns a pod with the features of decorate.
+// The function dressed returns a pod with the features of decorate.
 func dressed(restartPolicy v1.RestartPolicy, inits, sidecars, mains, extra int) *v1.Pod {
 	p := wanted(restartPolicy, inits, sidecars, mains)
 	decorate(p, extra)

@@ -31,7 +31,7 @@ func each(d *Decision, op Op, f func(*Action)) {
 	}
 }
 
-// idle reports whether no action of a pod is running or about to begin.
+// The function idle reports whether no action of a pod is running or about to begin.
 func idle(in Input, d *Decision) bool { return !in.Hold && len(in.Busy)+len(d.Start) == 0 }
 
 // The planners in mutants have one mistake each.

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// resizes is the state of resources in the world. The allocated resources are the memory limits in the spec.
+// The type resizes is the state of resources in the world. The allocated resources are the memory limits in the spec.
 // Containers whose name ends with 1 are resized only by a restart.
 type resizes struct {
 	asks     map[string]int64 // requested but not allocated memory, by container
@@ -23,7 +23,7 @@ type resizes struct {
 	begun    map[string]begun // by subject
 }
 
-// begun contains the sizes that were desired when an action began.
+// The type begun contains the sizes that were desired when an action began.
 type begun struct {
 	sizes map[string]Size
 	level Resources
@@ -52,7 +52,7 @@ func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
 	return sizes, level
 }
 
-// ask requests other resources.
+// The method ask requests other resources.
 func (w *world) ask(arg int) {
 	if w.in.Want == nil {
 		return
@@ -147,7 +147,7 @@ func (w *world) resize(a Action, whole bool) {
 	}
 }
 
-// resized records the result of a Resize action in the worker's memory.
+// The method resized records the result of a Resize action in the worker's memory.
 func (w *world) resized(a Action, ok bool) {
 	if a.Op != Resize {
 		return
@@ -184,7 +184,7 @@ func (w *world) checkResize(a Action, newest Sandbox, ending bool) {
 	w.must(needs, 64, "resizes for nothing")
 }
 
-// settledSizes checks that all containers, and the pod, have their allocated resources.
+// The method settledSizes checks that all containers, and the pod, have their allocated resources.
 func (w *world) settledSizes(over bool) {
 	in := w.in
 	sb, _ := in.Seen.Sandbox()

@@ -56,7 +56,7 @@ func (w *world) fail(subject string, how int) {
 	}
 }
 
-// happen applies the effect of an action.
+// The method happen applies the effect of an action.
 func (w *world) happen(a Action, state State) {
 	switch a.Op {
 	case Admit:

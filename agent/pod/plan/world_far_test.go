@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// far contains the differences of a runtime behind a CRI socket, such as containerd with its pause containers. It
-// reports exits late, or only when it is listed after an action. The stop of a sandbox stops its containers. Other
-// programs may remove the node's containers.
+// The type far contains the differences of a runtime behind a CRI socket, such as containerd with its pause
+// containers. It reports exits late, or only when it is listed after an action. The stop of a sandbox stops its
+// containers. Other programs may remove the node's containers.
 type far struct {
 	remote bool
 	unseen map[string]end // exited containers that are still observed as running, by ID
@@ -20,7 +20,7 @@ type end struct {
 	at   time.Time
 }
 
-// ends lets a container exit. A remote runtime may report that later.
+// The method ends lets a container exit. A remote runtime may report that later.
 func (w *world) ends(id string, code int32, arg int) {
 	c := find(w.in.Seen, id)
 	if !w.remote || arg%4 == 0 || c == nil || !c.Live() {
@@ -64,7 +64,7 @@ func (w *world) takesAlong(sandbox string, removes bool) {
 	}
 }
 
-// vanish removes a container. Its attempt may be used again if it was the highest one.
+// The method vanish removes a container. Its attempt may be used again if it was the highest one.
 func (w *world) vanish(id string) {
 	c := find(w.in.Seen, id)
 	if c == nil {
@@ -78,8 +78,8 @@ func (w *world) vanish(id string) {
 	}
 }
 
-// others removes a container, whether it runs or not, or a sandbox with its containers, as a user of the runtime's
-// tool may do.
+// The method others removes a container, whether it runs or not, or a sandbox with its containers, as a user of the
+// runtime's tool may do.
 func (w *world) others(arg int) {
 	if n := len(w.in.Seen.Containers); n > 0 && arg%2 == 0 {
 		w.vanish(w.in.Seen.Containers[arg%n].ID)

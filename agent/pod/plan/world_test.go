@@ -15,9 +15,9 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// wanted returns a pod with the init containers i0, i1 and so on, then the sidecars s0, s1, and the main containers
-// c0, c1. The first sidecar and the first main container have probes, with a longer and a shorter grace period than
-// the pod.
+// The function wanted returns a pod with the init containers i0, i1 and so on, then the sidecars s0, s1, and the main
+// containers c0, c1. The first sidecar and the first main container have probes, with a longer and a shorter grace
+// period than the pod.
 func wanted(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p := &v1.Pod{}
@@ -83,7 +83,7 @@ func definition(pod *v1.Pod, name string) *v1.Container {
 	return ctr
 }
 
-// hooks returns the hooks of a pod's container.
+// The function hooks returns the hooks of a pod's container.
 func hooks(pod *v1.Pod, name string) (h v1.Lifecycle) {
 	if pod != nil {
 		if ctr := definition(pod, name); ctr != nil && ctr.Lifecycle != nil {
@@ -120,13 +120,13 @@ func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
 		Hooked: map[string]bool{}, PreStopped: map[string]time.Duration{}}}
 }
 
-// off reports whether the machine shuts down, and the pod with it.
+// The method off reports whether the machine shuts down, and the pod with it.
 func (w *world) off() bool {
 	return !w.in.Off.IsZero() && w.in.Want != nil && w.in.End == nil && w.in.Admitted
 }
 
-// undone reports whether a container exited with code 0 because of the shutdown, so that it must run again after the
-// boot.
+// The method undone reports whether a container exited with code 0 because of the shutdown, so that it must run again
+// after the boot.
 func (w *world) undone(c *Container) bool {
 	return w.off() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 && !c.FinishedAt.Before(w.in.Off) &&
 		w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure
@@ -222,7 +222,7 @@ func (w *world) plan() Decision {
 	return d
 }
 
-// idle reports whether no running action blocks an action on the pod itself.
+// The method idle reports whether no running action blocks an action on the pod itself.
 func (w *world) idle(op Op) bool {
 	for _, f := range w.in.Busy {
 		hook := f.Op == PostStart || f.Op == PreStop
@@ -233,7 +233,7 @@ func (w *world) idle(op Op) bool {
 	return true
 }
 
-// preStopped records that a preStop hook has ended, successfully or not.
+// The method preStopped records that a preStop hook has ended, successfully or not.
 func (w *world) preStopped(f Flight) {
 	if f.Op == PreStop {
 		w.in.PreStopped = maps.Clone(w.in.PreStopped)
@@ -241,7 +241,7 @@ func (w *world) preStopped(f Flight) {
 	}
 }
 
-// specs sets the hashes of specs in the planner's input, as the worker does.
+// The method specs sets the hashes of specs in the planner's input, as the worker does.
 func (w *world) specs() {
 	w.in.Spec, w.in.Applied = "", ""
 	if w.in.Want == nil {
@@ -255,7 +255,7 @@ func (w *world) specs() {
 	w.showSizes(sb)
 }
 
-// next reports whether a container may start: all init containers before it have finished.
+// The method next reports whether a container may start: all init containers before it have finished.
 func (w *world) next(name string) bool {
 	sb, ok := w.in.Seen.Sandbox()
 	if !ok || !sb.Ready || sb.ID == w.in.Stale || Finished(w.in) || Expired(w.in) || Renewing(w.in) {

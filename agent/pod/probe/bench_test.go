@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
 }
 
-// probed starts a server and returns its port.
+// The function probed starts a server and returns its port.
 func probed(b *testing.B) int {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serveEnv+"=1")

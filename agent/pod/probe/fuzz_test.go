@@ -59,7 +59,7 @@ func FuzzProbes(f *testing.F) {
 	})
 }
 
-// holds checks the invariants. The parameter periods is the number of periods since forget.
+// The method holds checks the invariants. The parameter periods is the number of periods since forget.
 func (w *world) holds(fail, succeed int, periods time.Duration) {
 	w.t.Helper()
 	id := w.in.Seen.Containers[0].ID

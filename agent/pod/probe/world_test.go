@@ -103,7 +103,7 @@ func (w *world) end() {
 	<-w.done
 }
 
-// show sets the container statuses of the pod, as the agent does.
+// The method show sets the container statuses of the pod, as the agent does.
 func (w *world) show() {
 	w.mu.Lock()
 	in := w.in
@@ -123,7 +123,7 @@ func (w *world) show() {
 	w.mu.Unlock()
 }
 
-// change modifies the desired pod or its observed state.
+// The method change modifies the desired pod or its observed state.
 func (w *world) change(f func(in *plan.Input)) {
 	w.mu.Lock()
 	w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
@@ -142,7 +142,7 @@ func (w *world) answer(port int, err error) {
 	w.mu.Unlock()
 }
 
-// pass lets time pass.
+// The method pass lets time pass.
 func (w *world) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -176,7 +176,7 @@ func (w *world) expect(health string) {
 	}
 }
 
-// asked checks the calls since the last time.
+// The method asked checks the calls since the last time.
 func (w *world) asked(want ...string) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -187,7 +187,7 @@ func (w *world) asked(want ...string) {
 	w.calls = nil
 }
 
-// forget deletes the recorded calls, events and changes, and returns their numbers.
+// The method forget deletes the recorded calls, events and changes, and returns their numbers.
 func (w *world) forget() (calls, events, changes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -23,7 +23,7 @@ type life struct {
 	before v1.PodStatus
 }
 
-// whole returns a pod with all features that are visible in a status.
+// The function whole returns a pod with all features that are visible in a status.
 func whole() *v1.Pod {
 	p := wanted(v1.RestartPolicyAlways)
 	p.Generation = 4
@@ -36,7 +36,7 @@ func whole() *v1.Pod {
 	return p
 }
 
-// lives returns typical inputs. Each has a file with its status in testdata.
+// The function lives returns typical inputs. Each has a file with its status in testdata.
 func lives() map[string]life {
 	up := func(c plan.Container) plan.Container {
 		c.Image, c.ImageID, c.User = "docker.io/library/"+c.Name+":1", "docker.io/library/"+c.Name+"@sha256:0123", &plan.User{UID: 1000, GID: 2000, Groups: []int64{2000, 3000}}
@@ -105,7 +105,7 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// filled records the nonempty fields of a value, by type.
+// The function filled records the nonempty fields of a value, by type.
 func filled(v reflect.Value, in map[reflect.Type]map[string]bool) {
 	switch v.Kind() {
 	case reflect.Pointer:

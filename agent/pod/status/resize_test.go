@@ -19,8 +19,8 @@ func list(kv ...string) v1.ResourceList {
 	return l
 }
 
-// resized returns the input of a pod whose container has the resources has, and whose spec requests 200m of CPU
-// (limit 400m) and 64Mi of memory (limit 128Mi).
+// The function resized returns the input of a pod whose container has the resources has, and whose spec requests 200m
+// of CPU (limit 400m) and 64Mi of memory (limit 128Mi).
 func resized(has plan.Resources) plan.Input {
 	pod := &v1.Pod{}
 	pod.Generation = 3

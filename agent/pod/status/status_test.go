@@ -26,7 +26,7 @@ func seen(c ...plan.Container) plan.Observed {
 	return plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7"}}}, Containers: c}
 }
 
-// dead returns the observed state of a pod whose sandbox is not ready.
+// The function dead returns the observed state of a pod whose sandbox is not ready.
 func dead(c ...plan.Container) plan.Observed {
 	o := seen(c...)
 	o.Sandboxes[0].Ready = false
@@ -45,7 +45,7 @@ func failed(reason string, ago time.Duration) map[plan.Key]plan.Failure {
 	return map[plan.Key]plan.Failure{{Container: "c", Op: plan.StartContainer}: {N: 1, Reason: reason, Message: "why", At: t0.Add(-ago), Retry: t0.Add(time.Minute)}}
 }
 
-// brief returns a status as kubectl get pods prints it.
+// The function brief returns a status as kubectl get pods prints it.
 func brief(st v1.PodStatus) string {
 	out := string(st.Phase)
 	if st.Reason != "" {

@@ -11,7 +11,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// late is a fake whose count of files takes an hour and cannot be cancelled.
+// The type late is a fake whose count of files takes an hour and cannot be cancelled.
 type late struct{ Figures }
 
 func (l late) Storage(ctx context.Context, p *v1.Pod, age time.Duration) (*stats.PodStats, error) {

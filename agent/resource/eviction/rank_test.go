@@ -32,7 +32,7 @@ func uses(p *v1.Pod, memory, processes uint64) Candidate {
 		Containers: []stats.ContainerStats{{Name: "c", Memory: &stats.MemoryStats{WorkingSetBytes: &memory}}}}}
 }
 
-// writes returns a candidate whose writable layer, logs and emptyDir have the given sizes.
+// The function writes returns a candidate whose writable layer, logs and emptyDir have the given sizes.
 func writes(p *v1.Pod, layer, logs, volume uint64) Candidate {
 	fs := func(n uint64) *stats.FsStats {
 		files := n / 10

@@ -44,7 +44,7 @@ func memoryCgroup(t *testing.T, limit int) string {
 	return dir
 }
 
-// in runs a shell command in a cgroup, until the command or the test ends.
+// The function in runs a shell command in a cgroup, until the command or the test ends.
 func in(t *testing.T, dir, command string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "echo $$ >"+dir+"/cgroup.procs; "+command)

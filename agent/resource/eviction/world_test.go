@@ -72,7 +72,7 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	return w
 }
 
-// runs starts Run, which returns when the test ends.
+// The method runs starts Run, which returns when the test ends.
 func (w *world) runs(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -92,7 +92,7 @@ func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-// told checks the log of what happened since the last call.
+// The method told checks the log of what happened since the last call.
 func (w *world) told(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -152,7 +152,7 @@ func (w *world) Processes(context.Context) ([]stats.PodStats, error) {
 	return w.stats(), nil
 }
 
-// lasts waits for the duration of a count of files.
+// The method lasts waits for the duration of a count of files.
 func (w *world) lasts(ctx context.Context) {
 	if w.slow > 0 {
 		select {

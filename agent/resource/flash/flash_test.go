@@ -42,7 +42,7 @@ func TestAccount(t *testing.T) {
 	if want := (Written{Device: 1200, Database: 210, Images: 500, Logs: 50, Pods: 100}); a.writtenOn(noon) != want {
 		t.Errorf("a new agent: %+v", a)
 	}
-	m.Boot, m.At, m.Booted = "two", noon.Add(36*time.Hour), noon.Add(6*time.Hour) // off until 18 h; up for 6 h of that day and 24 h after
+	m.Boot, m.At, m.Booted = "two", noon.Add(36*time.Hour), noon.Add(6*time.Hour) // off until 18 h, up for 6 h, and a day
 	a.add(m, Sample{Device: 500})
 	if x, y := a.writtenOn(noon).Device, a.writtenOn(noon.Add(24*time.Hour)).Device; x != 1300 || y != 400 {
 		t.Errorf("a reboot: %d, %d", x, y)

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// collected returns the numbers of removed images by cause.
+// The function collected returns the numbers of removed images by cause.
 func collected(t *testing.T, g *Garbage) string {
 	t.Helper()
 	all := map[string]int{}

@@ -12,7 +12,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// layered is a fake runtime that counts the bytes of containers. A count waits until the test sends the number.
+// The type layered is a fake runtime that counts the bytes of containers. A count waits until the test sends the
+// number.
 type layered struct {
 	runtime
 	asked chan struct{} // receives a value for each count that begins

@@ -32,7 +32,7 @@ func (r *runtime) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*
 	return &api.ListPodSandboxResponse{}, nil
 }
 
-// none is a fake runtime without containers.
+// The type none is a fake runtime without containers.
 type none struct{ runtime }
 
 func (*none) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {

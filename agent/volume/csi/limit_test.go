@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// limited is a fake driver with its CSIDriver object, and a fake cluster to which its limit is reported.
+// The type limited is a fake driver with its CSIDriver object, and a fake cluster to which its limit is reported.
 type limited struct {
 	spec.NodeClient
 	mu     sync.Mutex

@@ -67,7 +67,7 @@ func (n *node) start() {
 	must(n.T, err)
 }
 
-// mounted returns the sorted mounts below the root directory.
+// The method mounted returns the sorted mounts below the root directory.
 func (n *node) mounted() []string {
 	n.Helper()
 	below, err := mounts.Below(n.root)
@@ -126,7 +126,7 @@ type machine struct {
 	rand *rand.Rand
 }
 
-// calm removes all faults.
+// The method calm removes all faults.
 func (n *node) calm() {
 	for _, m := range []string{"stage", "unstage", "publish", "unpublish"} {
 		n.fails(m, nil)

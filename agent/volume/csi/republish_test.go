@@ -93,7 +93,8 @@ func (w *world) republishNow(t *testing.T) {
 	all.Wait()
 }
 
-// keeps checks that the pod still has its volume, the file that it has written, and the record for the unmount.
+// The method keeps checks that the pod still has its volume, the file that it has written, and the record for the
+// unmount.
 func (w *world) keeps(v storage.Volume, u storage.Use) {
 	w.Helper()
 	text, err := os.ReadFile(filepath.Join(u.Path, "file"))

@@ -170,7 +170,7 @@ func volume() storage.Volume {
 		}}
 }
 
-// use returns the paths that the Keeper would use for a volume of a pod.
+// The method use returns the paths that the Keeper would use for a volume of a pod.
 func (w *world) use(v storage.Volume, pod *v1.Pod) storage.Use {
 	kind := "volumes"
 	if v.Block {
@@ -193,7 +193,7 @@ func (w *world) mount(v storage.Volume, u storage.Use) error {
 	return w.Publish(w.Context(), v, staged, u)
 }
 
-// undo unmounts the volume twice, and checks that nothing is left.
+// The method undo unmounts the volume twice, and checks that nothing is left.
 func (w *world) undo(v storage.Volume, u storage.Use) {
 	w.Helper()
 	for range 2 {
@@ -215,7 +215,7 @@ func (w *world) undo(v storage.Volume, u storage.Use) {
 	}
 }
 
-// faulty is a driver that mounts directories, and fails if the test requests it.
+// The type faulty is a driver that mounts directories, and fails if the test requests it.
 type faulty struct {
 	spec.UnimplementedNodeServer
 	data   string

@@ -134,7 +134,7 @@ var everything = []v1.VolumeProjection{
 	{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}},
 }
 
-// shown returns the files in a volume that a user sees: regular files by path, with their modes.
+// The function shown returns the files in a volume that a user sees: regular files by path, with their modes.
 func shown(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -179,7 +179,7 @@ func shows(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-// hiddenIn returns the data directories and links of a volume.
+// The function hiddenIn returns the data directories and links of a volume.
 func hiddenIn(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

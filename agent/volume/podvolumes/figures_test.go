@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// claimed is a Kind of volumes with drivers.
+// The type claimed is a Kind of volumes with drivers.
 type claimed struct {
 	served
 	mounted bool

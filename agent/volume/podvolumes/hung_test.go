@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// served is a Kind of volumes of a server. A call to an unreachable server hangs until the volume is unmounted.
+// The type served is a Kind of volumes of a server. A call to an unreachable server hangs until the volume is
+// unmounted.
 type served struct {
 	dir       string
 	unmounted chan struct{}

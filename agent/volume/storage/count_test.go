@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// linked is a driver that mounts directories and links devices.
+// The type linked is a driver that mounts directories and links devices.
 type linked struct{ source string }
 
 func (linked) Plugin() string                           { return "kubernetes.io/csi" }

@@ -307,7 +307,7 @@ func TestHungServer(t *testing.T) {
 	})
 }
 
-// remote is a driver whose volume stops responding.
+// The type remote is a driver whose volume stops responding.
 type remote struct {
 	nfs
 	gone *atomic.Bool

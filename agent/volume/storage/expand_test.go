@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// growing is a driver that can expand file systems.
+// The type growing is a driver that can expand file systems.
 type growing struct{ grown chan string }
 
 func (growing) Plugin() string                           { return "kubernetes.io/csi" }
@@ -31,7 +31,7 @@ func (g growing) Expand(_ context.Context, _ Volume, _, published string, to v1.
 	return nil
 }
 
-// adopting is a driver that adopts volumes that were mounted before.
+// The type adopting is a driver that adopts volumes that were mounted before.
 type adopting struct {
 	growing
 	adopted []string

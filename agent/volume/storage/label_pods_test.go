@@ -104,7 +104,7 @@ func (n *labelNode) restart() {
 	must(n.T, err)
 }
 
-// labelled returns a pod that mounts the volume with a level in each container.
+// The function labelled returns a pod that mounts the volume with a level in each container.
 func labelled(name string, policy v1.PodSELinuxChangePolicy, levels ...string) *v1.Pod {
 	p := podWith(name, "data")
 	p.Spec.Containers, p.Spec.SecurityContext = nil, &v1.PodSecurityContext{SELinuxChangePolicy: &policy}

@@ -65,7 +65,7 @@ func (m *machine) start() {
 	m.mounter = k
 }
 
-// dead reports whether the agent has died.
+// The method dead reports whether the agent has died.
 func (m *machine) dead() bool {
 	m.kernel.mu.Lock()
 	defer m.kernel.mu.Unlock()

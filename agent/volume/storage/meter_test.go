@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// metered is a driver that measures its volumes, or hangs.
+// The type metered is a driver that measures its volumes, or hangs.
 type metered struct {
 	growing
 	mu    sync.Mutex

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stand installs a script in place of a program, before all others in the PATH. The script may call the program as
-// $real.
+// The function stand installs a script in place of a program, before all others in the PATH. The script may call the
+// program as $real.
 func stand(t *testing.T, name, script string) {
 	t.Helper()
 	real, err := exec.LookPath(name)

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// stubborn is a driver that mounts nothing, and whose unmount fails or hangs if the test requests it.
+// The type stubborn is a driver that mounts nothing, and whose unmount fails or hangs if the test requests it.
 type stubborn struct {
 	why  atomic.Pointer[error]
 	hang atomic.Bool

@@ -34,7 +34,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// objects is a fake of the API objects that a node knows.
+// The type objects is a fake of the API objects that a node knows.
 type objects struct {
 	mu      sync.Mutex
 	claims  map[string]*v1.PersistentVolumeClaim
@@ -128,7 +128,7 @@ type life struct {
 	until int  // number of remaining calls
 }
 
-// alive ends the calling goroutine if the agent has died, or dies at this call.
+// The method alive ends the calling goroutine if the agent has died, or dies at this call.
 func (l *life) alive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,8 +233,8 @@ func (l *life) mount(id, pod, path string) {
 	l.Errorf("%s is mounted at %s and the ledger does not know", id, path)
 }
 
-// act is one call of a driver. It may fail before or after its effect, hang until its context ends, or be the call at
-// which the agent dies.
+// The method act is one call of a driver. It may fail before or after its effect, hang until its context ends, or be
+// the call at which the agent dies.
 func (l *life) act(ctx context.Context, id string, do func()) error {
 	l.alive()
 	l.mu.Lock()
@@ -277,7 +277,7 @@ func (l *life) act(ctx context.Context, id string, do func()) error {
 	return nil
 }
 
-// noting records events of pods, checks that docs/events.md lists them, and sends them to a channel.
+// The function noting records events of pods, checks that docs/events.md lists them, and sends them to a channel.
 func noting(events chan<- string) func(*v1.Pod, string, string, string) {
 	return func(_ *v1.Pod, kind, reason, message string) {
 		eventtest.Note(kind, reason, message)

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// table is a fake runtime whose sandboxes and containers are set by the test.
+// The type table is a fake runtime whose sandboxes and containers are set by the test.
 type table struct {
 	cri.Runtime
 	mu         sync.Mutex
@@ -86,7 +86,7 @@ func (r *table) ContainerStatus(_ context.Context, req *api.ContainerStatusReque
 	return nil, errdefs.ErrNotFound
 }
 
-// eventful is a table that also sends events.
+// The type eventful is a table that also sends events.
 type eventful struct {
 	*table
 	events chan error // nil: a change of pod u1; otherwise the stream breaks

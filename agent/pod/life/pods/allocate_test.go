@@ -79,7 +79,7 @@ func (w *world) sync(t *testing.T, late bool, uids ...types.UID) {
 	}
 }
 
-// has returns the allocated CPU of a pod, with the reason of its pending resize.
+// The method has returns the allocated CPU of a pod, with the reason of its pending resize.
 func (w *world) has(uid types.UID) string {
 	got, _ := w.Get(uid)
 	cpu := got.Pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]

@@ -12,7 +12,7 @@ import (
 
 var memory = plan.End{Reason: plan.Evicted, Message: "The node was low on resource: memory. ", Grace: time.Second, Disrupted: true}
 
-// evicted returns a node whose running pod p is evicted.
+// The function evicted returns a node whose running pod p is evicted.
 func evicted(t *testing.T, source string) *world {
 	w := newWorld(t)
 	w.want(t, source, aPod("p", "1", 0))
@@ -24,7 +24,7 @@ func evicted(t *testing.T, source string) *world {
 	return w
 }
 
-// shown checks that the pod's status is that of an evicted pod.
+// The method shown checks that the pod's status is that of an evicted pod.
 func (w *world) shown(t *testing.T) {
 	t.Helper()
 	if s := w.Status("p"); s.Phase != v1.PodFailed || s.Reason != plan.Evicted || s.Message != memory.Message || !disrupted(s) {

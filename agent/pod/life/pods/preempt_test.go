@@ -21,13 +21,13 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// critical makes the pod critical, so that other pods are preempted for it.
+// The function critical makes the pod critical, so that other pods are preempted for it.
 func critical(p *v1.Pod) *v1.Pod {
 	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceFile}
 	return p
 }
 
-// runs sets the state of the pod's container, as its worker would observe it.
+// The method runs sets the state of the pod's container, as its worker would observe it.
 func (w *world) runs(t *testing.T, uid types.UID, state plan.State) {
 	t.Helper()
 	got, ok := w.Get(uid)
@@ -41,14 +41,15 @@ func (w *world) runs(t *testing.T, uid types.UID, state plan.State) {
 	w.refresh(uid)
 }
 
-// asks starts the admission of a pod and returns a channel with the result.
+// The method asks starts the admission of a pod and returns a channel with the result.
 func (w *world) asks(ctx context.Context, uid types.UID) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- w.Admit(ctx, uid) }()
 	return answer
 }
 
-// full returns a node with a running pod of the API server, and a critical pod that waits for its resources.
+// The function full returns a node with a running pod of the API server, and a critical pod that waits for its
+// resources.
 func full(t *testing.T, victim *v1.Pod) (*world, <-chan error) {
 	w := newWorld(t)
 	w.want(t, desired.API, victim)
@@ -202,8 +203,8 @@ func TestPreemptorGoes(t *testing.T) {
 	})
 }
 
-// inTurn returns a node whose pod victim is preempted for the critical pod low. The pod high, which has a higher
-// priority, then requests the same resources.
+// The function inTurn returns a node whose pod victim is preempted for the critical pod low. The pod high, which has
+// a higher priority, then requests the same resources.
 func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.CancelFunc) {
 	t.Helper()
 	w = newWorld(t)
@@ -349,7 +350,7 @@ func TestManyPreempt(t *testing.T) {
 	}
 }
 
-// notOverbooked checks that the running and the admitted pods fit the node.
+// The method notOverbooked checks that the running and the admitted pods fit the node.
 func (w *world) notOverbooked(t *testing.T, all map[types.UID]*v1.Pod) {
 	t.Helper()
 	var used int64
@@ -363,7 +364,8 @@ func (w *world) notOverbooked(t *testing.T, all map[types.UID]*v1.Pod) {
 	}
 }
 
-// fair checks that no critical pod was rejected although one pod of lower priority has enough resources for it.
+// The method fair checks that no critical pod was rejected although one pod of lower priority has enough resources
+// for it.
 func (w *world) fair(t *testing.T, all map[types.UID]*v1.Pod) {
 	t.Helper()
 	cpus := func(p *v1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.Cpu().Value() }

@@ -101,7 +101,7 @@ func (w *world) restart(t *testing.T, running ...types.UID) {
 	w.open(t, running...)
 }
 
-// shaky is a store whose writes can fail.
+// The type shaky is a store whose writes can fail.
 type shaky struct {
 	*store.Store
 	w *world

@@ -19,7 +19,7 @@ type views map[types.UID]plan.Observed
 
 func (v views) Pod(uid types.UID) plan.Observed { return v[uid] }
 
-// statuses is a store that fails to write when err is set.
+// The type statuses is a store that fails to write when err is set.
 type statuses struct {
 	known, stored map[types.UID]*v1.PodStatus
 	err           error

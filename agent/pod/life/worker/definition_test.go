@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// other returns a pod whose container has the given image, with a short grace period.
+// The function other returns a pod whose container has the given image, with a short grace period.
 func other(policy v1.RestartPolicy, image string) *v1.Pod {
 	p, grace := pod("a", ""), int64(5)
 	p.Spec.Containers[0].Image = image
@@ -21,7 +21,7 @@ func other(policy v1.RestartPolicy, image string) *v1.Pod {
 	return p
 }
 
-// runs returns the image of the only running container.
+// The method runs returns the image of the only running container.
 func (n *node) runs(t *testing.T) string {
 	t.Helper()
 	running := &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}
@@ -87,7 +87,7 @@ func TestDefinitionOfEnded(t *testing.T) {
 	})
 }
 
-// hashless creates containers without a hash of their definition, as older agents did.
+// The type hashless creates containers without a hash of their definition, as older agents did.
 type hashless struct{}
 
 func (hashless) Name() string { return "hashless" }

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// end lets the pod's container exit with the given code.
+// The method end lets the pod's container exit with the given code.
 func (n *node) end(t *testing.T, code int32) {
 	t.Helper()
 	r, err := n.ListContainers(t.Context(), &api.ListContainersRequest{})

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "worker")) }
 
-// heard records events as lines, equal ones once.
+// The type heard records events as lines, equal ones once.
 type heard struct {
 	mu    sync.Mutex
 	lines map[types.UID][]string
@@ -155,7 +155,7 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 	})
 }
 
-// claimless is a hook whose pods wait for a claim. The message is that of a kubelet.
+// The type claimless is a hook whose pods wait for a claim. The message is that of a kubelet.
 type claimless struct{ error }
 
 func (claimless) Name() string                             { return "claims" }

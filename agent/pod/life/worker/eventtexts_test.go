@@ -76,21 +76,21 @@ func TestEventsOfDNS(t *testing.T) {
 	})
 }
 
-// unreadable is an image service whose ImageStatus fails.
+// The type unreadable is an image service whose ImageStatus fails.
 type unreadable struct{ *machine }
 
 func (unreadable) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	return nil, errors.New("database is closed")
 }
 
-// denied is an image service whose pulls are denied.
+// The type denied is an image service whose pulls are denied.
 type denied struct{ *machine }
 
 func (denied) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
 	return nil, errors.New("denied: authentication required")
 }
 
-// lacking is a keyring without the Secrets of the pod.
+// The type lacking is a keyring without the Secrets of the pod.
 type lacking struct{}
 
 func (lacking) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
@@ -128,7 +128,7 @@ func TestEventsOfImages(t *testing.T) {
 	}
 }
 
-// unmapped is a hook whose block volume cannot be prepared.
+// The type unmapped is a hook whose block volume cannot be prepared.
 type unmapped struct{}
 
 func (unmapped) Name() string                           { return "unmapped" }

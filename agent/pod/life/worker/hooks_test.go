@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// handlers runs the hooks of a test. A hook takes the time of its sleep action, or hangs if that is negative. It
-// fails if it has a command. handlers is kept over restarts of the agent.
+// The type handlers runs the hooks of a test. A hook takes the time of its sleep action, or hangs if that is
+// negative. It fails if it has a command. handlers is kept over restarts of the agent.
 type handlers struct {
 	mu       sync.Mutex
 	ran      []string // POD/CONTAINER HOOK

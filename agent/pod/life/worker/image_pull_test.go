@@ -104,7 +104,7 @@ func TestPullBackoff(t *testing.T) {
 	})
 }
 
-// busy is the error of a registry that requests a wait before the next pull.
+// The type busy is the error of a registry that requests a wait before the next pull.
 type busy time.Duration
 
 func (busy) Error() string               { return "429" }
@@ -219,7 +219,7 @@ func TestPullAlways(t *testing.T) {
 	})
 }
 
-// users returns the credentials of a pod's Secrets, by pod.
+// The type users returns the credentials of a pod's Secrets, by pod.
 type users map[types.UID][]string
 
 func (u users) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
@@ -284,7 +284,7 @@ func TestUnreachableWithCredentials(t *testing.T) {
 	})
 }
 
-// missing is a hook that fails until its object exists.
+// The type missing is a hook that fails until its object exists.
 type missing struct{ there atomic.Bool }
 
 func (*missing) Name() string { return "missing" }
@@ -319,7 +319,7 @@ func TestRetryPod(t *testing.T) {
 	})
 }
 
-// leaving is a verifier during whose call the pod is deleted.
+// The type leaving is a verifier during whose call the pod is deleted.
 type leaving struct {
 	allowAll
 	leave context.CancelFunc

@@ -66,7 +66,7 @@ func (m *machine) count(n int) {
 	m.most = max(m.most, m.busy)
 }
 
-// starting returns the highest number of sandboxes that started at the same time.
+// The method starting returns the highest number of sandboxes that started at the same time.
 func (m *machine) starting() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,7 +124,7 @@ func (m *machine) PullImage(ctx context.Context, r *api.PullImageRequest) (*api.
 	return m.Runtime.PullImage(ctx, r)
 }
 
-// bring adds an image, as an import does.
+// The method bring adds an image, as an import does.
 func (m *machine) bring(t *testing.T, name string) {
 	t.Helper()
 	if _, err := m.Runtime.PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: name}}); err != nil {
@@ -150,7 +150,7 @@ func (m *machine) list(attempts bool) (out []string) {
 	return out
 }
 
-// left returns the number of sandboxes and containers of all pods.
+// The method left returns the number of sandboxes and containers of all pods.
 func (m *machine) left(t *testing.T) int {
 	t.Helper()
 	c, err := m.ListContainers(t.Context(), &api.ListContainersRequest{})

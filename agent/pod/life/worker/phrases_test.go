@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/status"
 )
 
-// absent is a cluster without the objects that pods request. One ConfigMap exists, without keys.
+// The type absent is a cluster without the objects that pods request. One ConfigMap exists, without keys.
 type absent struct{ translate.NoObjects }
 
 func (absent) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
@@ -30,7 +30,7 @@ func (absent) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, apierrors.NewNotFound(v1.Resource("secret"), name)
 }
 
-// refusing is a hook that cannot prepare a pod.
+// The type refusing is a hook that cannot prepare a pod.
 type refusing struct{ error }
 
 func (refusing) Name() string                             { return "refusing" }

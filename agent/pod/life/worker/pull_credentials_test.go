@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// plugins returns credentials of Secrets and of plugins. The service account is the pod's name up to "-".
+// The type plugins returns credentials of Secrets and of plugins. The service account is the pod's name up to "-".
 type plugins struct {
 	users
 	mu    sync.Mutex

@@ -61,7 +61,7 @@ func (m *machine) did(t *testing.T, want ...string) {
 	m.updated = nil
 }
 
-// whole is a hook for the cgroup of the pod.
+// The type whole is a hook for the cgroup of the pod.
 type whole struct {
 	m    *machine
 	fail error // under m.mu

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// current returns the newest container of the pod "a".
+// The method current returns the newest container of the pod "a".
 func (n *node) current(t *testing.T) plan.Container {
 	t.Helper()
 	c, ok := n.set.Input("a").Seen.Last("c")

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// steps is a hook that records its calls. A step can hang for the pod "slow", like a mount or a server that does not
-// respond.
+// The type steps is a hook that records its calls. A step can hang for the pod "slow", like a mount or a server that
+// does not respond.
 type steps struct {
 	mu    sync.Mutex
 	done  []string
@@ -49,7 +49,8 @@ func (h *steps) Release(ctx context.Context, uid types.UID) error {
 	return h.step(ctx, "release", uid)
 }
 
-// take returns the steps since the last call, without repetitions. Prepare is also called for each container.
+// The method take returns the steps since the last call, without repetitions. Prepare is also called for each
+// container.
 func (h *steps) take() []string {
 	synctest.Wait()
 	h.mu.Lock()
@@ -148,7 +149,7 @@ func TestAStepThatHangs(t *testing.T) {
 	}
 }
 
-// judge sets the result of the next admissions.
+// The method judge sets the result of the next admissions.
 func (d *wishes) judge(broken error, refused *plan.End) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// wishes contains the desired pods in memory.
+// The type wishes contains the desired pods in memory.
 type wishes struct {
 	mu       sync.Mutex
 	pods     map[types.UID]Wanted
@@ -152,7 +152,7 @@ func (n *node) start(t *testing.T) {
 	n.stop = func() { cancel(); wg.Wait() }
 }
 
-// want changes a desired pod and waits until all goroutines are blocked.
+// The method want changes a desired pod and waits until all goroutines are blocked.
 func (n *node) want(uid types.UID, w Wanted) {
 	n.wishes.mu.Lock()
 	n.wishes.pods[uid] = w
@@ -394,7 +394,7 @@ func TestForgottenLate(t *testing.T) {
 	})
 }
 
-// idle is an actor that reports success and does nothing.
+// The type idle is an actor that reports success and does nothing.
 type idle struct{ n atomic.Int64 }
 
 func (a *idle) Do(context.Context, plan.Input, plan.Action) error { a.n.Add(1); return nil }
@@ -418,7 +418,7 @@ func TestNoEffect(t *testing.T) {
 	})
 }
 
-// panicky is a hook that panics for one pod.
+// The type panicky is a hook that panics for one pod.
 type panicky struct{ times int }
 
 func (*panicky) Name() string { return "panicky" }

@@ -45,7 +45,7 @@ func portOf(t *testing.T, addr string) intstr.IntOrString {
 	return intstr.FromInt(n)
 }
 
-// raw starts a server that calls serve for each connection, and returns its port.
+// The function raw starts a server that calls serve for each connection, and returns its port.
 func raw(t *testing.T, serve func(net.Conn)) intstr.IntOrString {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,7 +100,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-// deaf returns a port that is bound, so that no other program can use it, but has no listener.
+// The function deaf returns a port that is bound, so that no other program can use it, but has no listener.
 func deaf(t *testing.T) intstr.IntOrString {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -72,7 +72,7 @@ func printing(out, errs string, err error) program {
 	}
 }
 
-// forever writes output until it is killed.
+// The function forever writes output until it is killed.
 func forever(ctx context.Context, out, errs io.Writer) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		if n < 1000 { // a runtime behind a socket buffers the whole output

@@ -19,7 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// with returns a Caller with the given feature gates.
+// The function with returns a Caller with the given feature gates.
 func with(gates ...string) *Caller {
 	return New(Config{Version: "1.37", Gate: func(name string) bool { return slices.Contains(gates, name) }})
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// answers is a Caller whose commands return the given result, and whose HTTP requests are real.
+// The type answers is a Caller whose commands return the given result, and whose HTTP requests are real.
 type answers struct {
 	*call.Caller
 	out string
@@ -262,7 +262,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// counted returns the values of the hooks' counters.
+// The function counted returns the values of the hooks' counters.
 func counted(t *testing.T, h *Hooks) (out []float64) {
 	t.Helper()
 	for _, c := range h.Collectors() {

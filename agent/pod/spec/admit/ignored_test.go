@@ -13,7 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// everything adds each field that has no effect on this node, and some that had none in earlier versions.
+// The function everything adds each field that has no effect on this node, and some that had none in earlier
+// versions.
 func everything(p *v1.Pod) {
 	hook := &v1.LifecycleHandler{}
 	always := v1.ContainerRestartPolicyAlways

@@ -10,12 +10,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// silent is the error of an API server that does not respond.
+// The type silent is the error of an API server that does not respond.
 type silent struct{ error }
 
 func (silent) Unreached() bool { return true }
 
-// lost is an object source without objects. Its error is err.
+// The type lost is an object source without objects. Its error is err.
 type lost struct {
 	objects
 	err error
