@@ -64,7 +64,7 @@ func TestUnpackHostile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := unpack(archive(t, entries...), "d", filepath.Join(inner, "target")); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 		for _, place := range []string{top, inner} {
 			list, err := os.ReadDir(place)
@@ -165,7 +165,7 @@ func TestCopy(t *testing.T) {
 	}
 	if got := run(t, n, "", "cp", "web:/does/not/exist", back, "-c", "nginx"); got.code != 1 ||
 		!strings.Contains(got.err, "tar in container nginx of pod default/web-pi") || strings.Count(got.err, "\n") != 1 {
-		t.Errorf("what is not there: %+v", got)
+		t.Errorf("a missing file: %+v", got)
 	}
 	check(t, n, run(t, n, "", "cp", "a", "b"), ExitUsage, "", "islet: either a or b must be POD:PATH, the other one a local path\n")
 	check(t, n, run(t, n, "", "cp", "web:x", "web:y"), ExitUsage, "",

@@ -61,7 +61,7 @@ func pty(t *testing.T) (master, slave *os.File) {
 	}
 	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip("the pseudo terminals are of another instance of devpts:", err)
+		t.Skip("the pseudoterminals belong to another instance of devpts:", err)
 	}
 	t.Cleanup(func() { slave.Close() })
 	return master, slave

@@ -207,7 +207,7 @@ func TestFlowsOfPorts(t *testing.T) {
 			k, _ := r.Read(line)
 			m := regexp.MustCompile(`^Forwarding from (\S+) -> `).FindSubmatch(line[:k])
 			if m == nil {
-				t.Fatalf("said %q", line[:k])
+				t.Fatalf("printed %q", line[:k])
 			}
 			c, err := net.Dial("tcp", string(m[1]))
 			if err != nil {

@@ -51,7 +51,7 @@ func TestShortcuts(t *testing.T) {
 			list = c.sub
 		}
 		if lookup(commands(), word) != nil {
-			t.Errorf("%s is a command itself", word)
+			t.Errorf("%s is also the name of a command", word)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestRestart(t *testing.T) {
 	asked = nil
 	check(t, n, run(t, n, "", "restart", "crash", "--wait=false", "--grace-period=7"), 0, "pod/crash-pi restarted\n", "")
 	if len(asked) != 1 || !strings.HasPrefix(asked[0], "uid-crash-pi app ") || !strings.HasSuffix(asked[0], " 7s") {
-		t.Errorf("asked for %q", asked)
+		t.Errorf("requested %q", asked)
 	}
 	// The container is not replaced, so the wait times out.
 	if got := run(t, n, "", "restart", "crash", "--timeout=50ms"); got.code != 1 || !strings.Contains(got.err, "is not ready 50ms after") {
@@ -257,7 +257,7 @@ func TestPortForward(t *testing.T) {
 		lines.Scan()
 		m := where.FindStringSubmatch(lines.Text())
 		if m == nil {
-			t.Fatalf("said %q", lines.Text())
+			t.Fatalf("printed %q", lines.Text())
 		}
 		for i := range 3 {
 			c, err := net.Dial("tcp", m[1])
@@ -457,7 +457,7 @@ func TestSlowReader(t *testing.T) {
 		go answer{slow, dog}.Read(make([]byte, 1))
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), errSilent) || time.Since(began) != time.Second {
-			t.Errorf("given up after %s by %v", time.Since(began), context.Cause(ctx))
+			t.Errorf("timed out after %s: %v", time.Since(began), context.Cause(ctx))
 		}
 	})
 }

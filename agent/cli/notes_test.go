@@ -45,6 +45,6 @@ func TestPodsThatAreEvicted(t *testing.T) {
 	stays.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 	n.Put(stays)
 	if got := run(t, n, "", "status"); strings.Contains(got.out, "moved") {
-		t.Errorf("it tolerates that:\n%s", got.out)
+		t.Errorf("the status has no problem:\n%s", got.out)
 	}
 }

@@ -147,7 +147,7 @@ func TestTopDisks(t *testing.T) {
 		var out strings.Builder
 		c := &topCommand{tool: &tool{out: &out, socket: ln.Addr().String()}, output: x.output, noHeaders: true}
 		if err := c.once(t.Context(), false, nil); err != nil || strings.Join(strings.Fields(out.String()), " ") != x.want || asked != x.asked {
-			t.Errorf("%q, counted %v: %v, asked %d times: %q, want %q", x.output, x.has, err, asked, out.String(), x.want)
+			t.Errorf("%q, counted %v: %v, %d requests: %q, want %q", x.output, x.has, err, asked, out.String(), x.want)
 		}
 	}
 }

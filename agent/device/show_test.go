@@ -94,7 +94,7 @@ func TestDevices(t *testing.T) {
 	}
 	if got := show(true); len(got) <= len(want) || !slices.Equal(got[:len(want)], want) ||
 		!strings.HasSuffix(got[len(want)], " "+string(api.DeviceNone)+" ") {
-		t.Errorf("with those of this machine: %q", got)
+		t.Errorf("with this machine's devices: %q", got)
 	}
 	must(os.Remove(root + "/dev/pts/3"))
 	ctx, stop := context.WithCancel(t.Context())

@@ -78,6 +78,6 @@ func TestDoctorAsksTheAgent(t *testing.T) {
 	}
 	stop()
 	if ids, ok := askSandboxes(t.Context(), n.Socket); ok {
-		t.Errorf("nobody is there and says %q", ids)
+		t.Errorf("sandboxes without an agent: %q", ids)
 	}
 }

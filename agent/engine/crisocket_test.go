@@ -56,7 +56,7 @@ func TestCRISocket(t *testing.T) {
 		t.Errorf("remove an image that a pod needs: %v", err)
 	}
 	if _, err := c.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "spare:1"}}); err != nil {
-		t.Errorf("remove one that nobody needs: %v", err)
+		t.Errorf("remove an unused image: %v", err)
 	}
 	end()
 	if err := <-ended; err != nil && ctx.Err() == nil {

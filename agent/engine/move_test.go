@@ -50,7 +50,7 @@ func TestMoved(t *testing.T) {
 	c := Config{Config: &config.Config{}, Log: slog.New(slog.DiscardHandler), Tell: func(warning bool, reason, message string) {
 		told++
 		if warning {
-			t.Error("it is a warning")
+			t.Error("the event is a warning")
 		}
 		eventtest.Note(v1.EventTypeNormal, reason, message)
 	}}
@@ -78,7 +78,7 @@ func TestLateEnd(t *testing.T) {
 		stopped, stop := context.WithCancel(t.Context())
 		stop()
 		if err := endPod(stopped, rt, s); err == nil {
-			t.Error("it was removed")
+			t.Error("the pod was removed")
 		}
 	})
 }

@@ -199,7 +199,7 @@ func TestChecks(t *testing.T) {
 		t.Errorf("the node consented: %v", err)
 	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil {
-		t.Errorf("a person consented: %v", err)
+		t.Errorf("consent by an operator: %v", err)
 	}
 	if _, err := (Local{w.start(guard.Role{}).Keeper}).Revert(); err == nil {
 		t.Error("the revert succeeded without a previous configuration")
@@ -282,7 +282,7 @@ func TestLeftOut(t *testing.T) {
 		t.Errorf("left out: %v", err)
 	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.10.0.0/24\n"); err == nil || !strings.Contains(err.Error(), ": leave it out") {
-		t.Errorf("another one: %v", err)
+		t.Errorf("another value: %v", err)
 	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\nmaxPods: 17\n"); err != nil {
 		t.Errorf("kept: %v", err)

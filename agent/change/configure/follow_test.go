@@ -119,7 +119,7 @@ func TestFollowAnnotation(t *testing.T) {
 		f, stop = w.follow(r, s)
 		time.Sleep(time.Second)
 		if got := r.Show(); got.Assigned != nil {
-			t.Errorf("it reverts before the Node was read: %+v", got)
+			t.Errorf("the node reverts before the Node was read: %+v", got)
 		}
 		f.Node(node(""))
 		time.Sleep(time.Second)
@@ -148,7 +148,7 @@ func TestFollowAndApply(t *testing.T) {
 		stands := func(r *run, pods int32) {
 			t.Helper()
 			if !r.begin(t.Context()) {
-				t.Fatalf("nothing is tried: %+v", r.Show())
+				t.Fatalf("no trial began: %+v", r.Show())
 			}
 			if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
 				t.Fatal(why)

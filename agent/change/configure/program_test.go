@@ -64,7 +64,7 @@ func TestProgram(t *testing.T) {
 		}
 		child := w.start(guard.Role{Kind: guard.Trial})
 		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != programHealthy {
-			t.Errorf("it is tried with %d pods for %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
+			t.Errorf("the trial uses maxPods %d and lasts %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
 		}
 		if why := child.accept(); why != "" {
 			t.Error(why)
@@ -229,7 +229,7 @@ func TestProgramOlder(t *testing.T) {
 		}
 		r = w.startAs(from, guard.Role{}) // the trial was interrupted
 		if r.Staged() != p.Path || !r.begin(t.Context()) {
-			t.Errorf("it is not tried again: %+v", r.Show())
+			t.Errorf("no second trial began: %+v", r.Show())
 		}
 		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).accept(); why != "" {
 			t.Error(why)

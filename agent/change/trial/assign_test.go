@@ -37,7 +37,7 @@ func TestFollowed(t *testing.T) {
 	r.Begin(Facts{}, "", noon)
 	r.Fail("bad", false, noon)
 	if r.takes(configMap("other"), false) || r.Failed == nil {
-		t.Errorf("what failed: %+v", r)
+		t.Errorf("the failed configuration: %+v", r)
 	}
 	if r.takes(configMap("good"), false); r.Assigned == nil || r.Failed != nil {
 		t.Errorf("the good configuration: %+v", r)
@@ -171,6 +171,6 @@ func TestBest(t *testing.T) {
 	r.Fail("bad", false, noon)
 	r.takes(sent("b"), true)
 	if r.Begin(Facts{Link: "no"}, "", noon); r.Trial.Before.Link != "no" {
-		t.Error("another one is judged by it")
+		t.Error("another configuration is judged by the former state")
 	}
 }

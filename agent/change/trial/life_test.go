@@ -93,7 +93,7 @@ func (l *life) follow(now time.Time, refused bool) {
 		return
 	}
 	if !l.chances[c.ID] {
-		l.Fatalf("%s is tried again though it did not change", c.Kubelet)
+		l.Fatalf("%s is tried again although it did not change", c.Kubelet)
 	}
 	delete(l.chances, c.ID)
 	if refused {

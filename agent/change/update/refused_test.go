@@ -37,7 +37,7 @@ func TestRefused(t *testing.T) {
 		go func() { done <- u.Run(ctx) }()
 		synctest.Wait()
 		if offered != "0.2.0 " || asked != 1 {
-			t.Fatalf("offered %q, asked %d times\n%s", offered, asked, &logged)
+			t.Fatalf("offered %q, %d checks\n%s", offered, asked, &logged)
 		}
 		whole, err := os.ReadFile(file)
 		if err != nil {
@@ -50,7 +50,7 @@ func TestRefused(t *testing.T) {
 		time.Sleep(10 * 24 * time.Hour)
 		synctest.Wait()
 		if offered != "0.2.0 " || asked != 11 || logged.Len() > 0 {
-			t.Errorf("offered %q, asked %d times\n%s", offered, asked, &logged)
+			t.Errorf("offered %q, %d checks\n%s", offered, asked, &logged)
 		}
 		if _, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); err == nil {
 			t.Error("the archive is not read for an operator's request")

@@ -242,7 +242,7 @@ func TestFull(t *testing.T) {
 			t.Errorf("%q are left, and the program is %.20q", got, b)
 		}
 	}
-	_, err = s.Stage(t.Context(), file, false, nil, func(status string, _, _ int64) { t.Errorf("%s without room", status) })
+	_, err = s.Stage(t.Context(), file, false, nil, func(status string, _, _ int64) { t.Errorf("%s without enough space", status) })
 	unharmed(err, "MiB are needed")
 
 	if err := unix.Mount("disk", disk, "tmpfs", unix.MS_REMOUNT, fmt.Sprint("size=", 6*info.Size())); err != nil {

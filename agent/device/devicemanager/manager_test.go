@@ -179,7 +179,7 @@ func TestSameDevices(t *testing.T) {
 	}
 	if len(cfg.Envs) != 1 || string(cfg.Envs[0].Value) != "a,c" || len(cfg.Devices) != 1 || cfg.Devices[0].Permissions != "rw" ||
 		len(cfg.CDIDevices) != 1 {
-		t.Errorf("it gets %v", cfg)
+		t.Errorf("configuration %v", cfg)
 	}
 	if len(s.asked) != 1 {
 		t.Errorf("calls of the provider: %q", s.asked)
@@ -290,7 +290,7 @@ func TestCapacity(t *testing.T) {
 	room := v1.ResourceList{thing: resource.MustParse("7"), "example.com/other": resource.MustParse("7")}
 	w.Room(room)
 	if _, there := room[thing]; there || len(room) != 1 {
-		t.Errorf("pods are measured against %v", room)
+		t.Errorf("the allocatable for pods is %v", room)
 	}
 }
 
@@ -298,12 +298,12 @@ func TestClaimsOfProviders(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"", "cpu", "kubernetes.io/x", "requests.example.com/x", "a/b/c", "example.com/" + strings.Repeat("x", 64)} {
 		if _, err := w.Connect(t.Context(), name, &shop{}); err == nil {
-			t.Errorf("the name %q is taken", name)
+			t.Errorf("the name %q is accepted", name)
 		}
 	}
 	l := w.connect(&shop{})
 	if l.Devices(make([]Device, maxDevices+1)) == nil || l.Devices([]Device{{}}) == nil {
-		t.Error("wrong lists are taken")
+		t.Error("invalid lists are accepted")
 	}
 	for name, a := range map[string]Allocation{
 		"relative":   {Mounts: []Mount{{Host: "a", Container: "/a"}}},
@@ -315,7 +315,7 @@ func TestClaimsOfProviders(t *testing.T) {
 		"much":       {CDI: slices.Repeat([]string{strings.Repeat("x", 1<<10)}, maxAllocation>>10+1)},
 	} {
 		if a.check() == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 }
@@ -353,11 +353,11 @@ func TestManyLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := links[3].Devices(list); err != nil {
-		t.Errorf("there is room: %v", err)
+		t.Errorf("an error although the lists fit: %v", err)
 	}
 	links[2].Close()
 	if err := links[0].Devices(list); err != nil {
-		t.Errorf("one whose provider is gone keeps its room: %v", err)
+		t.Errorf("the list of a disconnected provider is counted: %v", err)
 	}
 }
 
@@ -387,7 +387,7 @@ func TestGreedyProvider(t *testing.T) {
 		}
 	}
 	if greedy.gone != 1 || other.gone != 0 {
-		t.Errorf("the greedy one gave way %d times, the other one %d times", greedy.gone, other.gone)
+		t.Errorf("the greedy provider was disconnected %d times, the other one %d times", greedy.gone, other.gone)
 	}
 	has := func(name string) int64 {
 		c, _ := w.Resources()
@@ -401,7 +401,7 @@ func TestGreedyProvider(t *testing.T) {
 		t.Errorf("the greedy one again: %v", err)
 	}
 	if err := connect("greedy", greedy, len(list)-110); err != nil {
-		t.Errorf("what is left: %v", err)
+		t.Errorf("a list for the remaining space: %v", err)
 	}
 }
 
@@ -422,6 +422,6 @@ func TestNewPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.Devices[0].HostPath != "/dev/full" || len(cfg.Envs) != 0 || !slices.Equal(cfg.Linux.SecurityContext.SupplementalGroups, []int64{7}) {
-		t.Errorf("it gets %v", cfg)
+		t.Errorf("configuration %v", cfg)
 	}
 }

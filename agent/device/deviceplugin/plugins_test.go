@@ -242,7 +242,7 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("the container gets %v", cfg)
 	}
 	if held := n.manager.Holdings(); len(held) != 1 || !slices.Equal(held[0].NUMA["c"], []int64{2}) {
-		t.Errorf("it has %+v", held)
+		t.Errorf("devices %+v", held)
 	}
 	if err := n.manager.Start(t.Context(), p, &p.Spec.Containers[0]); err != nil {
 		t.Fatal(err)
@@ -256,7 +256,7 @@ func TestPlugin(t *testing.T) {
 	f.lists <- sick
 	n.until(t, 3, 2)
 	if uid := <-n.touched; uid != p.UID {
-		t.Errorf("%s learned of it", uid)
+		t.Errorf("%s was notified", uid)
 	}
 	stop()
 	n.until(t, 3, 0)
@@ -273,11 +273,11 @@ func TestPlugin(t *testing.T) {
 	n.end()
 	n = start(t, root)
 	if _, err := os.Lstat(filepath.Join(root, dirName, "other.sock")); err == nil {
-		t.Error("the plugin does not learn that the agent started")
+		t.Error("the plugin is not notified of the agent's start")
 	}
 	n.until(t, 0, 0)
 	if got := string(n.config(t, p).Envs[0].Value); got != "b,c" {
-		t.Errorf("after the agent's restart it gets %q", got)
+		t.Errorf("devices after the agent's restart: %q", got)
 	}
 	f.lists <- healthy("a", "b", "c")
 	f.serve(t, root, "thing.sock")

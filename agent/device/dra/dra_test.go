@@ -27,19 +27,19 @@ func TestLife(t *testing.T) {
 			w.object("gpu", a, b)
 			w.prepare(a, "Failed to prepare dynamic resources: prepare dynamic resources: DRA driver gpu.example.com is not registered")
 			if rows, err := w.db.Claims(t.Context()); err != nil || len(rows) != 0 {
-				t.Errorf("nobody could take back %v, %v", rows, err)
+				t.Errorf("claims that no driver can unprepare: %v, %v", rows, err)
 			}
 			f := &fake{}
 			at := f.serve(t, beta)
 			w.register(at)
 			if uid := <-w.touched; uid != a.UID {
-				t.Error("the pod does not learn that the driver is here")
+				t.Error("the pod is not notified of the driver")
 			}
 			w.prepare(a, "")
 			w.prepare(a, "")
 			w.prepare(b, "")
 			if got := f.told(); got != "prepare gpu" {
-				t.Errorf("the driver was told %q", got)
+				t.Errorf("calls of the driver: %q", got)
 			}
 			if got := cdi(w, a); !slices.Equal(got, []string{"example.com/gpu=gpu"}) {
 				t.Errorf("the container gets %q", got)
@@ -52,7 +52,7 @@ func TestLife(t *testing.T) {
 				t.Error(err)
 			}
 			if got := f.told(); got != "prepare gpu" {
-				t.Errorf("after a restart the driver was told %q", got)
+				t.Errorf("calls of the driver after a restart: %q", got)
 			}
 			f.fail = "it burns"
 			if err := w.Release(t.Context(), a.UID); err == nil || !strings.Contains(err.Error(), "it burns") {
@@ -67,7 +67,7 @@ func TestLife(t *testing.T) {
 				}
 			}
 			if got := f.told(); got != "unprepare gpu, unprepare gpu" {
-				t.Errorf("at the end the driver was told %q", got)
+				t.Errorf("calls of the driver at the end: %q", got)
 			}
 			if rows, err := w.db.Claims(t.Context()); err != nil || len(rows) != 0 {
 				t.Errorf("left are %v, %v", rows, err)
@@ -201,7 +201,7 @@ func TestHealth(t *testing.T) {
 		return out
 	}
 	if got := status(); got != "Unknown" {
-		t.Error("at first it is", got)
+		t.Error("the first status is", got)
 	}
 	device := &health.DeviceIdentifier{PoolName: "p", DeviceName: "d"}
 	for _, c := range []struct {
@@ -211,10 +211,10 @@ func TestHealth(t *testing.T) {
 	}{{health.HealthStatus_UNHEALTHY, "on fire", "Unhealthy on fire"}, {health.HealthStatus_HEALTHY, "", "Healthy"}} {
 		f.health <- []*health.DeviceHealth{{Device: device, Health: c.say, Message: c.text}}
 		if uid := <-w.touched; uid != p.UID {
-			t.Error("told", uid)
+			t.Error("notified", uid)
 		}
 		if got := status(); got != c.want {
-			t.Errorf("it is %q, not %q", got, c.want)
+			t.Errorf("status %q, not %q", got, c.want)
 		}
 	}
 	w.Deregister(at)
@@ -271,7 +271,7 @@ func TestReach(t *testing.T) {
 	wants := func(want string) {
 		t.Helper()
 		if got := <-told.said; got != want {
-			t.Fatalf("told %q, not %q", got, want)
+			t.Fatalf("reported %q, not %q", got, want)
 		}
 	}
 	var first, second fake
@@ -287,7 +287,7 @@ func TestReach(t *testing.T) {
 	w.object("gpu", p)
 	w.prepare(p, "")
 	if got := first.told(); got != "prepare gpu" {
-		t.Errorf("the instance that lives was asked %q", got)
+		t.Errorf("calls of the running instance: %q", got)
 	}
 	first.kill()
 	wants("gone " + driverName)

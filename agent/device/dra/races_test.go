@@ -30,7 +30,7 @@ func TestReleasedTwice(t *testing.T) {
 	release(a)
 	release(a) // a second call that has waited for the first one
 	if got := f.told(); got != "" {
-		t.Errorf("the driver was asked %q while another pod uses the claim", got)
+		t.Errorf("calls of the driver while another pod uses the claim: %q", got)
 	}
 	if got := cdi(w, b); len(got) != 1 {
 		t.Errorf("the other pod has %q", got)
@@ -38,7 +38,7 @@ func TestReleasedTwice(t *testing.T) {
 	release(b)
 	release(b)
 	if got := f.told(); got != "unprepare gpu" {
-		t.Errorf("the driver was asked %q", got)
+		t.Errorf("calls of the driver: %q", got)
 	}
 	if rows, err := w.db.Claims(t.Context()); err != nil || len(rows) != 0 {
 		t.Errorf("stored claims: %v, %v", rows, err)
@@ -63,7 +63,7 @@ func TestReleaseOfARefusedPod(t *testing.T) {
 		t.Error(err)
 	}
 	if got := f.told(); got != "" {
-		t.Errorf("the driver was asked %q", got)
+		t.Errorf("calls of the driver: %q", got)
 	}
 	if got := cdi(w, a); len(got) != 1 {
 		t.Errorf("the other pod has %q", got)
@@ -91,7 +91,7 @@ func TestPreparedWhileItIsUnprepared(t *testing.T) {
 		t.Error(err)
 	}
 	if got := f.told(); got != "prepare gpu, unprepare gpu, prepare gpu" {
-		t.Errorf("the driver was asked %q", got)
+		t.Errorf("calls of the driver: %q", got)
 	}
 	if got := cdi(w, b); len(got) != 1 {
 		t.Errorf("the pod has %q", got)

@@ -201,12 +201,12 @@ func TestSameSerial(t *testing.T) {
 	}
 	was := map[string]string{portKey("r", id): "pci-0000:00:14.0-usb2-2"}
 	if got := tr.ids(c, was); !slices.Equal(got, []string{id + " ttyUSB1", id + at + "1 ttyUSB0", id + at + "10 ttyUSB2"}) {
-		t.Errorf("a container has the one at port 2: %q", got)
+		t.Errorf("a container has the device at port 2: %q", got)
 	}
 	delete(was, portKey("r", id))
 	was[portKey("r", id+at+"1")] = ""
 	if got := tr.ids(c, was); !slices.Equal(got, []string{id + " ttyUSB1", id + at + "10 ttyUSB2", id + at + "1 ttyUSB0"}) {
-		t.Errorf("a container has the one at port 1, which was the second then: %q", got)
+		t.Errorf("a container has the device at port 1, which was the second one before: %q", got)
 	}
 }
 

@@ -115,7 +115,7 @@ func (b *bench) await(what string, is func() bool) {
 		select {
 		case <-b.changed:
 		case <-b.t.Context().Done():
-			b.t.Fatalf("not so: %s", what)
+			b.t.Fatalf("not reached: %s", what)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func TestGive(t *testing.T) {
 	check(chips, 1, map[string]string{"/dev/gpiochip0": b.dir + "/d/c1/islet.dev_gpio/0 r"}, 993)
 	if _, refusal, err := b.manager.Admit(t.Context(), b.pod("e", "islet.dev/i2c", 1)); err != nil ||
 		!strings.Contains(refusal, "the host has no group i2c") {
-		t.Errorf("a group that there is not: %q, %v", refusal, err)
+		t.Errorf("an unknown group: %q, %v", refusal, err)
 	}
 	apart := b.pod("f", "islet.dev/gpio", 1)
 	apart.Spec.HostUsers = new(bool)
@@ -328,7 +328,7 @@ func TestReplug(t *testing.T) {
 	b.restarts = nil
 	b.mu.Unlock()
 	if _, err := b.hw.scan(); err != nil || len(b.restarts) > 0 {
-		t.Errorf("restarted although nothing changed: %q, %v", b.restarts, err)
+		t.Errorf("restarted without a change: %q, %v", b.restarts, err)
 	}
 	tr.must(b.manager.Release(t.Context(), "p"))
 	tr.pull(itf, "ttyUSB3", 3)
@@ -382,7 +382,7 @@ func TestReboot(t *testing.T) {
 		late = map[string]*v1.Pod{"/dev/ttyUSB5": q, "/dev/ttyUSB4": p}
 	}
 	if nodes, _ := b.mustRun(late["/dev/ttyUSB4"], 0); nodes["/dev/ttyUSB4"] == "" {
-		t.Errorf("the pod whose device is there has %v", nodes)
+		t.Errorf("the pod whose device was found has %v", nodes)
 	}
 	if _, _, err := b.run(late["/dev/ttyUSB5"], 0); err == nil {
 		t.Error("a pod runs without its device")
@@ -395,7 +395,7 @@ func TestReboot(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.restarts) > 0 {
-		t.Errorf("after a reboot nothing runs that must be restarted: %q", b.restarts)
+		t.Errorf("containers were restarted after a reboot: %q", b.restarts)
 	}
 }
 

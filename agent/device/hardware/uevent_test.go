@@ -44,7 +44,7 @@ func FuzzParseUevent(f *testing.F) {
 			t.Errorf("%q: %+v, %v", b, e, ok)
 		}
 		if len(e.action)+len(e.path)+len(e.subsystem) > len(b) {
-			t.Errorf("%q: more than was said: %+v", b, e)
+			t.Errorf("%q: more fields than in the event: %+v", b, e)
 		}
 	})
 }
@@ -58,7 +58,7 @@ func ask(t *testing.T) (path string) {
 			return dir
 		}
 	}
-	t.Skip("the kernel tells nothing when it is asked")
+	t.Skip("the kernel sends no events")
 	return ""
 }
 
@@ -155,6 +155,6 @@ func TestUeventsFail(t *testing.T) {
 		t.Error(err)
 	}
 	if err := notSocket.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("it was open: %v", err)
+		t.Errorf("the file was not closed: %v", err)
 	}
 }

@@ -144,7 +144,7 @@ func TestInit(t *testing.T) {
 	}
 	other := asking("q", 1)
 	if err := s.Take(other, &other.Spec.Containers[0], topology.Hint{}, given); err == nil {
-		t.Error("there is no room")
+		t.Error("the memory does not suffice")
 	}
 	given.Remove("p")
 	if err := s.Take(other, &other.Spec.Containers[0], topology.Hint{}, given); err != nil {
@@ -154,6 +154,6 @@ func TestInit(t *testing.T) {
 	burst.Spec.Containers[0].Resources.Requests = nil
 	burst.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Mi")}
 	if s.Hints(burst, &burst.Spec.Containers[0], given) != nil || len(s.PodHints(burst, given)) > 0 {
-		t.Error("a burstable pod gets nodes")
+		t.Error("a burstable pod gets memory nodes")
 	}
 }

@@ -222,7 +222,7 @@ func TestLife(t *testing.T) {
 	}
 	w.runs(own, 0)
 	if !w.Exclusive("own", "c0") || w.Exclusive("own", "c1") || !w.Pod(own) || w.Pod(shared) {
-		t.Error("who has CPUs of its own")
+		t.Error("the exclusive CPUs are wrong")
 	}
 	stop()
 	if err := <-done; err != nil {
@@ -232,13 +232,13 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.Wants(own) {
-		t.Error("what it has is wanted again")
+		t.Error("a pod with CPUs is admitted again")
 	}
 	if again, _ := w.config(own, 0); again != mine {
 		t.Errorf("after a restart %s, not %s", again, mine)
 	}
 	if h := w.Holding("own", "c0"); len(h.CPUs) != 2 || len(w.Allocatable().CPUs) != 7 {
-		t.Errorf("told %+v", h)
+		t.Errorf("reported %+v", h)
 	}
 	if starting, err := w.reconcile(t.Context(), w); err != nil || starting {
 		t.Error(starting, err)
@@ -247,7 +247,7 @@ func TestLife(t *testing.T) {
 		t.Error(err, w.freed)
 	}
 	if err := w.Prepare(t.Context(), own); err != nil || !w.Exclusive("own", "c0") {
-		t.Error("it runs again", err)
+		t.Error("the pod runs again", err)
 	}
 	for range 2 {
 		if err := w.Release(t.Context(), "own"); err != nil {
@@ -295,7 +295,7 @@ func TestRefused(t *testing.T) {
 	w.admit(w.pod("odd", "3"), "SMTAlignmentError", "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2")
 	w.db.Close()
 	if _, _, err := w.Admit(t.Context(), w.Manager.podOf("even")); err == nil {
-		t.Error("what cannot be stored is decided")
+		t.Error("a decision that cannot be stored has an effect")
 	}
 }
 
@@ -398,7 +398,7 @@ func TestChanged(t *testing.T) {
 	}
 	w.flags = nil
 	if err := w.start(); err != nil || w.Manager != nil {
-		t.Fatal("nobody has anything", err)
+		t.Fatal("no container has exclusive CPUs", err)
 	}
 }
 
@@ -436,7 +436,7 @@ func TestTopology(t *testing.T) {
 			w.admit(two, "", "")
 			cpus, mems := w.config(two, 0)
 			if mems != "1" || cpus != "1,3,5" && cpus != "1,5,7" && cpus != "1,3,7" && cpus != "3,5,7" {
-				t.Errorf("it has CPUs %s of node %s", cpus, mems)
+				t.Errorf("CPUs %s, node %s", cpus, mems)
 			}
 			for _, id := range w.Holding("two", "c0").CPUs {
 				if id%2 != 1 {

@@ -72,7 +72,7 @@ func TestAPI(t *testing.T) {
 		t.Error(one, err)
 	}
 	if _, err := client.Get(t.Context(), &api.GetPodResourcesRequest{PodName: "none", PodNamespace: "default"}); err == nil {
-		t.Error("there is a pod that is not there")
+		t.Error("an unknown pod is found")
 	}
 	if there, err := client.GetAllocatableResources(t.Context(), &api.AllocatableResourcesRequest{}); err != nil || len(there.Devices) != 3 {
 		t.Error(there, err)

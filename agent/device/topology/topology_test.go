@@ -134,7 +134,7 @@ func FuzzRead(f *testing.F) {
 				t.Errorf("CPU %d is at %+v of %v", cpu, at, m.IDs())
 			}
 			if _, there := m.CPUs[at.Core]; !there {
-				t.Errorf("core %d of CPU %d has not the CPU it is named by", at.Core, cpu)
+				t.Errorf("core %d of CPU %d has no CPU with the number of the core", at.Core, cpu)
 			}
 		}
 	})
@@ -158,12 +158,12 @@ func TestOptions(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := NewPolicy(Restricted, Options{MaxNodes: 9, Closest: true}, nine); err == nil {
-		t.Error("distances are not known")
+		t.Error("no error without the distances of nodes")
 	}
 	if p, err := NewPolicy(None, Options{MaxNodes: 8}, nine); err != nil {
 		t.Error(err)
 	} else if h, ok := p.Merge([]Hints{{"cpu": {}}}); h != (Hint{}) || !ok {
-		t.Error("none decides something")
+		t.Error("the policy none made a decision")
 	}
 }
 

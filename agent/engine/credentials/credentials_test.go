@@ -159,7 +159,7 @@ func TestNodeConfiguration(t *testing.T) {
 		expect("here")
 		write(t, root, "config.json", `{"auths":{`+entry("root")+`}}`)
 		if got := n.lookup("a.example/app"); got[0].Auth.Username != "here" {
-			t.Error("it was read at once", got)
+			t.Error("the file was read before nodeTTL", got)
 		}
 		expect("root")
 		write(t, root, "config.json", strings.Repeat(" ", maxConfigBytes)+`{"auths":{`+entry("root")+`}}`)
@@ -194,7 +194,7 @@ func TestIdentify(t *testing.T) {
 			t.Error(one, two)
 		}
 		if fmt.Sprint(s.asked) != "[account team/app]" {
-			t.Error("a token was asked for before it is needed", s.asked)
+			t.Error("a token was requested before it is needed", s.asked)
 		}
 		if of(podOf("1", "other"), perAccount).key == one.key {
 			t.Error("two accounts share a key")
@@ -207,7 +207,7 @@ func TestIdentify(t *testing.T) {
 		time.Sleep(55 * time.Minute)
 		of(podOf("1", "app"), perToken)
 		if !strings.HasPrefix(s.asked[len(s.asked)-1], "token 1 u1 acme") || len(s.asked) != before+2 {
-			t.Error("a token that expires is used", s.asked[before:])
+			t.Error("an expiring token is used", s.asked[before:])
 		}
 		time.Sleep(accountTTL)
 		s.account.Annotations["hint"] = "new"

@@ -196,7 +196,7 @@ func TestCacheIsBounded(t *testing.T) {
 		time.Sleep(100 * time.Hour)
 		usersOf(t, p, "a.example/1", &identity{})
 		if len(p.cache) != 1 {
-			t.Error("what has expired is kept:", len(p.cache))
+			t.Error("expired responses are kept:", len(p.cache))
 		}
 	})
 }

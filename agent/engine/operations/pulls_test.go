@@ -67,7 +67,7 @@ func TestPullTime(t *testing.T) {
 				want = ""
 			}
 			if want != "" {
-				t.Errorf("%d bytes: nothing of %s", size, want)
+				t.Errorf("%d bytes: no observation in %s", size, want)
 			}
 		})
 	}

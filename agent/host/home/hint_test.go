@@ -50,7 +50,7 @@ esac
 		t.Error(log)
 	}
 	if _, err := os.Stat(dir + "/calls"); err == nil {
-		t.Error("iptables was called though nobody asked")
+		t.Error("iptables was called although the configuration disables it")
 	}
 	for range 2 { // the second run is a restart
 		if log := run(t, true); log != "" {

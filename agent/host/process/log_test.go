@@ -91,7 +91,7 @@ func TestFilesOfTheirOwn(t *testing.T) {
 				want = 2
 			}
 			if n := strings.Count(got, "msg="+word); n != want {
-				t.Errorf("%s=%d over %v: %s is there %d times, want %d", c.pattern, c.v, c.level, word, n, want)
+				t.Errorf("%s=%d over %v: %s is logged %d times, want %d", c.pattern, c.v, c.level, word, n, want)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func TestFilesOfTheirOwn(t *testing.T) {
 		levels(l)
 	})
 	if n := strings.Count(got, "msg=one"); n != 1 {
-		t.Errorf("a line is there %d times, of a level that was set later", n)
+		t.Errorf("a line of the later level is logged %d times", n)
 	}
 }
 

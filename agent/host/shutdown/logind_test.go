@@ -269,7 +269,7 @@ func TestNoBus(t *testing.T) {
 	told := follow(t, &bus{address: "unix:path=" + filepath.Join(t.TempDir(), "none")}, "", time.Second)
 	select {
 	case c := <-told:
-		t.Errorf("told %v", c.off)
+		t.Errorf("reported %v", c.off)
 	default:
 	}
 }

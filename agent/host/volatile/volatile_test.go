@@ -116,7 +116,7 @@ func TestCover(t *testing.T) {
 	write(t, root+"/pods/file")
 	write(t, root+"/pods/volume/new")
 	if _, err := os.Stat(root + "/pods/volume/kept"); err != nil {
-		t.Errorf("what was mounted is hidden: %v", err)
+		t.Errorf("a mounted volume is hidden: %v", err)
 	}
 	if fi, err := os.Stat(state + "/file"); err != nil || fi.Mode().Perm() != 0o640 {
 		t.Errorf("%v, %v", fi.Mode(), err)

@@ -148,7 +148,7 @@ func TestWho(t *testing.T) {
 			}
 		case "system:anonymous":
 			if !slices.Equal(spec.Groups, []string{"system:unauthenticated"}) {
-				t.Errorf("of nobody: %+v", spec)
+				t.Errorf("of an anonymous user: %+v", spec)
 			}
 		default:
 			if spec.UID != "u1" || !slices.Contains(spec.Groups, "system:authenticated") || spec.Extra["pod"][0] != "p" {
@@ -213,7 +213,7 @@ func TestWhat(t *testing.T) {
 	}
 	for _, spec := range v.asked {
 		if a := spec.ResourceAttributes; a.Resource != "nodes" || a.Version != "v1" || a.Name != "pi" || a.Namespace != "" {
-			t.Fatalf("asked for %+v", a)
+			t.Fatalf("the requested authorization is %+v", a)
 		}
 	}
 	if code, _ := ask(t, serve(t, access.Config{ClientCAFile: file, AlwaysAllow: true}), "DELETE", "/x", users["fine"], ""); code != 200 {

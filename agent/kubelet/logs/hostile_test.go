@@ -44,7 +44,7 @@ func TestHostileFiles(t *testing.T) {
 			for _, o := range []Options{{Tail: -1}, {Tail: 1}} {
 				var out bytes.Buffer
 				if err := Read(t.Context(), log, o, nil, &out); err == nil && !strings.Contains(name, "rotated") {
-					t.Errorf("it was read: %q", out.String())
+					t.Errorf("the file was read: %q", out.String())
 				}
 				if out.Len() > 0 {
 					t.Errorf("got %q", out.String())

@@ -367,7 +367,7 @@ func FuzzCRILogLine(f *testing.F) {
 		}
 		tail := read(t, path, Options{Tail: int64(n)})
 		if strings.Count(tail, "\n") > strings.Count(all, "\n")+1 {
-			t.Fatalf("tail %d gives more than all: %q, %q", n, tail, all)
+			t.Fatalf("tail %d returns more than the whole log: %q, %q", n, tail, all)
 		}
 	})
 }

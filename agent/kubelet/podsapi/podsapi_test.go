@@ -185,7 +185,7 @@ func TestListAndGet(t *testing.T) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	if _, err := client.GetPod(t.Context(), &api.GetPodRequest{PodUID: "c"}); status.Code(err) != codes.NotFound {
-		t.Errorf("a pod that is not there: %v", err)
+		t.Errorf("an unknown pod: %v", err)
 	}
 	n.change(func() { n.complete = false })
 	_, errList := client.ListPods(t.Context(), &api.ListPodsRequest{})
@@ -197,7 +197,7 @@ func TestListAndGet(t *testing.T) {
 	_, errWatch := w.Recv()
 	for _, err := range []error{errList, errGet, errWatch} {
 		if status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("before the pods are known: %v", err)
+			t.Errorf("before the list of pods is complete: %v", err)
 		}
 	}
 	for _, c := range []struct {

@@ -350,7 +350,7 @@ func TestListen(t *testing.T) {
 	}
 	early, err := server.Listen(t.Context(), "192.0.2.7", 0, "the kubelet API", "port", quiet)
 	if err != nil {
-		t.Fatalf("an address that is not there yet: %v", err)
+		t.Fatalf("an address that does not exist yet: %v", err)
 	}
 	early.Close()
 }
@@ -406,7 +406,7 @@ func TestPageByToken(t *testing.T) {
 			if want == 200 || want == 403 {
 				if a := (<-r.asked).ResourceAttributes; a == nil || a.Verb != "get" || a.Resource != "nodes" || a.Subresource != "proxy" ||
 					a.Name != "pi" {
-					t.Errorf("the cluster is asked whether %+v", a)
+					t.Errorf("the request for authorization is %+v", a)
 				}
 			}
 		}

@@ -201,7 +201,7 @@ func TestTooMany(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("no room again")
+			t.Fatal("no new connection succeeds")
 		}
 		runtime.Gosched()
 	}

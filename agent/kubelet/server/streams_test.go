@@ -320,7 +320,7 @@ func TestWebSocketPortForward(t *testing.T) {
 			got[channel] += string(data)
 		}
 		if got[1] != "P\x00" {
-			t.Errorf("%q: the channel of errors said %q", protocols, got[1])
+			t.Errorf("%q: the error channel sent %q", protocols, got[1])
 		}
 		c.Close()
 	}

@@ -30,13 +30,13 @@ func TestCalm(t *testing.T) {
 		}
 		time.Sleep(forgotten + time.Second)
 		if wait := r.calm("flaps"); wait != 0 || len(r.flaps) != 1 {
-			t.Errorf("after a while it waits %s; %d are known", wait, len(r.flaps))
+			t.Errorf("after some time the plugin waits %s; %d names are stored", wait, len(r.flaps))
 		}
 		for i := range 10 * maxSockets {
 			r.calm(fmt.Sprint(i))
 		}
 		if len(r.flaps) != maxSockets {
-			t.Errorf("%d are known", len(r.flaps))
+			t.Errorf("%d names are stored", len(r.flaps))
 		}
 	})
 }

@@ -27,7 +27,7 @@ func TestEachList(t *testing.T) {
 		began, taken := time.Now(), 0
 		err := EachList(t.Context(), &lists{5}, func(*int) error { taken++; return nil })
 		if took := time.Since(began); err != io.EOF || taken != 5 || took != 4*listEvery {
-			t.Errorf("%d were taken in %v: %v", taken, took, err)
+			t.Errorf("%d lists were received in %v: %v", taken, took, err)
 		}
 		full := errors.New("full")
 		if err := EachList(t.Context(), &lists{5}, func(left *int) error {
@@ -41,7 +41,7 @@ func TestEachList(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		taken = 0
 		if err := EachList(ctx, &lists{5}, func(*int) error { taken++; stop(); return nil }); err != context.Canceled || taken != 1 {
-			t.Errorf("%d were taken after the end: %v", taken, err)
+			t.Errorf("%d lists were received after the end: %v", taken, err)
 		}
 	})
 }

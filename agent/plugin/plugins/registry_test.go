@@ -151,7 +151,7 @@ func TestLife(t *testing.T) {
 	end := w.run()
 	w.wait("+first 1.0.0")
 	if s := <-first.told; !s.PluginRegistered || s.Error != "" {
-		t.Errorf("told %v", s)
+		t.Errorf("notified of %v", s)
 	}
 	w.serve("a/b/second.sock", &plugin{info: csi("second")})
 	w.wait("+second 1.0.0")
@@ -225,7 +225,7 @@ func TestRefused(t *testing.T) {
 	w.run()
 	for want, p := range refused {
 		if s := <-p.told; s.PluginRegistered || !strings.Contains(s.Error, strings.TrimSpace(want)) {
-			t.Errorf("%s: told %v", want, s)
+			t.Errorf("%s: notified of %v", want, s)
 		}
 	}
 	w.serve("good", &plugin{info: with(func(i *registration.PluginInfo) { i.Name, i.Endpoint = "good", filepath.Join(w.dir, "1") })})
@@ -278,7 +278,7 @@ func TestAgain(t *testing.T) {
 	w.run()
 	for range 2 {
 		if s := <-p.told; s.PluginRegistered || !strings.Contains(s.Error, "not now") {
-			t.Errorf("told %v", s)
+			t.Errorf("notified of %v", s)
 		}
 	}
 	w.mu.Lock()
@@ -371,7 +371,7 @@ func TestTooMuch(t *testing.T) {
 	}
 	end()
 	if n := len(w.known()); n != maxSockets || !w.full {
-		t.Errorf("%d sockets are known, and that is too much: %v", n, w.full)
+		t.Errorf("%d sockets are known, the limit is reached: %v", n, w.full)
 	}
 	if len(w.dirs) > maxDepth+1 {
 		t.Errorf("watched: %v", w.dirs)

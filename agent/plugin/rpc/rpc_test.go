@@ -67,7 +67,7 @@ func TestServer(t *testing.T) {
 			}
 		}
 		if refused == 200 {
-			t.Error("nobody was served")
+			t.Error("no call succeeded")
 		}
 		conn.Close()
 		stop()
@@ -136,7 +136,7 @@ func TestEnd(t *testing.T) {
 		select {
 		case <-ended:
 		case <-time.After(10 * time.Second):
-			t.Errorf("asked to end %t: a client is still served", asked)
+			t.Errorf("context ended %t: a client is still served", asked)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestLinks(t *testing.T) {
 			got = append(got, e.Name())
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("there are %q, not %q", got, want)
+			t.Errorf("links %q, not %q", got, want)
 		}
 	}
 	pod := func(uid string) *v1.Pod {
@@ -60,7 +60,7 @@ func TestLinks(t *testing.T) {
 	}
 	left("foreign.log", "web_ns_a-ida.log", "web_ns_b-idb.log", "web_ns_c-idc.log")
 	if to, err := os.Readlink(filepath.Join(l.Dir, "web_ns_a-ida.log")); err != nil || to != a {
-		t.Errorf("it leads to %s, %v", to, err)
+		t.Errorf("the link leads to %s, %v", to, err)
 	}
 	if err := l.Unlink(a); err != nil {
 		t.Error(err)

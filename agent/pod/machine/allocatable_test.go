@@ -46,15 +46,15 @@ func TestOthersResources(t *testing.T) {
 		t.Error("a change is not reported exactly once")
 	}
 	if room := m.Admit().Allocatable; room.Name("example.com/foo", resource.DecimalSI).Value() != 4 || room.Cpu().Value() >= 1000 {
-		t.Errorf("room %v", room)
+		t.Errorf("allocatable %v", room)
 	}
 	if _, kept := m.Now().Allocatable["example.com/foo"]; kept {
 		t.Error("the machine's own resources were changed")
 	}
 	if !m.SetNode(m.Labels(), nil, nil) {
-		t.Error("it was taken away")
+		t.Error("the removal of the resource is not reported")
 	}
 	if _, there := m.Admit().Allocatable["example.com/foo"]; there {
-		t.Error("it is still there")
+		t.Error("the resource is still allocatable")
 	}
 }

@@ -47,7 +47,7 @@ func TestNodeEvents(t *testing.T) {
 			got = append(got, e.Reason)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("told %v, not %v", got, want)
+			t.Errorf("events %v, not %v", got, want)
 		}
 	}
 	start()

@@ -64,6 +64,6 @@ func TestForeignMemory(t *testing.T) {
 	m.load()
 	m.set("c1", liveness, 2) // cannot be written
 	if m.get("c1", liveness) != 2 {
-		t.Error("it forgets at once")
+		t.Error("the count is lost")
 	}
 }

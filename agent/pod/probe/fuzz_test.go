@@ -90,7 +90,7 @@ func (w *world) holds(fail, succeed int, periods time.Duration) {
 	case h.Started && !was(startPort, 1):
 		w.t.Fatalf("%s has started: %v", id, answers(startPort))
 	case h.Unhealthy && !lastFailed(livePort) && !lastFailed(startPort):
-		w.t.Fatalf("%s is given up: %v, %v", id, answers(livePort), answers(startPort))
+		w.t.Fatalf("%s is unhealthy: %v, %v", id, answers(livePort), answers(startPort))
 	case h.Ready && !h.Started:
 		w.t.Fatalf("%s is ready, but has not started", id)
 	case len(w.calls) > 3*(int(periods)+10):

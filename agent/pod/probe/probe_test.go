@@ -180,7 +180,7 @@ func TestRestartOfTheAgent(t *testing.T) {
 		w.mu.Lock()
 		for _, c := range w.calls {
 			if strings.Contains(c, "start") || strings.HasPrefix(c, "30s") {
-				t.Errorf("asked %s", c)
+				t.Errorf("unexpected call %s", c)
 			}
 		}
 		w.mu.Unlock()
@@ -422,13 +422,13 @@ func TestAnswers(t *testing.T) {
 			w.pass(10 * time.Second)
 			w.expect(tt.health)
 			if len(w.calls) > 0 && w.calls[0] != "10s "+asked[tt.kind] {
-				t.Errorf("asked %q, want %q", w.calls[0], asked[tt.kind])
+				t.Errorf("calls %q, want %q", w.calls[0], asked[tt.kind])
 			}
 			switch {
 			case tt.event == "" && len(w.events) == 0:
 			case len(w.events) != 1 || tt.kind != "panic" && w.events[0] != "web/c Warning "+tt.event ||
 				!strings.HasPrefix(w.events[0], "web/c Warning "+tt.event):
-				t.Errorf("%s, %v: told %q, want %q", tt.kind, tt.answer, w.events, tt.event)
+				t.Errorf("%s, %v: events %q, want %q", tt.kind, tt.answer, w.events, tt.event)
 			}
 		})
 	}

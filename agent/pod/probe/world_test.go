@@ -182,7 +182,7 @@ func (w *world) asked(want ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Equal(w.calls, want) {
-		w.t.Errorf("asked\n%s\nwant\n%s", strings.Join(w.calls, "\n"), strings.Join(want, "\n"))
+		w.t.Errorf("calls\n%s\nwant\n%s", strings.Join(w.calls, "\n"), strings.Join(want, "\n"))
 	}
 	w.calls = nil
 }
@@ -201,7 +201,7 @@ func (w *world) told(want ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Equal(w.events, want) {
-		w.t.Errorf("told\n%s\nwant\n%s", strings.Join(w.events, "\n"), strings.Join(want, "\n"))
+		w.t.Errorf("events\n%s\nwant\n%s", strings.Join(w.events, "\n"), strings.Join(want, "\n"))
 	}
 	w.events = nil
 }

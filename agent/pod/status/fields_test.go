@@ -113,7 +113,7 @@ func TestEveryFieldOfAStatus(t *testing.T) {
 	for _, st := range statusTypes {
 		for _, r := range st.Rows {
 			if is := shown[st.Of][r.Name()]; is != (r.Verdict() == fills) && r.Verdict() != fillsW {
-				t.Errorf("%s.%s is said to be %s; a life shows it: %v", st.Of.Name(), r.Name(), r.Verdict(), is)
+				t.Errorf("%s.%s is documented as %s; filled in a life: %v", st.Of.Name(), r.Name(), r.Verdict(), is)
 			}
 		}
 	}

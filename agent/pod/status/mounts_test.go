@@ -32,6 +32,6 @@ func TestMounts(t *testing.T) {
 		}
 	}
 	if st := Make(plan.Input{Want: p}, v1.PodStatus{}, Host{}); *st.ContainerStatuses[0].VolumeMounts[2].RecursiveReadOnly != v1.RecursiveReadOnlyDisabled {
-		t.Error("a runtime of which nothing is known can do it")
+		t.Error("an unknown runtime has recursive read-only mounts")
 	}
 }

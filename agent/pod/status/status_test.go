@@ -154,7 +154,7 @@ func TestAddressesAndTimes(t *testing.T) {
 	again := Make(in, st, host)
 	if again = Make(in, again, host); cmp.Diff(again.Conditions[1:], st.Conditions[:5]) != "" ||
 		again.Conditions[0].Type != "example.com/theirs" {
-		t.Errorf("nothing changed, but the conditions did: %s", cmp.Diff(again.Conditions, st.Conditions))
+		t.Errorf("the conditions changed without a reason: %s", cmp.Diff(again.Conditions, st.Conditions))
 	}
 	in.Seen = seen(ended("c", 1, 3))
 	for _, c := range Make(in, st, host).Conditions {

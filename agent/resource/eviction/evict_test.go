@@ -109,20 +109,20 @@ func TestLull(t *testing.T) {
 		}
 		wait(time.Hour)
 		if n := counts(); n < 12 || n > 16 {
-			t.Errorf("counted %d times in an hour in which nothing changed", n)
+			t.Errorf("images were reclaimed %d times in an hour without a change", n)
 		}
 		for range 40 { // other files grow, by one MiB per measurement
 			w.set(func() { w.disk-- })
 			wait(soonest)
 		}
 		if n := counts(); n < 5 || n > 12 {
-			t.Errorf("counted %d times while others filled the disk", n)
+			t.Errorf("images were reclaimed %d times while other files filled the disk", n)
 		}
 		grows := writes(w.pods[1].Pod, 0, 60*mib, 0)
 		w.set(func() { w.disk, w.pods[1] = 0, grows })
 		wait(soonest + time.Second)
 		if _, gone := w.ends[grows.Pod.UID]; !gone {
-			t.Errorf("the pod that took the rest stays; the log: %s", &w.lines)
+			t.Errorf("the pod that filled the disk is not evicted; the log: %s", &w.lines)
 		}
 	})
 }

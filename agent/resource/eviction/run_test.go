@@ -44,7 +44,7 @@ func TestWoken(t *testing.T) {
 			"age of memory.available", "evict big 1s true", "big: Evicted memory", "count memory.available")
 		for _, line := range []string{`conditions=\[MemoryPressure\]`, "uid=big"} {
 			if !regexp.MustCompile(line + ".* by=kernel").Match(w.lines.Bytes()) {
-				t.Errorf("the log does not say that the kernel told of %q: %s", line, &w.lines)
+				t.Errorf("the log line %q does not name the kernel as the cause: %s", line, &w.lines)
 			}
 		}
 		time.Sleep(2 * time.Second) // in the time of the bubble: nothing else follows
@@ -79,7 +79,7 @@ func TestGrows(t *testing.T) {
 		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"age of memory.available", "evict fast 1s true", "fast: Evicted memory", "count memory.available")
 		if !regexp.MustCompile("uid=fast.* by=kernel").Match(w.lines.Bytes()) {
-			t.Errorf("the log does not say that the kernel told: %s", &w.lines)
+			t.Errorf("the log does not name the kernel as the cause: %s", &w.lines)
 		}
 	})
 }
@@ -95,12 +95,12 @@ func TestStart(t *testing.T) {
 		time.Sleep(armDelay) // in the time of the bubble, like all others
 		synctest.Wait()
 		if w.armed != [2]uint64{400, 0} || w.lights != 1 || w.looks != 1 {
-			t.Errorf("armed %v, %d looks at memory, %d at all", w.armed, w.lights, w.looks)
+			t.Errorf("marks %v, %d measurements of memory, %d of all", w.armed, w.lights, w.looks)
 		}
 		time.Sleep(soonest / 2)
 		synctest.Wait()
 		if w.lights != 1 {
-			t.Errorf("%d looks at memory", w.lights)
+			t.Errorf("%d measurements of memory", w.lights)
 		}
 	})
 }
@@ -180,7 +180,7 @@ func TestNothingLeft(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.looks != before {
-			t.Errorf("%d looks", w.looks-before)
+			t.Errorf("%d measurements", w.looks-before)
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestStorms(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.looks > 2 || w.lights > 17 || w.lights < 10 {
-			t.Errorf("%d looks, %d at memory", w.looks, w.lights)
+			t.Errorf("%d measurements, %d of memory", w.looks, w.lights)
 		}
 	})
 }
@@ -218,7 +218,7 @@ func TestIdle(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.looks != want {
-				t.Errorf("deaf %v: %d looks in an hour", deaf, w.looks)
+				t.Errorf("deaf %v: %d measurements in an hour", deaf, w.looks)
 			}
 		})
 	}
@@ -439,7 +439,7 @@ func TestOff(t *testing.T) {
 		w.runs(t)
 		time.Sleep(time.Hour)
 		if w.looks+w.lights > 0 || w.Barred("x") {
-			t.Errorf("%d looks", w.looks+w.lights)
+			t.Errorf("%d measurements", w.looks+w.lights)
 		}
 		w.told(t, "pods may ask again", "closed")
 	})

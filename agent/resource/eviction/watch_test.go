@@ -67,7 +67,7 @@ func awaitWake(t *testing.T, w *Watch) {
 	select {
 	case <-w.Wake():
 	case <-time.After(time.Minute):
-		t.Fatal("the kernel did not tell")
+		t.Fatal("no event of the kernel")
 	}
 }
 
@@ -87,7 +87,7 @@ func TestWatchTellsOfUse(t *testing.T) {
 	first := w.marks[1]
 	w.Arm(0, 33<<20)
 	if w.marks[1] != first {
-		t.Error("armed anew for a little more")
+		t.Error("a new mark was set for a small difference")
 	}
 	end := in(t, dir, "head -c 4m /dev/zero | tail >/dev/null")
 	if err := end.Wait(); err != nil {
@@ -95,18 +95,18 @@ func TestWatchTellsOfUse(t *testing.T) {
 	}
 	select {
 	case <-w.Wake():
-		t.Error("told of less than it was armed for")
+		t.Error("woken below the mark")
 	default:
 	}
 	in(t, dir, "head -c 64m /dev/zero | tail >/dev/null; sleep 60")
 	awaitWake(t, w)
 	w.Arm(0, 0)
 	if w.marks[1].file != nil {
-		t.Error("armed still")
+		t.Error("the mark is still set")
 	}
 	w.dirs[1] = dir + "/gone"
 	if w.Arm(0, 1); w.Coverage() != NoEvents {
-		t.Error("told of what is not there")
+		t.Error("coverage without a file")
 	}
 }
 
@@ -230,7 +230,7 @@ func TestWire(t *testing.T) {
 	high("max")
 	select {
 	case <-w.Wake():
-		t.Error("told of nothing")
+		t.Error("woken without an event")
 	default:
 	}
 }

@@ -196,7 +196,7 @@ func TestFullDisk(t *testing.T) {
 		w.pods = append(w.pods, pod("p", v1.PodRunning, "wanted:1"))
 		run(t, g, Period+time.Second) // a:1 is no longer in use, and b:1 never was
 		if got := w.left(); len(got) != 3 || w.asked["containers"]+w.asked["reclaim"] > 0 {
-			t.Fatalf("left %v, asked %v", got, w.asked)
+			t.Fatalf("left %v, calls %v", got, w.asked)
 		}
 		if got := collected(t, g); got != "map[]" {
 			t.Errorf("counted before any went: %s", got)
@@ -227,12 +227,12 @@ func TestIdle(t *testing.T) {
 		w.asked, w.writes = nil, 0
 		run(t, g, 10*Period+time.Second)
 		if got := fmt.Sprint(w.asked); got != "map[disk:10 images:10]" || w.writes > 0 {
-			t.Errorf("asked %s, %d writes", got, w.writes)
+			t.Errorf("calls %s, %d writes", got, w.writes)
 		}
 		w.asked = nil
 		run(t, w.garbage(func(c *Config) { c.High = 100 }), day)
 		if len(w.asked) > 0 {
-			t.Errorf("asked %v", w.asked)
+			t.Errorf("calls %v", w.asked)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestMaxAge(t *testing.T) {
 			run(t, w.garbage(age), day)
 		}
 		if got := w.left(); len(got) != 2 {
-			t.Fatalf("left %v, though it was to wait", got)
+			t.Fatalf("left %v, although the removal must wait", got)
 		}
 		wait = false
 		g := w.garbage(age)

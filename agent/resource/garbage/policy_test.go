@@ -155,16 +155,16 @@ func FuzzDecide(f *testing.F) {
 				continue
 			}
 			if stays {
-				t.Fatal("one goes after one that stays")
+				t.Fatal("a removed image follows a kept one")
 			}
 			if v.Pinned || v.Goes == Space && (!in.All || !v.First.IsZero() && max(noon.Sub(v.First), 0) < in.MinAge) || v.Goes == Age &&
 				in.MaxAge == 0 {
-				t.Fatalf("%+v goes", v)
+				t.Fatalf("%+v is removed", v)
 			}
 			for _, n := range in.Needs {
 				for _, ref := range n.Refs {
 					if (ref == v.ID || slices.Contains(v.Tags, ref)) && (!n.Over || in.Offline) {
-						t.Fatalf("%+v goes, which %+v needs", v, n)
+						t.Fatalf("%+v is removed, although %+v needs it", v, n)
 					}
 				}
 			}

@@ -50,7 +50,7 @@ func TestFullToTheLastByte(t *testing.T) {
 		w, g := fill(94)
 		run(t, g, Period+time.Second)
 		if got := w.left(); !slices.Equal(got, []int{1}) || w.junk > 0 || w.asked["reclaim"] != 2 || len(w.events) > 0 {
-			t.Errorf("left %v, %d of junk, asked %v, events %v", got, w.junk, w.asked, w.events)
+			t.Errorf("left %v, %d of junk, calls %v, events %v", got, w.junk, w.asked, w.events)
 		}
 		w, g = fill(90)
 		run(t, g, Period+time.Second)
@@ -64,7 +64,7 @@ func TestFullToTheLastByte(t *testing.T) {
 		w, g = fill(94)
 		w.images = w.images[:1] // no image can be removed
 		if err := g.ReclaimImages(t.Context()); !errors.Is(err, unix.ENOSPC) || w.junk == 0 {
-			t.Errorf("nothing can go: %v, %d of junk", err, w.junk)
+			t.Errorf("no image can be removed: %v, %d of junk", err, w.junk)
 		}
 	})
 }

@@ -105,7 +105,7 @@ func TestRun(t *testing.T) {
 		kernel.Close()
 	}
 	if len(events) > 0 {
-		t.Error("told twice:", <-events)
+		t.Error("a second event:", <-events)
 	}
 }
 

@@ -99,6 +99,6 @@ func TestSpare(t *testing.T) {
 		t.Errorf("%d mappings of %d are marked for random access", n, len(all))
 	}
 	if err := advise(unix.MADV_NORMAL); err != nil || flagged() != 0 {
-		t.Errorf("%d are still (%v)", flagged(), err)
+		t.Errorf("%d mappings are still marked (%v)", flagged(), err)
 	}
 }

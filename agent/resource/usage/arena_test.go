@@ -43,7 +43,7 @@ func TestArena(t *testing.T) {
 			}
 		}
 		if most := 3; again && (cap(n.containers) > 2*most || cap(n.interfaces) > 2*most) {
-			t.Errorf("room for %d containers and %d interfaces, of pods with up to %d", cap(n.containers), cap(n.interfaces), most)
+			t.Errorf("capacity for %d containers and %d interfaces, pods have up to %d", cap(n.containers), cap(n.interfaces), most)
 		}
 		for _, check := range checks {
 			check()
@@ -65,6 +65,6 @@ func checkPod(t *testing.T, i int, p *stats.PodStats, containers, interfaces []s
 		t.Errorf("pod %d: containers %v, interfaces %v; want %v, %v", i, got, links, containers, interfaces)
 	}
 	if cap(p.Containers) != len(p.Containers) {
-		t.Errorf("pod %d: another may follow its containers in place", i)
+		t.Errorf("pod %d: an append to its containers overwrites those of the next pod", i)
 	}
 }

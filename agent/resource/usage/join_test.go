@@ -80,11 +80,11 @@ func TestOneLook(t *testing.T) {
 		}
 		goes()
 		if err := <-answers[impatient]; !errors.Is(err, context.Canceled) {
-			t.Errorf("who does not wait gets %v", err)
+			t.Errorf("the caller that left got %v", err)
 		}
 		leave()
 		if err := <-answers[first]; !errors.Is(err, context.Canceled) {
-			t.Errorf("who measured gets %v", err)
+			t.Errorf("the first caller got %v", err)
 		}
 		synctest.Wait()
 		if n := len(l.asked); n != 2 {
@@ -92,10 +92,10 @@ func TestOneLook(t *testing.T) {
 		}
 		l.bytes <- 4096
 		if err := <-answers[t.Context()]; err != nil || got.byID["c1"].layer.UsedBytes.Value != 4096 {
-			t.Errorf("who waited gets %v %+v", err, got)
+			t.Errorf("the waiting caller got %v %+v", err, got)
 		}
 		if j, err := u.join(t.Context(), false); err != nil || j != got || len(u.gatherings) != 0 {
-			t.Errorf("afterwards: %v, the same look: %v, %d under way", err, j == got, len(u.gatherings))
+			t.Errorf("afterwards: %v, the same measurement: %v, %d running", err, j == got, len(u.gatherings))
 		}
 	})
 }

@@ -130,7 +130,7 @@ func TestSummary(t *testing.T) {
 		(4096+*c.Logs.UsedBytes+*plain.VolumeStats[0].UsedBytes+90_000+1<<20+2<<20)/100_000 || *plain.EphemeralStorage.CapacityBytes == 0:
 		t.Errorf("in all: %+v", plain.EphemeralStorage)
 	case *virtual.CPU.UsageCoreNanoSeconds != 7e9 || *virtual.Containers[0].Memory.WorkingSetBytes != 77:
-		t.Errorf("what the runtime says: %+v", virtual)
+		t.Errorf("the figures of the runtime: %+v", virtual)
 	case len(sum.Node.SystemContainers) != 1 || sum.Node.SystemContainers[0].Name != "pods" ||
 		sum.Node.Fs == nil || sum.Node.StartTime.IsZero():
 		t.Errorf("node: %+v", sum.Node)
@@ -326,7 +326,7 @@ func TestNodeMemory(t *testing.T) {
 func TestIO(t *testing.T) {
 	u, rt := node(t)
 	if all, err := u.IO(t.Context()); err != nil || len(all) != 0 {
-		t.Errorf("where nothing is counted: %v, %v", all, err)
+		t.Errorf("without I/O accounting: %v, %v", all, err)
 	}
 	root := t.TempDir()
 	for path, bytes := range map[string]string{

@@ -84,7 +84,7 @@ func TestVolume(t *testing.T) {
 	must(t, w.Unpublish(t.Context(), v, b.Pod.UID, b.Path))
 	w.undo(v, a)
 	if _, err := os.Stat(filepath.Join(w.data, "written")); err != nil {
-		t.Errorf("data is gone: %v", err)
+		t.Errorf("data was lost: %v", err)
 	}
 	w.Deregister(plugins.Plugin{Name: driverName, Socket: "another"})
 	w.Deregister(w.plugin())
@@ -374,7 +374,7 @@ func TestRepublish(t *testing.T) {
 	}
 	all.Wait()
 	if asked != 1 || !mounted(u.Path) {
-		t.Errorf("asked %d times; mounted: %v", asked, mounted(u.Path))
+		t.Errorf("%d calls; mounted: %v", asked, mounted(u.Path))
 	}
 	hanging, resume := make(chan struct{}), make(chan struct{})
 	w.fails("publish", func(context.Context) error { close(hanging); <-resume; return nil })
@@ -384,7 +384,7 @@ func TestRepublish(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := w.Unpublish(ctx, v, u.Pod.UID, u.Path); !errors.Is(err, context.Canceled) {
-		t.Errorf("unpublished beside another call: %v", err)
+		t.Errorf("unpublished during another call: %v", err)
 	}
 	close(resume)
 	w.fails("publish", nil)
@@ -429,7 +429,7 @@ func TestAdopt(t *testing.T) {
 	}
 	all.Wait()
 	if asked != 1 || w.uses[u.Path].staged != w.StagePath(v) {
-		t.Errorf("asked %d times with %q", asked, w.uses[u.Path].staged)
+		t.Errorf("%d calls with %q", asked, w.uses[u.Path].staged)
 	}
 	w.fails("publish", nil)
 	w.undo(v, u)

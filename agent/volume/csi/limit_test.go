@@ -80,7 +80,7 @@ func TestLimits(t *testing.T) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if l.asked != asked || l.told != told {
-				t.Errorf("asked %d times and told %q, not %d and %q", l.asked, l.told, asked, told)
+				t.Errorf("%d calls and reports %q, not %d and %q", l.asked, l.told, asked, told)
 			}
 			l.limit, l.asked, l.told = limit, 0, ""
 		}

@@ -83,7 +83,7 @@ func (n *node) owned(after string) {
 	must(n.T, err)
 	for _, at := range n.mounted() {
 		if !slices.ContainsFunc(rows, func(r store.Volume) bool { return r.Path == at }) {
-			n.Fatalf("after %s nobody owns %s", after, at)
+			n.Fatalf("after %s, %s is not in the store", after, at)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestMachine(t *testing.T) {
 				t.Errorf("left: %v, %v, %v", m, rows, err)
 			}
 			if text, err := os.ReadFile(filepath.Join(n.data, "kept")); string(text) != "kept" {
-				t.Errorf("data is gone: %v", err)
+				t.Errorf("data was lost: %v", err)
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func (m *machine) run(steps int) {
 				if errors.Is(err, os.ErrNotExist) && strings.Contains(what, "lies") {
 					err = nil
 				} else if err != nil {
-					m.Fatalf("%s: the volume is not there: %v", what, err)
+					m.Fatalf("%s: the volume does not exist: %v", what, err)
 				}
 			}
 		case step < 7:

@@ -26,7 +26,7 @@ func setUp(t *testing.T, v *Volumes, p *v1.Pod) string {
 		t.Fatal(err)
 	}
 	if !mounts[0].Readonly {
-		t.Error("a container can write what the node has written")
+		t.Error("a container can write to the volume")
 	}
 	return mounts[0].HostPath
 }
@@ -55,7 +55,7 @@ func TestConfigMapVolume(t *testing.T) {
 	}
 	setUp(t, v, p)
 	if err := v.Refresh(p); err != nil || !slices.Equal(hiddenIn(t, dir), before) {
-		t.Error("written anew without need:", err)
+		t.Error("written again unnecessarily:", err)
 	}
 	held, err := os.Open(filepath.Join(dir, "a")) // a reader has the file open
 	if err != nil {
@@ -79,13 +79,13 @@ func TestConfigMapVolume(t *testing.T) {
 	// The ConfigMap cannot be read any more, so the files stay.
 	a.set(func() { a.unreachable = errors.New("no route") })
 	if err := v.Refresh(p); err == nil {
-		t.Error("nobody learns of it")
+		t.Error("the failure is not reported")
 	}
 	setUp(t, v, p)
 	other := podWith(configMap("cm"))
 	other.UID = "u2"
 	if err := v.Prepare(t.Context(), other); err == nil || !strings.Contains(err.Error(), "no route") {
-		t.Error("a pod that never had it:", err)
+		t.Error("a pod without an earlier version:", err)
 	}
 	if err := v.Refresh(other); err != nil {
 		t.Error("a volume that is not set up:", err)

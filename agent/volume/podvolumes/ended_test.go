@@ -38,14 +38,14 @@ func TestEnded(t *testing.T) {
 		gone(t, v.podDir("u1")+"/volumes")
 		gone(t, v.podDir("u1")+"/volume-subpaths")
 		if b, err := os.ReadFile(words); err != nil || string(b) != "bye" {
-			t.Errorf("its last words are %q, %v", b, err)
+			t.Errorf("the termination message is %q, %v", b, err)
 		}
 		if b, err := os.ReadFile(d + "/sub/precious"); err != nil || string(b) != "p" {
 			t.Errorf("the host's file has %q, %v", b, err)
 		}
 	}
 	if err := v.Ended(t.Context(), podNamed("../x")); err == nil {
-		t.Error("a UID that leads out of the directory is taken")
+		t.Error("a UID that leads out of the directory is accepted")
 	}
 }
 

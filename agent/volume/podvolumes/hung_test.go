@@ -68,7 +68,7 @@ func TestSubPathThatHangs(t *testing.T) {
 			_, err := mountsWithin(ctx, v, pod, v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "sub"})
 			stop()
 			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the container gets it: %v", err)
+				t.Errorf("the container gets the subPath: %v", err)
 			}
 		}
 		if n := calls.Load(); n != 1 {
@@ -79,7 +79,7 @@ func TestSubPathThatHangs(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(began); took > 0 {
-			t.Errorf("the pod is gone after %v", took)
+			t.Errorf("the pod was removed after %v", took)
 		}
 		synctest.Wait()
 		gone(t, v.podDir(pod.UID))

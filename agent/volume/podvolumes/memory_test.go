@@ -44,7 +44,7 @@ func TestMemoryNeverSwaps(t *testing.T) {
 			}
 		}
 		if !slices.Equal(asked, tt.asked) || strings.Count(log.String(), "level=WARN") != tt.warns {
-			t.Errorf("%s: asked %q, log %s", name, asked, log.String())
+			t.Errorf("%s: options %q, log %s", name, asked, log.String())
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestHostKeepsItsMounts(t *testing.T) {
 				if sub == "data" {
 					below := filepath.Join(v.podDir("u1"), "volume-subpaths/h/c/0")
 					if _, err := os.Stat(below + "/disk/kept"); err == nil {
-						t.Error("the subPath was mounted with what is mounted below it")
+						t.Error("the subPath was mounted with the mounts below it")
 					}
 				}
 				if err := v.Release(t.Context(), "u1"); err != nil {
@@ -90,7 +90,7 @@ func TestHostKeepsItsMounts(t *testing.T) {
 				}
 				gone(t, v.podDir("u1"))
 				if err := unix.Unmount(late, unix.MNT_DETACH); err != nil {
-					t.Errorf("what the host mounted meanwhile: %v", err)
+					t.Errorf("the host's new mount: %v", err)
 				}
 				if after := mountTable(t); !slices.Equal(after, before) {
 					t.Errorf("mounts before\n%s\nand after\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
@@ -142,7 +142,7 @@ func TestContentStopsAtMounts(t *testing.T) {
 	defer unix.Unmount(there, unix.MNT_DETACH)
 	write(t, there+"/kept", "x")
 	if err := (files{"a": {data: []byte("2"), mode: 0o644}}).write(dir, -1); err == nil {
-		t.Error("the old files were removed with what is mounted there")
+		t.Error("the old files were removed together with the mounted ones")
 	}
 	if _, err := os.Stat(there + "/kept"); err != nil {
 		t.Error(err)

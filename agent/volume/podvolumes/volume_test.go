@@ -70,7 +70,7 @@ func mountsWithin(ctx context.Context, v *Volumes, p *v1.Pod, mounts ...v1.Volum
 func gone(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Errorf("%s is still there (%v)", path, err)
+		t.Errorf("%s was not removed (%v)", path, err)
 	}
 }
 
@@ -402,7 +402,7 @@ func TestRefuses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := mountsOf(t, v, podWith(), v1.VolumeMount{Name: "none", MountPath: "/x"}); err == nil {
-		t.Error("mounted a volume that is not there")
+		t.Error("mounted an unknown volume")
 	}
 	enabled := v1.RecursiveReadOnlyEnabled
 	m := v1.VolumeMount{Name: "data", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: &enabled}
@@ -417,7 +417,7 @@ func TestRefuses(t *testing.T) {
 	possible := v1.RecursiveReadOnlyIfPossible
 	m.RecursiveReadOnly = &possible
 	if mounts, err := mountsOf(t, v, podWith(empty("data", "")), m); err != nil || mounts[0].RecursiveReadOnly || !mounts[0].Readonly {
-		t.Errorf("if possible, and it is not: %v, %v", mounts, err)
+		t.Errorf("IfPossible without support: %v, %v", mounts, err)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestLocalVolumes(t *testing.T) {
 	for range 2 {
 		path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 		if want := root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"; err != nil || path != want {
-			t.Fatalf("it is at %s: %v", path, err)
+			t.Fatalf("the path is %s: %v", path, err)
 		}
 		if b, err := os.ReadFile(path + "/kept"); err != nil || string(b) != "x" {
 			t.Errorf("%q: %v", b, err)
@@ -48,11 +48,11 @@ func TestLocalVolumes(t *testing.T) {
 	must(t, syscall.Unmount(root+"/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir", 0)) // an administrator unmounts the volume
 	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 	if b, rerr := os.ReadFile(path + "/kept"); err != nil || rerr != nil || string(b) != "x" {
-		t.Errorf("what was unmounted by hand has %q: %v, %v", b, err, rerr)
+		t.Errorf("after an unmount by an administrator: %q: %v, %v", b, err, rerr)
 	}
 	path, err = k.SetUp(t.Context(), p, &p.Spec.Volumes[1], "")
 	if fi, serr := os.Stat(disk + "/made"); err != nil || serr != nil || !fi.IsDir() || path != disk+"/made" {
-		t.Errorf("it is at %s: %v, %v", path, err, serr)
+		t.Errorf("the path is %s: %v, %v", path, err, serr)
 	}
 	for name, mode := range map[string]os.FileMode{".": 0o770 | os.ModeSetgid, "kept": 0o660} {
 		fi, err := os.Stat(filepath.Join(disk, name))
@@ -70,14 +70,14 @@ func TestLocalVolumes(t *testing.T) {
 	}
 	k = newMounter(t, root, s, nil) // the agent restarts without the API server
 	if !k.Has(p.UID) {
-		t.Error("the ledger does not know")
+		t.Error("the ledger has no volume")
 	}
 	must(t, k.TearDown(t.Context(), p.UID))
 	if m, err := mounts.On(root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"); err != nil || m != nil {
-		t.Errorf("mounted still: %v %v", m, err)
+		t.Errorf("still mounted: %v %v", m, err)
 	}
 	if b, err := os.ReadFile(disk + "/kept"); err != nil || string(b) != "x" {
-		t.Errorf("the data is gone: %v", err)
+		t.Errorf("the data was lost: %v", err)
 	}
 	if _, err := os.Stat(disk + "/made"); err != nil {
 		t.Error("a path of the host was removed")
@@ -134,10 +134,10 @@ func TestLocalDisk(t *testing.T) {
 	must(t, held.Close())
 	must(t, k.Sweep(t.Context()))
 	if m, err := mounts.On(staged); err != nil || m != nil || len(k.InUse()) != 0 {
-		t.Errorf("mounted still: %+v, %v, %q", m, err, k.InUse())
+		t.Errorf("still mounted: %+v, %v, %q", m, err, k.InUse())
 	}
 	if b, err := os.ReadFile(up("c") + "/file"); err != nil || string(b) != "x" {
-		t.Errorf("it was formatted again: %q: %v", b, err)
+		t.Errorf("the disk was formatted again: %q: %v", b, err)
 	}
 	must(t, k.TearDown(t.Context(), "uid-c"))
 
@@ -297,12 +297,12 @@ func TestHungServer(t *testing.T) {
 		soon, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		if err := k.TearDown(soon, p.UID); err == nil {
-			t.Error("it is unmounted while it is being mounted")
+			t.Error("the volume is unmounted during its mount")
 		}
 		close(answer)
 		must(t, k.TearDown(t.Context(), p.UID))
 		if k.Has(p.UID) || len(k.InUse()) != 0 {
-			t.Error("something is left")
+			t.Error("volumes are left")
 		}
 	})
 }
@@ -354,7 +354,7 @@ func TestVolumeThatStopsToAnswer(t *testing.T) {
 		}
 		must(t, k.TearDown(t.Context(), p.UID))
 		if k.Has(p.UID) {
-			t.Error("it is mounted still")
+			t.Error("the volume is still mounted")
 		}
 	})
 }

@@ -110,7 +110,7 @@ func TestExpansion(t *testing.T) {
 	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 	must(t, err)
 	if got, told := <-g.grown, <-o.told; got != path+" 2Gi" || told != "c 2Gi" {
-		t.Errorf("%q, told %q", got, told)
+		t.Errorf("%q, reported %q", got, told)
 	}
 	must(t, k.Refresh(p, &p.Spec.Volumes[0], "")) // nothing has changed
 	pv = pv.DeepCopy()
@@ -118,7 +118,7 @@ func TestExpansion(t *testing.T) {
 	o.set(pv)
 	must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 	if got, told := <-g.grown, <-o.told; got != path+" 3Gi" || told != "c 3Gi" {
-		t.Errorf("%q, told %q", got, told)
+		t.Errorf("%q, reported %q", got, told)
 	}
 	for range 2 {
 		if got := <-events; got != `Normal FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume "pv-c" n` {
@@ -169,7 +169,7 @@ func TestExpansionReadOnly(t *testing.T) {
 		t.Error(got)
 	}
 	if len(g.grown) > 0 {
-		t.Error("its driver was asked")
+		t.Error("the driver was called")
 	}
 	must(t, k.TearDown(t.Context(), p.UID))
 }
@@ -206,12 +206,12 @@ func TestExpansionFails(t *testing.T) {
 			}
 			for _, want := range told {
 				if got := <-o.told; !strings.Contains(got, want) {
-					t.Errorf("%s: told %q, not %q", what, got, want)
+					t.Errorf("%s: reported %q, not %q", what, got, want)
 				}
 			}
 			for len(o.told) > 0 {
 				if got := <-o.told; len(told) == 0 || !strings.Contains(got, told[len(told)-1]) {
-					t.Errorf("%s: told %q", what, got)
+					t.Errorf("%s: reported %q", what, got)
 				}
 			}
 		}

@@ -133,7 +133,7 @@ func (m *machine) setUp(ctx context.Context, p *v1.Pod) {
 		}
 		m.kernel.mu.Lock()
 		if m.kernel.mounted[path] == "" {
-			m.Errorf("%s is said to be mounted", path)
+			m.Errorf("%s is not mounted", path)
 		}
 		m.kernel.mu.Unlock()
 	}

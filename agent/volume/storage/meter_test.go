@@ -68,13 +68,13 @@ func TestStats(t *testing.T) {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "own", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 		pods := []*v1.Pod{p, podWith("q", "c")} // the second pod has not mounted the volume
 		if got := k.Stats(t.Context(), pods); len(got) != 0 || m.calls() != 0 {
-			t.Errorf("of what is not mounted: %+v", got)
+			t.Errorf("statistics of a volume that is not mounted: %+v", got)
 		}
 		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 		must(t, err)
 		time.Sleep(time.Hour)
 		if m.calls() != 0 {
-			t.Error("it is measured though nobody asks")
+			t.Error("measured without a request")
 		}
 		for range 3 {
 			got := k.Stats(t.Context(), pods)
@@ -115,7 +115,7 @@ func TestStats(t *testing.T) {
 			time.Sleep(time.Hour)
 		}
 		if m.calls() != 6 {
-			t.Error("asked", m.calls())
+			t.Error("calls", m.calls())
 		}
 		must(t, k.TearDown(t.Context(), p.UID))
 		close(hang)

@@ -41,7 +41,7 @@ func TestUnmountWithoutServer(t *testing.T) {
 			defer stop()
 			must(t, unmountRemote(ctx, path, 300*time.Millisecond))
 			if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the mount point is there: %v", err)
+				t.Errorf("the mount point was not removed: %v", err)
 			}
 		})
 	}

@@ -156,7 +156,7 @@ func (l *life) RemoveVolume(ctx context.Context, key store.VolumeKey) error {
 	l.alive()
 	l.mu.Lock()
 	if l.mounted[key.Path] != "" {
-		l.Errorf("%v is forgotten while it is mounted", key)
+		l.Errorf("%v is removed from the ledger while it is mounted", key)
 	}
 	l.mu.Unlock()
 	if l.fails() {
@@ -230,7 +230,7 @@ func (l *life) mount(id, pod, path string) {
 			return
 		}
 	}
-	l.Errorf("%s is mounted at %s and the ledger does not know", id, path)
+	l.Errorf("%s is mounted at %s without a row in the ledger", id, path)
 }
 
 // The method act is one call of a driver. It may fail before or after its effect, hang until its context ends, or be

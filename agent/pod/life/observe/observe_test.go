@@ -166,7 +166,7 @@ func TestEvents(t *testing.T) {
 		r.events <- nil
 		synctest.Wait()
 		if len(changes) > 0 || r.read != 1 {
-			t.Errorf("nothing changed, but %d changes were told and %d statuses read", len(changes), r.read)
+			t.Errorf("no pod changed, but %d changes were reported and %d statuses read", len(changes), r.read)
 		}
 		r.change(func() { r.containers[0].State = api.ContainerState_CONTAINER_EXITED })
 		r.events <- nil
@@ -178,7 +178,7 @@ func TestEvents(t *testing.T) {
 		r.events <- nil
 		<-changes
 		if len(o.UIDs()) > 0 {
-			t.Error("the pod is still there")
+			t.Error("the pod was not removed")
 		}
 	})
 }
@@ -207,7 +207,7 @@ func reasonComes(t *testing.T, after, within time.Duration) {
 		r.events <- nil
 		<-changes
 		if o.Pod("u1").Containers[0].Reason != "Error" {
-			t.Errorf("it ended as %+v", o.Pod("u1").Containers[0])
+			t.Errorf("the observed exit is %+v", o.Pod("u1").Containers[0])
 		}
 		began := time.Now()
 		time.Sleep(after)
@@ -217,7 +217,7 @@ func reasonComes(t *testing.T, after, within time.Duration) {
 		}
 		<-changes
 		if c := o.Pod("u1").Containers[0]; c.Reason != "OOMKilled" || c.Message != "bye" || time.Since(began) > within {
-			t.Errorf("after %v it ended as %+v", time.Since(began), c)
+			t.Errorf("after %v the observed exit is %+v", time.Since(began), c)
 		}
 		before := r.read
 		time.Sleep(time.Minute)

@@ -124,7 +124,7 @@ func TestResizeIsAllocated(t *testing.T) {
 	w.told(t)
 	if c, ok := resizeCondition(new(w.Status("a")), v1.PodResizePending); !ok || c.ObservedGeneration != 3 ||
 		c.Message != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" {
-		t.Errorf("it shows %+v", c)
+		t.Errorf("condition %+v", c)
 	}
 	if pending, moving := w.Resizing(); pending[[2]string{"Deferred", "normal"}] != 1 || moving != 0 {
 		t.Errorf("%v pending, %d in progress", pending, moving)

@@ -44,7 +44,7 @@ func TestDevices(t *testing.T) {
 	w.admit(t, "static", unexpected)
 	w.admit(t, "static", unexpected)
 	if c.asks != 3 || w.poked["static"] != 0 {
-		t.Errorf("asked %d times, poked %v", c.asks, w.poked)
+		t.Errorf("%d requests, poked %v", c.asks, w.poked)
 	}
 	w.NodeChanged() // a plugin has registered
 	if w.poked["static"] != 1 || w.poked["b"] != 0 {

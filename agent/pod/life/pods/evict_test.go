@@ -44,7 +44,7 @@ func TestEvicts(t *testing.T) {
 	}
 	w.runs(t, "p", plan.Running)
 	if s := w.Status("p"); s.Phase == v1.PodFailed || !disrupted(s) {
-		t.Errorf("while it ends: %+v", s)
+		t.Errorf("while the pod ends: %+v", s)
 	}
 	w.poked["p"] = 0
 	w.runs(t, "p", plan.Exited)
@@ -56,7 +56,7 @@ func TestEvicts(t *testing.T) {
 	got, _ := w.Get("p")
 	in.Seen.Containers, in.End, in.Ended = nil, got.End, true
 	if w.Cleared("p") {
-		t.Error("cleared while containers are there")
+		t.Error("cleared while containers exist")
 	}
 	w.inputs["p"] = in
 	w.refresh("p")
@@ -108,7 +108,7 @@ func TestEvictedComesBack(t *testing.T) {
 	w.admit(t, "p", "admitted")
 	w.runs(t, "p", plan.Running)
 	if s := w.Status("p"); s.Phase != v1.PodRunning || s.Reason != "" || disrupted(s) {
-		t.Errorf("it came back as %+v", s)
+		t.Errorf("the status of the next run is %+v", s)
 	}
 	w.restart(t, "p")
 	w.expect(t, "p", "admitted")

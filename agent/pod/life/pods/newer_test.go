@@ -74,10 +74,10 @@ func TestNewer(t *testing.T) {
 	}
 	expect("a has a label", "a")
 	if p := w.Find("a"); p == nil || p.Labels["x"] != "y" || p.Status.Phase != v1.PodRunning {
-		t.Errorf("it is %+v", p)
+		t.Errorf("pod %+v", p)
 	}
 	if p := w.Find("none"); p != nil {
-		t.Errorf("a pod that is not there: %+v", p)
+		t.Errorf("an unknown pod: %+v", p)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestUnverifiedIsNotReady(t *testing.T) {
 	w.admit(t, "a", "admitted")
 	w.inspect("a")
 	if got := isReady(w.Find("a")); got != v1.ConditionTrue {
-		t.Fatalf("it is ready: %s", got)
+		t.Fatalf("the pod is not ready: %s", got)
 	}
 	w.restart(t, "a")
 	all, version := w.Newer(0)

@@ -80,7 +80,7 @@ func TestPreempts(t *testing.T) {
 		synctest.Wait()
 		w.expect(t, "critical", "")
 		if s := w.Status("victim"); s.Phase == v1.PodFailed || s.Reason != "" || !disrupted(s) {
-			t.Errorf("while it ends: %+v", s)
+			t.Errorf("while the pod ends: %+v", s)
 		}
 		w.runs(t, "victim", plan.Exited)
 		if err := <-answer; err != nil {
@@ -376,7 +376,7 @@ func (w *world) fair(t *testing.T, all map[types.UID]*v1.Pod) {
 		for other, o := range all {
 			lower := *o.Spec.Priority < *p.Spec.Priority
 			if admit.Critical(p) && w.verdict(other) == "admitted" && cpus(o) >= cpus(p) && lower {
-				t.Errorf("%s was refused, and %s runs", uid, other)
+				t.Errorf("%s was rejected although %s of lower priority runs", uid, other)
 			}
 		}
 	}

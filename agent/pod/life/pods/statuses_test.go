@@ -67,12 +67,12 @@ func TestSameVersionSamePointer(t *testing.T) {
 	first, _ := w.Get("a")
 	w.NodeChanged()
 	if second, _ := w.Get("a"); second.Pod != first.Pod {
-		t.Error("another object, though the pod has not changed")
+		t.Error("another object, although the pod has not changed")
 	}
 	changed := aPod("a", "1", 0)
 	changed.Labels = map[string]string{"of": "another version"}
 	w.want(t, desired.File, changed)
 	if third, _ := w.Get("a"); third.Pod == first.Pod || third.Pod.Labels["of"] == "" {
-		t.Error("the same object, though the pod has changed")
+		t.Error("the same object, although the pod has changed")
 	}
 }

@@ -214,7 +214,7 @@ func TestUndecidedShowsNothing(t *testing.T) {
 	told := map[string]v1.PodPhase{}
 	w.Look(func(p *v1.Pod, s *v1.PodStatus) { told[p.Name] = s.Phase })
 	if want := map[string]v1.PodPhase{"a": v1.PodFailed, "b": v1.PodPending}; !maps.Equal(told, want) {
-		t.Errorf("told %v, want %v", told, want)
+		t.Errorf("events %v, want %v", told, want)
 	}
 }
 

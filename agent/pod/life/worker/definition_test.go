@@ -55,7 +55,7 @@ func TestDefinitionChanges(t *testing.T) {
 			n.start(t)
 			time.Sleep(5 * time.Second)
 			if expect(t, n, "a/c#2"); n.runs(t) != "app:3" {
-				t.Errorf("it runs %s", n.runs(t))
+				t.Errorf("image %s", n.runs(t))
 			}
 			changed := other(policy, "app:3") // fields that may change without a restart
 			changed.Labels = map[string]string{"a": "b"}
@@ -82,7 +82,7 @@ func TestDefinitionOfEnded(t *testing.T) {
 		n.start(t)
 		time.Sleep(time.Hour)
 		if expect(t, n); !plan.Finished(n.set.Input("a")) {
-			t.Error("it has not ended")
+			t.Error("the pod has not finished")
 		}
 	})
 }
@@ -154,7 +154,7 @@ func TestNewImageAtOnce(t *testing.T) {
 		}
 		n.want("a", Wanted{Pod: other("Always", "app:2")})
 		if n.runs(t) != "app:2" {
-			t.Errorf("it runs %s", n.runs(t))
+			t.Errorf("image %s", n.runs(t))
 		}
 		if c, _ := n.set.Input("a").Seen.Last("c"); c.Streak != 0 {
 			t.Errorf("crashes of another image count: %+v", c)
@@ -188,7 +188,7 @@ func TestLessGrace(t *testing.T) {
 		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
 		time.Sleep(1001 * time.Millisecond)
 		if expect(t, n); n.left(t) > 0 {
-			t.Error("something is left")
+			t.Error("containers are left")
 		}
 	})
 }

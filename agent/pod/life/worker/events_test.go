@@ -245,7 +245,7 @@ func TestEventsOfADeadline(t *testing.T) {
 		n.events.expect(t, "a", "Normal DeadlineExceeded a: Pod was active on the node longer than the specified deadline",
 			"c Normal Killing a: Stopping container c")
 		if n := n.events.times("Normal " + plan.DeadlineExceeded + " a: Pod was active on the node longer than the specified deadline"); n != 1 {
-			t.Errorf("told %d times", n)
+			t.Errorf("%d events", n)
 		}
 	})
 }

@@ -103,7 +103,7 @@ func TestEventsOfImages(t *testing.T) {
 	images := newImages(ExecutorConfig{Images: unreadable{m}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p := pod("a", v1.PullIfNotPresent)
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
-		t.Error("an image of which nothing can be said")
+		t.Error("an image that cannot be inspected")
 	}
 	images = newImages(ExecutorConfig{Images: m, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
@@ -116,7 +116,7 @@ func TestEventsOfImages(t *testing.T) {
 	}
 	images = newImages(ExecutorConfig{Images: denied{m}, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
-		t.Error("an image of a registry that denies it")
+		t.Error("an image whose pull is denied")
 	}
 	for _, want := range []string{
 		`c Warning InspectFailed a: Failed to inspect image "app:1": database is closed`,

@@ -133,12 +133,12 @@ func TestPostStart(t *testing.T) {
 			return plan.Started(in, c)
 		}
 		if started() {
-			t.Error("it has started before its hook returned")
+			t.Error("the container counts as started before its hook has returned")
 		}
 		time.Sleep(11 * time.Second)
 		expect(t, n, "a/c#0", "a/d#0", "b/c#0")
 		if !started() {
-			t.Error("it has not started")
+			t.Error("the container does not count as started")
 		}
 		n.marks.expect(t, "a/c postStart")
 	})
@@ -171,7 +171,7 @@ func TestPostStartFails(t *testing.T) {
 		n.want("b", Wanted{Pod: never})
 		time.Sleep(time.Hour)
 		if in := n.set.Input("b"); !plan.Finished(in) {
-			t.Errorf("a pod that never restarts goes on: %+v", in.Seen)
+			t.Errorf("a pod with the policy Never restarts: %+v", in.Seen)
 		}
 	})
 }

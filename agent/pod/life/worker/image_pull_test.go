@@ -32,7 +32,7 @@ func TestDeleteCancelsPull(t *testing.T) {
 		n.want("a", Wanted{Pod: pod("a", "")})
 		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true})
 		if n.left(t) > 0 {
-			t.Error("something is left")
+			t.Error("containers are left")
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestPullBackoff(t *testing.T) {
 			}
 		}
 		if wait := next(fmt.Errorf("pull: %w", busy(10*time.Minute))); wait < 10*time.Minute || wait > 15*time.Minute {
-			t.Errorf("waits for %s after a registry asked for 10 min", wait)
+			t.Errorf("waits for %s although the registry requests 10 min", wait)
 		}
 	})
 }

@@ -154,7 +154,7 @@ func TestPhrasesOfWaiting(t *testing.T) {
 				st := status.Make(n.set.Input("a"), v1.PodStatus{}, status.Host{})
 				w := st.ContainerStatuses[0].State.Waiting
 				if w == nil || w.Reason != x.reason || w.Message != x.message {
-					t.Errorf("it waits for\n%+v\nwant\n%s: %s", w, x.reason, x.message)
+					t.Errorf("waiting\n%+v\nwant\n%s: %s", w, x.reason, x.message)
 				}
 				for _, line := range x.events {
 					if n.events.times(line) == 0 {

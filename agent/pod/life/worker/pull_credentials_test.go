@@ -94,7 +94,7 @@ func TestPullWithPlugins(t *testing.T) {
 			got, again := strings.Join(tried, ","), !starts // a failed pull may have been retried
 			if asked := p.asked - before; !again && (got != wantTried || asked != wantAsked) || again &&
 				(!strings.HasPrefix(got, wantTried) || asked < wantAsked) {
-				t.Errorf("%s tried %s, asked %d times", name, got, p.asked-before)
+				t.Errorf("%s tried %s, %d plugin calls", name, got, p.asked-before)
 			}
 		}
 		try("has-1", v1.PullIfNotPresent, "one:1", true, "old,right secret", 0)

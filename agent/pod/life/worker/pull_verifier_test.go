@@ -83,7 +83,7 @@ func TestPrivateImages(t *testing.T) {
 		try("ann3", v1.PullNever, "app:1")
 		expect(t, n, "ann/c#0", "ann2/c#0", "ann3/c#0")
 		if asked.Load() != before {
-			t.Error("the registry was asked")
+			t.Error("the registry was called")
 		}
 		try("bob", v1.PullIfNotPresent, "app:1")
 		refused("bob", plan.ErrImagePull, "403 Forbidden")

@@ -144,7 +144,7 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 	check(t, try("right", v1.PullIfNotPresent))
 	check(t, try("same", v1.PullNever))
 	if asked.Load() != pulled {
-		t.Error("the registry was asked for what the records say")
+		t.Error("the registry was called although the records suffice")
 	}
 	for _, policy := range []v1.PullPolicy{v1.PullIfNotPresent, v1.PullNever, v1.PullAlways} {
 		for _, namespace := range []string{"wrong", "none"} {
@@ -154,7 +154,7 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 		}
 	}
 	if asked.Load() == pulled {
-		t.Error("the registry was not asked")
+		t.Error("the registry was not called")
 	}
 	secrets["wrong"] = "right" // the Secret was corrected, and the registry decides
 	check(t, try("wrong", v1.PullIfNotPresent))

@@ -56,7 +56,7 @@ func (m *machine) did(t *testing.T, want ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !slices.Equal(m.updated, want) {
-		t.Errorf("it did %q, not %q", m.updated, want)
+		t.Errorf("resizes %q, not %q", m.updated, want)
 	}
 	m.updated = nil
 }
@@ -172,7 +172,7 @@ func TestResizeByRestart(t *testing.T) {
 		told := slices.Clone(n.events.lines["a"])
 		n.events.mu.Unlock()
 		if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, "Container c resize requires restart") }) {
-			t.Errorf("told: %q", told)
+			t.Errorf("events: %q", told)
 		}
 		cpu := anew(20)
 		cpu.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}

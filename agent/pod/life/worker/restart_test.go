@@ -14,7 +14,7 @@ func (n *node) current(t *testing.T) plan.Container {
 	t.Helper()
 	c, ok := n.set.Input("a").Seen.Last("c")
 	if !ok {
-		t.Fatal("there is no container")
+		t.Fatal("no container exists")
 	}
 	return c
 }
@@ -42,27 +42,27 @@ func TestRestartAsked(t *testing.T) {
 		n.End(c.ID, 1)
 		time.Sleep(time.Second)
 		if now := n.current(t); now.Attempt != 5 || now.Streak != 1 {
-			t.Errorf("after the first crash it is %+v", now)
+			t.Errorf("after the first crash: %+v", now)
 		}
 		// The container waits for its back-off until a restart is requested.
 		n.End(n.current(t).ID, 1)
 		time.Sleep(5 * time.Second)
 		if now := n.current(t); now.Attempt != 5 || now.State != plan.Exited {
-			t.Errorf("after the second crash it is %+v", now)
+			t.Errorf("after the second crash: %+v", now)
 		}
 		n.set.Restart("a", "c", plan.Restart{ID: n.current(t).ID})
 		time.Sleep(time.Millisecond)
 		if now := n.current(t); now.Attempt != 6 || now.State != plan.Running || now.Streak != 0 {
-			t.Errorf("asked in its back-off it is %+v", now)
+			t.Errorf("after a request during the back-off: %+v", now)
 		}
 		n.set.Restart("nobody", "c", plan.Restart{ID: "x"})
 		n.set.Restart("a", "c", plan.Restart{ID: "x"})
 		time.Sleep(time.Hour)
 		if now := n.current(t); now.Attempt != 6 || now.State != plan.Running {
-			t.Errorf("asked for another container it is %+v", now)
+			t.Errorf("after a request for another container: %+v", now)
 		}
 		if r, err := n.ListContainers(t.Context(), &api.ListContainersRequest{}); err != nil || len(r.Containers) > 2 {
-			t.Errorf("%d containers are there, %v", len(r.Containers), err)
+			t.Errorf("%d containers, %v", len(r.Containers), err)
 		}
 	})
 }

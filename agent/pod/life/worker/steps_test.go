@@ -79,7 +79,7 @@ func stepped(t *testing.T, f func(t *testing.T, n *node, h *steps)) {
 func (h *steps) expect(t *testing.T, want ...string) {
 	t.Helper()
 	if got := h.take(); !slices.Equal(got, want) {
-		t.Errorf("the hooks were asked to %q, not %q", got, want)
+		t.Errorf("steps %q, not %q", got, want)
 	}
 }
 
@@ -164,14 +164,14 @@ func TestVerdict(t *testing.T) {
 		n.want("a", Wanted{Pod: pod("a", "")})
 		time.Sleep(20 * time.Second)
 		if n.asked.Load() != 5 { // at 0, 1, 3, 7 and 15 s
-			t.Errorf("asked %d times", n.asked.Load())
+			t.Errorf("%d admissions", n.asked.Load())
 		}
 		h.expect(t)
 		n.judge(nil, &plan.End{Reason: "OutOfcpu"})
 		time.Sleep(time.Hour)
 		expect(t, n)
 		if n.asked.Load() != 6 {
-			t.Errorf("asked %d times", n.asked.Load())
+			t.Errorf("%d admissions", n.asked.Load())
 		}
 		if w, _ := n.Get("a"); w.End == nil {
 			t.Error("not refused")
@@ -187,7 +187,7 @@ func TestVerdict(t *testing.T) {
 		n.start(t)
 		time.Sleep(time.Hour)
 		if expect(t, n, "a/c#0"); n.asked.Load() != 8 {
-			t.Errorf("asked %d times", n.asked.Load())
+			t.Errorf("%d admissions", n.asked.Load())
 		}
 	})
 }
@@ -199,7 +199,7 @@ func TestVerdictDoesNotShow(t *testing.T) {
 		n.want("a", Wanted{Pod: pod("a", "")})
 		time.Sleep(10 * time.Minute)
 		if asked := n.asked.Load(); asked < 10 || asked > 20 {
-			t.Errorf("asked %d times", n.asked.Load())
+			t.Errorf("%d admissions", n.asked.Load())
 		}
 	})
 }

@@ -300,7 +300,7 @@ func TestOrphan(t *testing.T) {
 		n.set.PokeAll()
 		time.Sleep(time.Minute)
 		if expect(t, n); n.left(t) > 0 {
-			t.Error("the orphan is still there")
+			t.Error("the orphan was not removed")
 		}
 	})
 }
@@ -374,7 +374,7 @@ func TestWantedAgain(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		expect(t, n, "a/c#0")
 		if age := time.Since(n.set.Input("a").Started); age.Round(time.Second) != time.Minute {
-			t.Errorf("it started %v ago", age)
+			t.Errorf("the pod started %v ago", age)
 		}
 	})
 }

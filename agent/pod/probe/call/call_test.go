@@ -138,7 +138,7 @@ func TestConnect(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := c.Connect(ctx, target(), &v1.TCPSocketAction{Port: port}, 0); err == nil {
-		t.Error("connects though it is over")
+		t.Error("connects after the end of the context")
 	}
 }
 
@@ -247,7 +247,7 @@ func TestRedirects(t *testing.T) {
 		}
 	}
 	if len(asked) != 1 { // one request, for /port with the host of the probe
-		t.Errorf("the other server was asked %d times", len(asked))
+		t.Errorf("the other server received %d requests", len(asked))
 	}
 }
 

@@ -120,7 +120,7 @@ func TestExec(t *testing.T) {
 			})
 		}
 		if q := r.request; q.ContainerId != "c1" || q.Timeout != int64(tt.timeout/time.Second) {
-			t.Errorf("asked for %v", q)
+			t.Errorf("the request is %v", q)
 		}
 	}
 }

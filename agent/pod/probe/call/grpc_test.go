@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 	other := serveGRPC(t, func(*grpc.Server) {})
 	if err := check(t, other, "", long); !strings.HasPrefix(errorText(err),
 		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): ") {
-		t.Errorf("a server without it: %v", err)
+		t.Errorf("a server without the service: %v", err)
 	}
 }
 

@@ -125,11 +125,11 @@ func TestHTTP(t *testing.T) {
 	}
 	if err := run(); err != nil || len(asked) != 1 || asked[0].Get("Authorization") != "secret" ||
 		asked[0].Get("User-Agent") != "kube-lifecycle/1.36" {
-		t.Fatalf("%v, asked with %v", err, asked)
+		t.Fatalf("%v, requests with %v", err, asked)
 	}
 	get.Scheme = v1.URISchemeHTTPS
 	if err := run(); err != nil || len(asked) != 2 || asked[1].Get("Authorization") != "" || asked[1].Get("X") != "y" {
-		t.Fatalf("%v, asked with %v", err, asked)
+		t.Fatalf("%v, requests with %v", err, asked)
 	}
 	if want := "web Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook " + strings.TrimPrefix(s.URL,
 		"http://") + " got HTTP response, retry with HTTP succeeded"; len(events) != 1 || events[0] != want {

@@ -144,7 +144,7 @@ func TestPressure(t *testing.T) {
 
 func TestOff(t *testing.T) {
 	if r := Admit(Hold(pod("a")), nil, Node{Off: true}); r == nil || r.Reason != "NodeShutdown" {
-		t.Errorf("a machine that goes off takes a pod: %+v", r)
+		t.Errorf("a pod is admitted during a shutdown: %+v", r)
 	}
 }
 

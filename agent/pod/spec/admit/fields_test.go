@@ -215,7 +215,7 @@ func TestEveryFieldHasAVerdict(t *testing.T) {
 	for _, ft := range fieldTypes {
 		for _, r := range ft.Rows {
 			if r.Verdict() == partly && r.Note() == "" {
-				t.Errorf("%s.%s: say what is missing", ft.Of.Name(), r.Name())
+				t.Errorf("%s.%s: the note on the missing part is empty", ft.Of.Name(), r.Name())
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func TestIgnoredFields(t *testing.T) {
 	}
 	for _, f := range got {
 		if f.Instead == "" {
-			t.Errorf("%s: what happens instead?", f.Field)
+			t.Errorf("%s: the effect is not described", f.Field)
 		}
 	}
 }

@@ -147,23 +147,23 @@ func check(t *testing.T, me *Holder, others []*Holder, n Node) {
 	}
 	if !ok {
 		if Critical(me.Pod) && fits(yielding) {
-			t.Fatalf("%+v does not get the room that there is", me.Pod.Spec)
+			t.Fatalf("%+v is rejected although a preemption would suffice", me.Pod.Spec)
 		}
 		return
 	}
 	if !Critical(me.Pod) || !fits(s.Pods) {
-		t.Fatalf("the end of %q does not make room", names(s.Pods))
+		t.Fatalf("the preemption of %q does not suffice", names(s.Pods))
 	}
 	guaranteed := func(h *Holder) bool { return demand.Class(h.Pod) == v1.PodQOSGuaranteed }
 	if slices.ContainsFunc(s.Pods, guaranteed) && fits(slices.DeleteFunc(slices.Clone(yielding), guaranteed)) {
-		t.Fatalf("%q: a guaranteed pod for nothing", names(s.Pods))
+		t.Fatalf("%q: a guaranteed pod is preempted unnecessarily", names(s.Pods))
 	}
 	for i, h := range s.Pods {
 		if !yields(h.Pod, me.Pod) || yields(me.Pod, h.Pod) {
 			t.Fatalf("%s does not yield", h.Pod.Name)
 		}
 		if fits(slices.Delete(slices.Clone(s.Pods), i, i+1)) {
-			t.Fatalf("%s of %q for nothing", h.Pod.Name, names(s.Pods))
+			t.Fatalf("%s of %q is preempted unnecessarily", h.Pod.Name, names(s.Pods))
 		}
 	}
 	slices.Reverse(others)

@@ -83,7 +83,7 @@ func TestApply(t *testing.T) {
 	}
 	for _, given := range []*v1.PodSpec{nil, Of(&wanted.Spec), {}} {
 		if Apply(wanted, given) != wanted && given != nil && len(given.Containers) > 0 {
-			t.Errorf("%+v: a copy of what is the same", given)
+			t.Errorf("%+v: an unchanged pod was copied", given)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestRequests(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if got := Requests(&now.Spec, &now.Spec); len(got) > 0 {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("without resources: %v", got)
 	}
 }
 

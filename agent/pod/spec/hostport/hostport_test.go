@@ -114,11 +114,11 @@ func TestHook(t *testing.T) {
 	own := pod("", 8080, "")
 	own.Spec.HostNetwork = true
 	if err := h.Sandbox(t.Context(), own, nil); err != nil || len(told) != 1 {
-		t.Errorf("a pod in the host's network listens there itself: %v, %q", err, told)
+		t.Errorf("a pod in the host's network, which listens at the port itself: %v, %q", err, told)
 	}
 	h.Host = broken{}
 	if err := h.Sandbox(t.Context(), pod("", 8080, ""), nil); err != nil || len(told) != 1 {
-		t.Errorf("what cannot be read keeps no pod from running: %v, %q", err, told)
+		t.Errorf("unreadable tables: %v, %q", err, told)
 	}
 }
 

@@ -56,10 +56,10 @@ func TestEnvironmentBefore(t *testing.T) {
 		t.Errorf("have %v\nwant %v", got, want)
 	}
 	if _, _, err := Container(aPod(), ctr, aNode(), Attempt{Before: last}, objects{}, NoFiles{}); err == nil || asked != 1 { // the Secret has another name
-		t.Errorf("an object that does not exist: %v, asked %d times", err, asked)
+		t.Errorf("an object that does not exist: %v, %d calls", err, asked)
 	}
 	if _, _, err := Container(aPod(), ctr, aNode(), Attempt{Before: last}, lost{err: errors.New("forbidden")}, NoFiles{}); err == nil || asked != 1 {
-		t.Errorf("what the API server refuses: %v, asked %d times", err, asked)
+		t.Errorf("an error of the API server: %v, %d calls", err, asked)
 	}
 	none := func() []*api.KeyValue { return nil }
 	for _, a := range []Attempt{{}, {Before: none}} {

@@ -110,6 +110,6 @@ func TestExclusive(t *testing.T) {
 		t.Errorf("the pod's CPU limit is %d", got.Milli)
 	}
 	if got := Level(pod, Node{}); got.Milli != 2000 {
-		t.Errorf("without CPUs of its own it is held to %d", got.Milli)
+		t.Errorf("the CPU limit without exclusive CPUs is %d", got.Milli)
 	}
 }

@@ -48,7 +48,7 @@ func TestSizes(t *testing.T) {
 		}
 		cfg := Resized(pod, &pod.Spec.Containers[0], Node{CPUPeriod: period})
 		if held := plan.FromCRI(cfg.CpuShares, cfg.CpuQuota, cfg.CpuPeriod, cfg.MemoryLimitInBytes); held != got["c"].Resources {
-			t.Errorf("it is told %+v", held)
+			t.Errorf("the runtime is given %+v", held)
 		}
 	}
 	if got, want := Level(pod, Node{}), (plan.Resources{Shares: 204, Memory: 1 << 30}); got != want {

@@ -62,7 +62,7 @@ func TestFree(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, got, ok)
 		}
 		if !slices.Equal(before, c.taken) {
-			t.Errorf("%s: what is taken was changed", name)
+			t.Errorf("%s: the used ranges were changed", name)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func FuzzFree(f *testing.F) {
 			end := at + uint64(s.PerPod)
 			if end > s.end() || end > ids {
 				if ok {
-					t.Fatalf("%v of %v beside %v: there is none", got, s, taken)
+					t.Fatalf("%v of %v beside %v: no range is free", got, s, taken)
 				}
 				return
 			}

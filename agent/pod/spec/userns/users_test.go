@@ -96,7 +96,7 @@ func TestLife(t *testing.T) {
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "d", "userns")); err != nil ||
 		string(b) != `{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}` {
-		t.Errorf("the lease is %q, %v: not what a kubelet reads", b, err)
+		t.Errorf("the lease is %q, %v, which a kubelet cannot read", b, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*", "*.new")); len(left) > 0 {
 		t.Errorf("left over: %v", left)
@@ -183,7 +183,7 @@ func TestHostileLeases(t *testing.T) {
 		u := newUsers(t, dir, 3)
 		u.want(t, "good", 1)
 		if _, err := u.sandbox(t, pod("bad")); err == nil {
-			t.Errorf("%s: it has a range", name)
+			t.Errorf("%s: the pod has a range", name)
 		}
 		if err := u.Release(t.Context(), "bad"); err != nil {
 			t.Errorf("%s: %v", name, err)
