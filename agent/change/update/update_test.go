@@ -135,15 +135,15 @@ func TestStage(t *testing.T) {
 		older bool
 		bad   string
 	}{
-		"good":             {file: archive(t, dir, "good", "0.2.0", runtime.GOARCH, good, key)},
-		"clean":            {file: archive(t, dir, "secrets", "0.2.0", runtime.GOARCH, program(t, "secrets"), key)},
-		"of a stranger":    {file: archive(t, dir, "stranger", "0.2.0", runtime.GOARCH, good, stranger), bad: "signed by 0 of the node's keys"},
-		"another machine":  {file: archive(t, dir, "machine", "0.2.0", other, good, key), bad: "it is for " + other},
-		"the same version": {file: archive(t, dir, "same", "0.1.0", runtime.GOARCH, good, key), bad: "version 0.1.0: it is not newer"},
-		"an older version": {file: archive(t, dir, "older", "0.0.9", runtime.GOARCH, good, key), bad: "it is not newer"},
-		"a preview of it":  {file: archive(t, dir, "preview", "0.1.0-rc.1", runtime.GOARCH, good, key), bad: "it is not newer"},
-		"crashes":          {file: archive(t, dir, "crash", "0.2.0", runtime.GOARCH, program(t, "crash"), key), bad: "it does not run here"},
-		"another's words":  {file: archive(t, dir, "words", "0.2.0", runtime.GOARCH, program(t, "other"), key), bad: "0.3.0"},
+		"good":                      {file: archive(t, dir, "good", "0.2.0", runtime.GOARCH, good, key)},
+		"clean":                     {file: archive(t, dir, "secrets", "0.2.0", runtime.GOARCH, program(t, "secrets"), key)},
+		"of a stranger":             {file: archive(t, dir, "stranger", "0.2.0", runtime.GOARCH, good, stranger), bad: "signed by 0 of the node's keys"},
+		"another machine":           {file: archive(t, dir, "machine", "0.2.0", other, good, key), bad: "it is for " + other},
+		"the same version":          {file: archive(t, dir, "same", "0.1.0", runtime.GOARCH, good, key), bad: "version 0.1.0: it is not newer"},
+		"an older version":          {file: archive(t, dir, "older", "0.0.9", runtime.GOARCH, good, key), bad: "it is not newer"},
+		"a preview of it":           {file: archive(t, dir, "preview", "0.1.0-rc.1", runtime.GOARCH, good, key), bad: "it is not newer"},
+		"crashes":                   {file: archive(t, dir, "crash", "0.2.0", runtime.GOARCH, program(t, "crash"), key), bad: "it does not run here"},
+		"output of another version": {file: archive(t, dir, "words", "0.2.0", runtime.GOARCH, program(t, "other"), key), bad: "0.3.0"},
 		"older, but says so; its program is another": {file: archive(t, dir, "consent", "0.0.9", runtime.GOARCH, good, key), older: true, bad: "fails its self-test"},
 		"spams":        {file: archive(t, dir, "spam", "0.2.0", runtime.GOARCH, program(t, "spam"), key), bad: "spamspam"},
 		"eats":         {file: archive(t, dir, "eat", "0.2.0", runtime.GOARCH, program(t, "eat"), key), bad: "fails its self-test"},
@@ -192,15 +192,15 @@ func TestShared(t *testing.T) {
 		state, program *unix.Statfs_t
 		bad            string
 	}{
-		"one file system":                {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
-		"with room":                      {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), ""},
-		"subvolumes":                     {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
-		"subvolumes with room":           {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), ""},
-		"disks of one size":              {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 48*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
-		"disks of two sizes":             {disk(1, unix.EXT4_SUPER_MAGIC, 90*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
-		"disks of two kinds":             {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.XFS_SUPER_MAGIC, 100*mib, 49*mib), ""},
-		"no room for the archive":        {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 9*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/state has 9 MiB free, but 11 MiB are needed"},
-		"no room for the program itself": {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 39*mib), "/bin has 39 MiB free, but 41 MiB are needed"},
+		"one file system":              {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
+		"with enough space":            {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), ""},
+		"subvolumes":                   {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
+		"subvolumes with enough space": {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), ""},
+		"disks of one size":            {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 48*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"disks of two sizes":           {disk(1, unix.EXT4_SUPER_MAGIC, 90*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"disks of two kinds":           {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.XFS_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"too small for the archive":    {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 9*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/state has 9 MiB free, but 11 MiB are needed"},
+		"too small for the program":    {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 39*mib), "/bin has 39 MiB free, but 41 MiB are needed"},
 	} {
 		err := checkDisks([]part{{"/state", 10 << 20, x.state}, {"/bin", 40 << 20, x.program}})
 		if fmt.Sprint(err) != cmp.Or(x.bad, "<nil>") {

@@ -63,7 +63,10 @@ func TestBusy(t *testing.T) {
 	}
 	busy := errors.New("a trial is under way")
 	u := New(Config{Stager: *s, Kept: func() string { return trial }, Busy: func(bool) error { return busy },
-		Offer: func(*Staged, string, bool) (string, bool, error) { t.Error("a program was offered during a trial"); return "", false, nil }})
+		Offer: func(*Staged, string, bool) (string, bool, error) {
+			t.Error("a program was offered during a trial")
+			return "", false, nil
+		}})
 	if out, err := u.Update(t.Context(), file, api.UpdateOptions{Dry: true}, nil); err != nil || out.Version != "0.2.0" || out.ID != "" {
 		t.Errorf("dry run: %+v, %v", out, err)
 	}

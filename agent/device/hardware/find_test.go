@@ -46,7 +46,7 @@ func TestMatch(t *testing.T) {
 		want  string
 	}{
 		{"a pattern", paths("/dev/ttyA*"), "ttyACM0 ttyAMA0"},
-		{"several, and what is there twice", paths("/dev/ttyUSB*", "/dev/ttyUSB0", "/dev/ttyS*"), "ttyUSB0"},
+		{"several, and one twice", paths("/dev/ttyUSB*", "/dev/ttyUSB0", "/dev/ttyS*"), "ttyUSB0"},
 		{"all terminals, and links to nothing", paths("/dev/tty*"), "ttyACM0 ttyAMA0 ttyUSB0"},
 		{"a link of udev", paths("/dev/serial/by-id/*Silabs*"), "ttyUSB0"},
 		{"through a link to a directory", paths("/dev/self/ttyUSB0"), ""},
@@ -59,7 +59,7 @@ func TestMatch(t *testing.T) {
 		{"a product", config.DeviceMatch{USB: &config.USBMatch{Vendor: "10c4", Product: "EA60"}}, "ttyUSB0"},
 		{"another product", config.DeviceMatch{USB: &config.USBMatch{Vendor: "10c4", Product: "ea61"}}, ""},
 		{"a serial number", config.DeviceMatch{USB: &config.USBMatch{Serial: "00*"}}, "ttyUSB0"},
-		{"the serial number of a hub says nothing of what is behind it", config.DeviceMatch{USB: &config.USBMatch{Serial: "0000:*"}}, ""},
+		{"the serial number of a hub is not that of its devices", config.DeviceMatch{USB: &config.USBMatch{Serial: "0000:*"}}, ""},
 		{"an attribute of its interface", config.DeviceMatch{Subsystem: "tty", Attributes: map[string]string{"bInterfaceNumber": "0?"}}, "ttyACM0 ttyUSB0"},
 		{"one with a slash in its value", config.DeviceMatch{Attributes: map[string]string{"serial": "5C3D 7890/x"}}, "media0 video0 video1"},
 		{"one of the adapter", config.DeviceMatch{Subsystem: "i2c-dev", Attributes: map[string]string{"name": "bcm2835*"}}, "i2c-1"},

@@ -342,7 +342,7 @@ func TestOptions(t *testing.T) {
 	}{
 		"full cores":   {static, "cpuManagerPolicyOptions: {full-pcpus-only: 'true'}", nil, "3", `2,4,6 on "", shared 0-1,3,5,7`, "SMTAlignmentError"},
 		"strict":       {static, "cpuManagerPolicyOptions: {strict-cpu-reservation: 'true'}", nil, "2", two, `2,6 on "", shared 1,3-5,7`},
-		"across nodes": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}", nil, "6", `1-3,5-7 on "", shared 0,4`, `1-6 on "", shared 0,7`}, // with the option: cores 2 and 4 together with 3 and 3
+		"across nodes": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}", nil, "6", `1-3,5-7 on "", shared 0,4`, `1-6 on "", shared 0,7`}, // as 3 and 3 instead of 2 and 4
 		"across cores": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-cores: 'true'}\nfeatureGates: {CPUManagerPolicyAlphaOptions: true}", nil, "2", two, `2,4 on "", shared 0-1,3,5-7`},
 		"no gate": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-cores: 'true'}", nil, "2", two,
 			`cpuManagerPolicyOptions: CPU Manager Policy Alpha-level Options not enabled, but option "distribute-cpus-across-cores" provided`},

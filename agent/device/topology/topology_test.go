@@ -88,7 +88,7 @@ func TestRead(t *testing.T) {
 				[]Node{{ID: 0, Memory: 1 << 20, HugePages: map[uint64]uint64{2 << 20: 6 << 20}, Distances: []uint64{10, 20, 20}}, {ID: 2, Memory: 2 << 20}, {ID: 3, Memory: 4 << 20}}}, ""},
 		"none is on":     {map[string]string{"cpu/online": ""}, Machine{}, "there are none"},
 		"no list":        {map[string]string{"cpu/online": "0-99999999999"}, Machine{}, "not a list of numbers"},
-		"not said":       {map[string]string{}, Machine{}, "not exist"},
+		"missing":        {map[string]string{}, Machine{}, "not exist"},
 		"too many nodes": {map[string]string{"cpu/online": "0", "node/online": "64"}, Machine{}, "below 64"},
 		"no memory":      {map[string]string{"cpu/online": "0", "node/online": "0"}, Machine{}, "memory of NUMA node 0"},
 	} {

@@ -201,7 +201,7 @@ func TestWhat(t *testing.T) {
 		{"scraper", "GET", "/stats/summary", 200, ""},
 		{"scraper", "GET", "/stats/flash", 200, ""},
 		{"coarse", "GET", "/stats/flash", 403, "Forbidden (user=coarse, verb=get, resource=nodes, subresource(s)=[stats])\n"},
-		{"scraper", "GET", "/metrics/../exec/ns/pod/c", 200, ""}, // the first part of the path decides; the server's mux redirects such a path
+		{"scraper", "GET", "/metrics/../exec/ns/pod/c", 200, ""}, // the first part decides; the mux redirects such a path
 		{"reader", "GET", "/logs/", 200, ""},
 		{"reader", "GET", "/containerLogs/a/b/c", 403, "Forbidden (user=reader, verb=get, resource=nodes, subresource(s)=[proxy])\n"},
 		{"broken", "GET", "/run", 500, "Authorization error (user=broken, verb=get, resource=nodes, subresource=proxy)"},

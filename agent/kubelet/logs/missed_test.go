@@ -97,15 +97,15 @@ func TestMissed(t *testing.T) {
 		want      string
 		err       error
 	}{
-		"nothing":                      {func(*stage) {}, "abc", nil},
-		"what is read was removed":     {func(s *stage) { s.remove(s.rotated(1)) }, "abc", nil},
-		"the next one was removed":     {func(s *stage) { s.remove(s.rotated(1), s.rotated(2)) }, "a", ErrMissed},
-		"all were compressed":          {func(s *stage) { s.compress(1, "a"); s.compress(2, "b") }, "abc", nil},
-		"a compressed one was removed": {func(s *stage) { s.compress(2, "b"); s.remove(s.rotated(1), s.rotated(2)+".gz") }, "a", ErrMissed},
-		"rotated, and none is missing": {func(s *stage) { s.write("d"); s.remove(s.rotated(1)) }, "abcd", nil},
-		"one that came and went":       {func(s *stage) { s.write("d"); s.write("e"); s.remove(s.rotated(1), s.rotated(2), s.rotated(3)) }, "a", ErrMissed},
-		"one in the middle":            {func(s *stage) { s.write("d"); s.write("e"); s.remove(s.rotated(3)) }, "ab", ErrMissed},
-		"all but what is read":         {func(s *stage) { s.remove(s.rotated(2), s.path) }, "a", ErrMissed},
+		"nothing":                       {func(*stage) {}, "abc", nil},
+		"the current file was removed":  {func(s *stage) { s.remove(s.rotated(1)) }, "abc", nil},
+		"the next file was removed":     {func(s *stage) { s.remove(s.rotated(1), s.rotated(2)) }, "a", ErrMissed},
+		"all were compressed":           {func(s *stage) { s.compress(1, "a"); s.compress(2, "b") }, "abc", nil},
+		"a compressed file was removed": {func(s *stage) { s.compress(2, "b"); s.remove(s.rotated(1), s.rotated(2)+".gz") }, "a", ErrMissed},
+		"rotated, and none is missing":  {func(s *stage) { s.write("d"); s.remove(s.rotated(1)) }, "abcd", nil},
+		"a new file was removed":        {func(s *stage) { s.write("d"); s.write("e"); s.remove(s.rotated(1), s.rotated(2), s.rotated(3)) }, "a", ErrMissed},
+		"a middle file was removed":     {func(s *stage) { s.write("d"); s.write("e"); s.remove(s.rotated(3)) }, "ab", ErrMissed},
+		"all but the current file":      {func(s *stage) { s.remove(s.rotated(2), s.path) }, "a", ErrMissed},
 		"a foreign file was removed": {func(s *stage) {
 			put(s.T, s.path+".x.tmp", "")
 			put(s.T, s.path+"x", "")

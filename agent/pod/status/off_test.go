@@ -29,11 +29,11 @@ func TestOff(t *testing.T) {
 		{"may not run twice", plan.Input{Want: wanted("Never"), Seen: seen(late(ended("c", 0, 0))), Off: since}, "Failed Terminated c=Completed", nodeShutdown},
 		{"was done before", plan.Input{Want: wanted("Never"), Seen: seen(early(ended("c", 0, 0))), Off: since}, "Succeeded c=Completed", ""},
 		{"after the boot", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 1))}, "Running c=Running+ Ready", ""},
-		{"makes room", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Preempting}}, "Running c=Running+ Ready", "Pod was preempted by Kubelet to accommodate a critical pod."},
+		{"is preempted", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Preempting}}, "Running c=Running+ Ready", "Pod was preempted by Kubelet to accommodate a critical pod."},
 		{"is evicted", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Running c=Running+ Ready", "why"},
 		{"was evicted", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Failed Evicted c=Error", "why"},
 		{"exceeds its limit", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why"}}, "Failed Evicted c=Error", ""},
-		{"made room", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 143, 0)), End: &plan.End{Reason: plan.Preempting}}, "Failed Preempting c=Error", "Pod was preempted by Kubelet to accommodate a critical pod."},
+		{"was preempted", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 143, 0)), End: &plan.End{Reason: plan.Preempting}}, "Failed Preempting c=Error", "Pod was preempted by Kubelet to accommodate a critical pod."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.in.Now, tt.in.Admitted = t0, true

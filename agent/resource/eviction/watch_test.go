@@ -200,10 +200,10 @@ func TestWire(t *testing.T) {
 	w.Arm(0, 50000)
 	high("150000")
 	for name, to := range map[string]func(){
-		"nothing to be told of": func() { w.Arm(0, 0) },
-		"the limit comes first": func() { write("memory.max", "150000"); w.Arm(0, 50000); write("memory.max", "max") },
-		"it is over its limit":  func() { write("memory.max", "9"); w.Arm(0, 50000); write("memory.max", "max") },
-		"no cgroup":             func() { os.Remove(filepath.Join(dir, "memory.max")); w.Arm(0, 50000); write("memory.max", "max") },
+		"no mark":                     func() { w.Arm(0, 0) },
+		"the limit is lower":          func() { write("memory.max", "150000"); w.Arm(0, 50000); write("memory.max", "max") },
+		"the usage exceeds the limit": func() { write("memory.max", "9"); w.Arm(0, 50000); write("memory.max", "max") },
+		"no cgroup":                   func() { os.Remove(filepath.Join(dir, "memory.max")); w.Arm(0, 50000); write("memory.max", "max") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			to()

@@ -29,12 +29,12 @@ func TestInterruptedWrite(t *testing.T) {
 		"next link made": func(dir string) error {
 			return errors.Join(os.Mkdir(dir+"/..2026_01_01_00_00_00.000000001", 0o755), os.Symlink("..2026_01_01_00_00_00.000000001", dir+"/..data_tmp"))
 		},
-		"links lost":           func(dir string) error { return os.Remove(dir + "/a") },
-		"data lost":            func(dir string) error { return os.RemoveAll(filepath.Join(dir, "..data/a")) },
-		"data changed":         func(dir string) error { return os.WriteFile(filepath.Join(dir, "..data/a"), []byte("2"), 0o644) },
-		"mode changed":         func(dir string) error { return os.Chmod(filepath.Join(dir, "..data/a"), 0o600) },
-		"something in the way": func(dir string) error { return errors.Join(os.Remove(dir+"/a"), os.MkdirAll(dir+"/a/b", 0o755)) },
-		"..data leads nowhere": func(dir string) error {
+		"links lost":                     func(dir string) error { return os.Remove(dir + "/a") },
+		"data lost":                      func(dir string) error { return os.RemoveAll(filepath.Join(dir, "..data/a")) },
+		"data changed":                   func(dir string) error { return os.WriteFile(filepath.Join(dir, "..data/a"), []byte("2"), 0o644) },
+		"mode changed":                   func(dir string) error { return os.Chmod(filepath.Join(dir, "..data/a"), 0o600) },
+		"a directory in place of a file": func(dir string) error { return errors.Join(os.Remove(dir+"/a"), os.MkdirAll(dir+"/a/b", 0o755)) },
+		"..data is a broken link": func(dir string) error {
 			to, err := os.Readlink(dir + "/..data")
 			return errors.Join(err, os.RemoveAll(filepath.Join(dir, to)))
 		},

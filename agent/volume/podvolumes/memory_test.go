@@ -21,11 +21,11 @@ func TestMemoryNeverSwaps(t *testing.T) {
 		warns  int
 		fails  bool
 	}{
-		"a new kernel":             {nil, head + swap, []string{"mode=0777,noswap", "mode=0777,noswap"}, 0, false},
-		"an old kernel":            {unix.EINVAL, head + swap, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 1, false},
-		"an old kernel, no swap":   {unix.EINVAL, head, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 0, false},
-		"a user namespace":         {unix.EPERM, head + swap, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 1, false},
-		"no memory is no such way": {unix.ENOMEM, head + swap, []string{"mode=0777,noswap", "mode=0777,noswap"}, 0, true},
+		"a new kernel":           {nil, head + swap, []string{"mode=0777,noswap", "mode=0777,noswap"}, 0, false},
+		"an old kernel":          {unix.EINVAL, head + swap, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 1, false},
+		"an old kernel, no swap": {unix.EINVAL, head, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 0, false},
+		"a user namespace":       {unix.EPERM, head + swap, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 1, false},
+		"out of memory":          {unix.ENOMEM, head + swap, []string{"mode=0777,noswap", "mode=0777,noswap"}, 0, true},
 	} {
 		var asked []string
 		var log bytes.Buffer

@@ -45,7 +45,7 @@ func TestLabel(t *testing.T) {
 			pv.Spec.AccessModes, c.LabelAll = append(pv.Spec.AccessModes, v1.ReadWriteOnce), false
 		}, "", ""},
 		"of one pod, gate off": {func(_ *v1.Pod, _ *v1.PersistentVolume, c *Config, _ *labeling) { c.LabelAll = false }, `context="files:s0:c1,c2"`, ""},
-		"the default, as it is said": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
+		"the default, stated": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
 			p.Spec.SecurityContext.SELinuxChangePolicy = &mount
 		}, `context="files:s0:c1,c2"`, ""},
 		"two labels, recursive": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {

@@ -97,7 +97,7 @@ func TestReconsidered(t *testing.T) {
 			w.inputs["a"] = plan.Input{Want: p, Admitted: true, Now: time.Now(), Seen: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Exited}}}}
 			w.refresh("a")
 		}},
-		{"another one is gone", func(t *testing.T, w *world) {
+		{"another one was deleted", func(t *testing.T, w *world) {
 			w.want(t, desired.API)
 			if err := w.Forget(t.Context(), "a"); err != nil {
 				t.Fatal(err)

@@ -16,11 +16,11 @@ func TestAge(t *testing.T) {
 		ready   bool
 		want    time.Duration
 	}{
-		"as it is":                {now.Add(-time.Hour), true, time.Hour},
-		"the clock went 5y ahead": {now.AddDate(-5, 0, 0), true, up},
-		"the clock went back":     {now.AddDate(1, 0, 0), true, 0},
-		"from before a reboot":    {now.Add(-5 * time.Hour), false, 5 * time.Hour},
-		"begun before the clock":  {time.Unix(100, 0), true, 0},
+		"unchanged clock":                  {now.Add(-time.Hour), true, time.Hour},
+		"the clock was set 5 years ahead":  {now.AddDate(-5, 0, 0), true, up},
+		"the clock was set back":           {now.AddDate(1, 0, 0), true, 0},
+		"from before a reboot":             {now.Add(-5 * time.Hour), false, 5 * time.Hour},
+		"started before the clock was set": {time.Unix(100, 0), true, 0},
 	} {
 		in := plan.Input{Now: now}
 		in.Seen.Sandboxes = []plan.Sandbox{{Ready: c.ready, Started: c.started}}

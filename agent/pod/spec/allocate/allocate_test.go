@@ -44,16 +44,16 @@ func TestDecide(t *testing.T) {
 		wanted, has *v1.Pod
 		want        string
 	}{
-		"more":        {pod("a", list("cpu", "2"), list("memory", "128Mi")), small, ""},
-		"less":        {pod("a", list("cpu", "500m"), list("memory", "32Mi")), small, ""},
-		"no room":     {pod("a", list("cpu", "2500m"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 2500, used: 2000, capacity: 4000"},
-		"never":       {pod("a", list("cpu", "9"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 9000, used: 2000, capacity: 4000"},
-		"class":       {pod("a", list("cpu", "1", "memory", "64Mi"), list("cpu", "1", "memory", "64Mi")), small, "Infeasible: Pod QOS Class may not change as a result of resizing"},
-		"limit gone":  {pod("a", list("cpu", "1"), nil), small, "Infeasible: resource limits cannot be removed"},
-		"limit added": {pod("a", list("cpu", "1"), list("memory", "64Mi", "cpu", "2")), small, ""},
-		"other":       {pod("a", list("cpu", "1", "hugepages-2Mi", "4Mi"), list("memory", "64Mi")), small, "Infeasible: only cpu and memory resources are mutable"},
-		"whole":       {pod("a", nil, nil, whole("2")), pod("a", nil, nil, whole("1")), ""},
-		"too much":    {pod("a", nil, nil, whole("3")), pod("a", nil, nil, whole("1")), "Deferred: Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000"},
+		"more":          {pod("a", list("cpu", "2"), list("memory", "128Mi")), small, ""},
+		"less":          {pod("a", list("cpu", "500m"), list("memory", "32Mi")), small, ""},
+		"no room":       {pod("a", list("cpu", "2500m"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 2500, used: 2000, capacity: 4000"},
+		"never":         {pod("a", list("cpu", "9"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 9000, used: 2000, capacity: 4000"},
+		"class":         {pod("a", list("cpu", "1", "memory", "64Mi"), list("cpu", "1", "memory", "64Mi")), small, "Infeasible: Pod QOS Class may not change as a result of resizing"},
+		"limit removed": {pod("a", list("cpu", "1"), nil), small, "Infeasible: resource limits cannot be removed"},
+		"limit added":   {pod("a", list("cpu", "1"), list("memory", "64Mi", "cpu", "2")), small, ""},
+		"other":         {pod("a", list("cpu", "1", "hugepages-2Mi", "4Mi"), list("memory", "64Mi")), small, "Infeasible: only cpu and memory resources are mutable"},
+		"whole":         {pod("a", nil, nil, whole("2")), pod("a", nil, nil, whole("1")), ""},
+		"too much":      {pod("a", nil, nil, whole("3")), pod("a", nil, nil, whole("1")), "Deferred: Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000"},
 	} {
 		got := ""
 		if r := Decide(tt.wanted, tt.has, []*admit.Holder{other}, room); r != nil {

@@ -17,7 +17,7 @@ func TestEnvFileValue(t *testing.T) {
 		"the first counts":      {text: "A='1'\nA='2'\n", want: "1"},
 		"comments and blanks":   {text: "# A='0'\n\n  \t\n  B='x' # A='0'\n\tA='1' # why\n", want: "1"},
 		"lines":                 {text: "B='one\nA=no'\nA='two\nthree\n'", want: "two\nthree\n"},
-		"as it is":              {text: `A='$B \n "x" # y = z'`, want: `$B \n "x" # y = z`},
+		"literal value":         {text: `A='$B \n "x" # y = z'`, want: `$B \n "x" # y = z`},
 		"no such key":           {text: "AA='1'\nB='A='\n"},
 		"empty":                 {text: ""},
 		"empty value":           {text: "A=''\n"},
