@@ -81,7 +81,7 @@ func TestLogStopping(t *testing.T) {
 	}
 }
 
-// An answered is a response whose body has not been read.
+// The type answered is a response whose body has not been read.
 type answered struct{ *http.Response }
 
 func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) answered {

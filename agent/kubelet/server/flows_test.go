@@ -26,7 +26,7 @@ type flow struct {
 	want        []byte // data of give
 }
 
-// The function flows returns all flows.
+// The function flows returns the flows of all protocols.
 func flows() (all []flow) {
 	bytes := servertest.Bytes(servertest.Given)
 	for _, w := range streamtest.Commands("v5.channel.k8s.io", "v5.channel.k8s.io") {

@@ -93,7 +93,7 @@ func hooks(pod *v1.Pod, name string) (h v1.Lifecycle) {
 	return h
 }
 
-// A violation is the panic value of a violated invariant.
+// A violation is the text of a panic about an invariant that does not hold.
 type violation string
 
 // world is a minimal runtime whose actions may fail. It checks the invariants. The numbers in its messages identify

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// The port tells which probe makes a call.
+// The port of a call identifies its probe.
 const (
 	livePort = iota + 1
 	readyPort

@@ -142,7 +142,7 @@ func TestReconsidered(t *testing.T) {
 }
 
 // TestRefusedAgain checks that a repeated rejection with the same reason is neither stored nor reported by an event.
-// A rejection with another reason is.
+// A rejection with another reason is stored and reported.
 func TestRefusedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.File, aPod("a", "3", 80), aPod("b", "2", 80))
