@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestImagesPrune checks that islet images prune keeps an image that a desired pod needs, whether the pod runs or
-// not.
+// TestImagesPrune checks that islet images prune keeps the image of each desired pod, also of a pod that does not
+// run.
 func TestImagesPrune(t *testing.T) {
 	n, _ := node(t)
 	wanted := &v1.Pod{}

@@ -183,8 +183,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestReplaced checks that a program that ends after it was installed continues, however it ended. If its file was
-// removed, it does not.
+// TestReplaced checks that a program that ends after it was installed continues, however it ended. A program whose
+// file was removed does not continue.
 func TestReplaced(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {

@@ -129,8 +129,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestProgramWaitsForLink checks that a followed program waits for the link, but that the same program requested by
-// an operator does not.
+// TestProgramWaitsForLink checks that a followed program waits for the link. The same program requested by an
+// operator begins without the link.
 func TestProgramWaitsForLink(t *testing.T) {
 	var r Record
 	r.takes(program("2.0.0"), false)

@@ -210,8 +210,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestMessages checks that the size of a status is limited, however long the termination messages of its containers
-// are.
+// TestMessages checks that the size of a status is limited for termination messages of any length.
 func TestMessages(t *testing.T) {
 	p := wanted("Never")
 	var all []plan.Container

@@ -85,7 +85,7 @@ func TestWhatRunsWasAdmitted(t *testing.T) {
 }
 
 // TestReconsidered checks that a rejected static pod is decided again when another pod ends or is deleted, or when
-// the node changes. A rejected pod of the API server is not.
+// the node changes. A rejected pod of the API server stays rejected.
 func TestReconsidered(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -121,7 +121,7 @@ func withHooks(uid string, hooks ...v1.Lifecycle) *v1.Pod {
 }
 
 // TestPostStart checks that a container counts as started when its postStart hook has returned. The following
-// containers of the pod wait, other pods do not.
+// containers of the pod wait for the hook, and other pods start without delay.
 func TestPostStart(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)}, v1.Lifecycle{})})
@@ -177,7 +177,7 @@ func TestPostStartFails(t *testing.T) {
 }
 
 // TestPostStartOverRestarts checks that a postStart hook that has returned does not run again after a restart of the
-// agent, and that an interrupted one does.
+// agent. An interrupted hook runs again.
 func TestPostStartOverRestarts(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)})})
