@@ -11,12 +11,12 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestCleanupRefuses names directories that are not islet's. Nothing in them may
-// change.
+// TestCleanupRefuses checks that cleanup rejects a state or run directory that is not islet's, and leaves its files
+// unchanged.
 func TestCleanupRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
-		files []string // text after =
-		want  string   // "": accepted
+		files []string // text after "="
+		want  string   // "" if cleanup accepts the directories
 		used  bool
 	}{
 		"nothing there":              {nil, "", false},

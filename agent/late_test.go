@@ -7,7 +7,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/life/worker"
 )
 
-// TestLate: parts may call others before these are built, and while they are set.
+// TestLate checks that the parts of the agent may call each other before they are built, and while another goroutine
+// sets them.
 func TestLate(t *testing.T) {
 	var l late
 	l.pokePod("a")

@@ -19,10 +19,10 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// now is the time of the commands under test.
+// The time of the commands under test.
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// result is what a command printed and returned.
+// result contains the output and the exit code of a command.
 type result struct {
 	out, err string
 	code     int
@@ -47,7 +47,7 @@ func env(n *servertest.Node, stdin io.Reader, out, errw io.Writer) Env {
 		}}
 }
 
-// check compares with what is wanted, with the node's directory written DIR.
+// check compares the output and the exit code of a command. In the output, DIR replaces the directory of the node.
 func check(t *testing.T, n *servertest.Node, got result, code int, out, errText string) {
 	t.Helper()
 	if n != nil {
@@ -58,7 +58,7 @@ func check(t *testing.T, n *servertest.Node, got result, code int, out, errText 
 	}
 }
 
-// node has pods in several states.
+// node returns a node with pods in several states.
 func node(t *testing.T) (*servertest.Node, func()) {
 	n, stop := servertest.Start(t)
 	n.Pod("web-pi", now.Add(-5*time.Minute-3*time.Second), "nginx", "sidecar")
@@ -138,7 +138,7 @@ func TestApplyDelete(t *testing.T) {
 	check(t, n, run(t, n, "", "delete", "pod", "hello", "--ignore-not-found"), 0, "", "")
 	check(t, n, run(t, n, "", "delete", "dns"), 1, "", "islet: pod kube-system/dns-pi comes from the file source: remove its manifest there\n")
 
-	// Waits until the pod is gone.
+	// The command waits until the pod has been deleted.
 	watching := n.Changed()
 	done := make(chan result, 1)
 	go func() { done <- run(t, n, "", "delete", "web") }()
@@ -252,13 +252,13 @@ func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{}, {"--help"}, {"-h"}} {
 		if got := run(t, n, "", args...); got.code != 0 || !strings.Contains(got.out, "port-forward") ||
 			strings.Contains(got.out, "--pod-manifest-path") {
-			t.Errorf("%q leads to %+v", args, got)
+			t.Errorf("islet %q: %+v", args, got)
 		}
 	}
 	check(t, nil, run(t, nil, "", "--socket", n.Socket, "pods", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
 	check(t, nil, run(t, nil, "", "--socket="+n.Socket, "pods", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
 	if got := run(t, nil, "", "--socket"); got.code != ExitUsage || !strings.Contains(got.out, "COMMAND [flags]") {
-		t.Errorf("a socket and nothing else: %+v", got)
+		t.Errorf("no command after --socket: %+v", got)
 	}
 	for _, c := range []struct {
 		called, args string
@@ -270,7 +270,7 @@ func TestUsage(t *testing.T) {
 		{"islet", "--v=2", true, false},
 		{"islet", "--socket-x=1", true, false},
 		{"islet", "", true, true},
-		{"islet", "", false, false}, // a service without flags
+		{"islet", "", false, false}, // started as a service without flags
 		{"/usr/local/bin/kubelet", "", true, false},
 		{"islet", "--help", false, true},
 		{"islet", "-h", true, true},

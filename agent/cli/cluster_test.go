@@ -95,7 +95,8 @@ Events:
 	}
 }
 
-// TestClock: what the node knows of the time is shown, and can be forgotten.
+// TestClock checks that islet clock shows the node's clock and its floor, and that islet clock reset deletes the
+// floor.
 func TestClock(t *testing.T) {
 	n, stop := node(t)
 	defer stop()

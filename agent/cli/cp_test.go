@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// archive makes one with the given entries.
+// archive returns a tar archive with the given entries.
 func archive(t *testing.T, entries ...tar.Header) io.Reader {
 	t.Helper()
 	var b bytes.Buffer
@@ -32,8 +32,8 @@ func archive(t *testing.T, entries ...tar.Header) io.Reader {
 	return &b
 }
 
-// TestUnpackHostile: whatever a container sends, nothing is written beside the
-// target.
+// TestUnpackHostile checks that unpack writes nothing outside its target directory, whatever archive the container
+// sends.
 func TestUnpackHostile(t *testing.T) {
 	reg := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg} }
 	link := func(name, to string) tar.Header {
@@ -64,7 +64,7 @@ func TestUnpackHostile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := unpack(archive(t, entries...), "d", filepath.Join(inner, "target")); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 		for _, place := range []string{top, inner} {
 			list, err := os.ReadDir(place)
@@ -99,7 +99,7 @@ func TestPackUnpack(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := filepath.Join(t.TempDir(), "to")
-	for range 2 { // the second time over the first
+	for range 2 { // the second run overwrites the files of the first one
 		if err := unpack(bytes.NewReader(b.Bytes()), "data", to); err != nil {
 			t.Fatal(err)
 		}
@@ -115,8 +115,8 @@ func TestPackUnpack(t *testing.T) {
 	}
 }
 
-// TestUnpackLeavesOut: a link that leads out does not keep the rest from being copied,
-// and is named.
+// TestUnpackLeavesOut checks that unpack skips a symbolic link that points outside the target, copies the other
+// files, and returns an error that names the link.
 func TestUnpackLeavesOut(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "to")
 	err := unpack(archive(t, tar.Header{Name: "d", Typeflag: tar.TypeDir}, tar.Header{Name: "d/out", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
@@ -128,11 +128,11 @@ func TestUnpackLeavesOut(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(filepath.Join(to, "out")); err == nil {
-		t.Error("the link was made")
+		t.Error("the link was created")
 	}
 }
 
-// TestCopy: to a container and back, by its tar.
+// TestCopy checks that islet cp copies files to a container and from it, with tar in the container.
 func TestCopy(t *testing.T) {
 	n, _ := node(t)
 	inside, here := t.TempDir(), t.TempDir()
@@ -165,7 +165,7 @@ func TestCopy(t *testing.T) {
 	}
 	if got := run(t, n, "", "cp", "web:/does/not/exist", back, "-c", "nginx"); got.code != 1 ||
 		!strings.Contains(got.err, "tar in container nginx of pod default/web-pi") || strings.Count(got.err, "\n") != 1 {
-		t.Errorf("what is not there: %+v", got)
+		t.Errorf("a missing file: %+v", got)
 	}
 	check(t, n, run(t, n, "", "cp", "a", "b"), ExitUsage, "", "islet: either a or b must be POD:PATH, the other one a local path\n")
 	check(t, n, run(t, n, "", "cp", "web:x", "web:y"), ExitUsage, "",

@@ -27,7 +27,7 @@ func TestExec(t *testing.T) {
 	check(t, n, run(t, n, "hello", "attach", "-i", "dns"), 0, "hello", "")
 	check(t, n, run(t, n, "", "exec", "-it", "dns", "--", "cat"), 0, "", "Standard input is not a terminal: -t has no effect.\n")
 
-	// The agent stops in the middle.
+	// The agent stops while the command runs.
 	r, w := io.Pipe()
 	never, end := io.Pipe()
 	defer end.Close()
@@ -44,7 +44,7 @@ func TestExec(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// pty opens a pseudo terminal.
+// pty opens a pseudoterminal.
 func pty(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -61,13 +61,13 @@ func pty(t *testing.T) (master, slave *os.File) {
 	}
 	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip("the pseudo terminals are of another instance of devpts:", err)
+		t.Skip("the pseudoterminals belong to another instance of devpts:", err)
 	}
 	t.Cleanup(func() { slave.Close() })
 	return master, slave
 }
 
-// TestExecTerminal types at a shell in a container.
+// TestExecTerminal checks that islet exec -it connects a terminal to a shell in a container.
 func TestExecTerminal(t *testing.T) {
 	n, _ := node(t)
 	master, slave := pty(t)
@@ -119,7 +119,7 @@ func TestExecTerminal(t *testing.T) {
 		t.Errorf("the terminal is not as before: %+v, %+v", after, before)
 	}
 
-	// A signal ends it too, and restores the terminal.
+	// A signal also ends the command, and the terminal's mode is restored.
 	go func() {
 		done <- Main(t.Context(), []string{"exec", "-it", "dns", "--", "sh"}, env(n, slave, slave, slave))
 	}()

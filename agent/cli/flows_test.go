@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// flowNode is a node whose container nginx gives servertest.Given bytes, has a log of so many, and
-// has ended; its container flood does not end.
+// flowNode returns a node whose container nginx writes servertest.Given bytes, has a log of the same length, and has
+// exited. Its container flood never stops writing.
 func flowNode(t *testing.T) (n *servertest.Node, logged string) {
 	n, _ = servertest.Start(t)
 	n.Pod("web-pi", now, "nginx", "flood")
@@ -33,7 +33,8 @@ func flowNode(t *testing.T) (n *servertest.Node, logged string) {
 	return n, strings.Join(lines, "\n") + "\n"
 }
 
-// through is n behind a link to its socket.
+// The function through returns the node n with a proxy before its socket. The parameter read decides how the proxy
+// reads.
 func through(t *testing.T, n *servertest.Node, read streamtest.Reader) *servertest.Node {
 	dir, err := os.MkdirTemp("", "islet") // t.TempDir is too long for a socket
 	if err != nil {
@@ -45,7 +46,7 @@ func through(t *testing.T, n *servertest.Node, read streamtest.Reader) *serverte
 	return &servertest.Node{Dir: dir, Socket: at}
 }
 
-// A flow is a command that prints what comes from a container.
+// A flow is a command that prints the output of a container.
 type flow struct {
 	args []string
 	out  string
@@ -64,8 +65,8 @@ func flows(logged string) map[string]flow {
 	}
 }
 
-// TestFlows: over the local socket every command gets each byte and the code when the way is slow or
-// stops; when it breaks, no command takes that for the end.
+// TestFlows checks that every command receives all bytes and the exit code if the connection to the local socket is
+// slow or stalls. If the connection breaks, no command reports success.
 func TestFlows(t *testing.T) {
 	n, logged := flowNode(t)
 	var all sync.WaitGroup
@@ -83,7 +84,7 @@ func TestFlows(t *testing.T) {
 		l := through(t, n, streamtest.CloseOnce())
 		all.Go(func() {
 			got := run(t, l, "", f.args...)
-			whole := strings.Contains(name, "-f") // goes on where it was
+			whole := strings.Contains(name, "-f") // logs -f resumes after the last line
 			if whole && (got.code != 0 || got.out != f.out) || !whole && got.code != ExitUnreachable ||
 				!strings.Contains(got.err, "lost the connection to the agent") {
 				t.Errorf("%s, breaks: code %d, %d of %d bytes, %s", name, got.code, len(got.out), len(f.out), got.err)
@@ -94,9 +95,9 @@ func TestFlows(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// A bad reader stops for a while at its first bytes, or fails there.
+// A bad writer blocks for a while, or fails, on its first Write.
 type bad struct {
-	got  bytes.Buffer // not embedded: its other methods are not to be used
+	got  bytes.Buffer // not embedded, because its other methods must not be used
 	once sync.Once
 	wait time.Duration
 	fail error
@@ -110,8 +111,9 @@ func (b *bad) Write(p []byte) (int, error) {
 	return b.got.Write(p)
 }
 
-// TestFlowsToReaders: a reader of the command that stops gets everything, with the code; one that
-// has gone ends the command with an error, and what the agent does for it.
+// TestFlowsToReaders checks that a slow reader of a command's standard output receives all bytes, and that the exit
+// code is the container's. If a Write to standard output fails, the command exits with an error, and the agent ends
+// the stream.
 func TestFlowsToReaders(t *testing.T) {
 	n, logged := flowNode(t)
 	all := flows(logged)
@@ -140,8 +142,8 @@ func TestFlowsToReaders(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// TestFlowsOfCopies: cp in both directions copies each byte when the way is slow or stops, and
-// fails when it breaks or the container's tar ends early.
+// TestFlowsOfCopies checks that islet cp copies all bytes in both directions if the connection is slow or stalls. It
+// fails if the connection breaks or the container's tar exits early.
 func TestFlowsOfCopies(t *testing.T) {
 	n, _ := flowNode(t)
 	inside := t.TempDir()
@@ -184,8 +186,8 @@ func TestFlowsOfCopies(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// TestFlowsOfPorts: a connection to a forwarded port gets each byte when the way is slow or stops;
-// when it breaks, its end is not that of the data.
+// TestFlowsOfPorts checks that a connection to a forwarded port receives all bytes if the connection to the agent is
+// slow or stalls. If that breaks, the client does not receive a regular end of the data.
 func TestFlowsOfPorts(t *testing.T) {
 	n, _ := flowNode(t)
 	want := servertest.Bytes(servertest.Given)
@@ -205,7 +207,7 @@ func TestFlowsOfPorts(t *testing.T) {
 			k, _ := r.Read(line)
 			m := regexp.MustCompile(`^Forwarding from (\S+) -> `).FindSubmatch(line[:k])
 			if m == nil {
-				t.Fatalf("said %q", line[:k])
+				t.Fatalf("printed %q", line[:k])
 			}
 			c, err := net.Dial("tcp", string(m[1]))
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// following runs islet logs -f in the background.
+// The type following is islet logs -f, which runs in the background.
 type following struct {
 	t    *testing.T
 	n    *servertest.Node
@@ -43,7 +43,7 @@ func (f *following) want(lines ...string) {
 	}
 }
 
-// end waits for the command's end; nothing more may be printed.
+// The method end waits until the command exits, and checks that it prints no further line.
 func (f *following) end(code int, message string) {
 	f.t.Helper()
 	rest, _ := io.ReadAll(f.out)
@@ -52,8 +52,8 @@ func (f *following) end(code int, message string) {
 
 const lost = "islet: lost the connection to the agent at DIR/s: waiting for the agent\n"
 
-// TestFollow ends with the container, over restarts of the agent in between: no
-// line is lost and none printed twice, though all are of the same time.
+// TestFollow checks that islet logs -f continues over restarts of the agent and exits with the container. No line is
+// lost or printed twice, although all lines have the same time.
 func TestFollow(t *testing.T) {
 	n, stop := node(t)
 	n.Log(t, "web-pi-nginx", "one", "two", "three")
@@ -73,8 +73,8 @@ func TestFollow(t *testing.T) {
 	f.end(0, lost)
 }
 
-// TestFollowMissed: when the last line is no longer there as the agent comes back, others that were
-// written meanwhile may not be either. The log does not go on as if nothing were missing.
+// TestFollowMissed checks that islet logs -f fails if the last printed line is no longer in the log after a restart
+// of the agent. Later lines may have been removed too.
 func TestFollowMissed(t *testing.T) {
 	n, stop := node(t)
 	n.Log(t, "web-pi-nginx", "one")
@@ -89,8 +89,8 @@ func TestFollowMissed(t *testing.T) {
 	f.end(1, lost+"islet: "+errMissed.Error()+"\n")
 }
 
-// TestLogIncomplete: a log that the agent cannot give whole fails, and is not taken for the end of
-// the agent.
+// TestLogIncomplete checks that islet logs fails if the agent cannot read the whole log. The command does not retry,
+// as it does when the agent ends.
 func TestLogIncomplete(t *testing.T) {
 	n, _ := node(t)
 	n.Log(t, "web-pi-nginx", "one")
@@ -106,8 +106,8 @@ func TestLogIncomplete(t *testing.T) {
 	}
 }
 
-// TestFollowReplaced: the container is another one when the agent is back. What
-// the old one still wrote is printed.
+// TestFollowReplaced checks that islet logs -f prints the last lines of a container that was replaced while the agent
+// was stopped.
 func TestFollowReplaced(t *testing.T) {
 	n, stop := node(t)
 	n.Log(t, "web-pi-sidecar", "one")
@@ -140,8 +140,8 @@ func TestFollowGone(t *testing.T) {
 	f.end(ExitUnreachable, lost+"islet: gave up after 1ms: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
 }
 
-// TestPosition: a line that was printed in part is completed, wherever the agent
-// was lost.
+// TestPosition checks that the output is the whole log, without duplicates, wherever the connection to the agent
+// breaks.
 func TestPosition(t *testing.T) {
 	log := "t1 a\nt1 a\nt2 long line\nt2 \nt3 end\n"
 	for _, stamps := range []bool{false, true} {
@@ -173,7 +173,7 @@ func TestPosition(t *testing.T) {
 	p := &position{w: &out}
 	p.Write([]byte("t1 half of"))
 	p.resume()
-	if _, err := p.Write([]byte("t2 next\n")); err != errMissed || out.String() != "half of" { // the first was rotated away
+	if _, err := p.Write([]byte("t2 next\n")); err != errMissed || out.String() != "half of" { // the file was rotated away
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestStuck: a signal ends a command that waits in a system call, such as for a pipe that
-// nobody writes to.
+// TestStuck checks that a signal ends a command that is blocked in a system call, such as opening a pipe without a
+// writer.
 func TestStuck(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // what still waits for it must not outlive the test
+	t.Cleanup(func() { // a goroutine that still waits for the pipe must not outlive the test
 		if fd, err := unix.Open(pipe, unix.O_WRONLY|unix.O_NONBLOCK, 0); err == nil {
 			unix.Close(fd)
 		}
@@ -34,8 +34,8 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestRefused: what is wrong with one field of several is a line of its own, and steers no
-// terminal.
+// TestRefused checks that each field error of the agent's response has its own line, and that control characters are
+// replaced.
 func TestRefused(t *testing.T) {
 	err := refused(&http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("maxPods: -1\nport: \x1b[31m0\n"))})
 	if err.Error() != "maxPods: -1\n  port: ?[31m0" {

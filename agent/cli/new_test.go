@@ -39,25 +39,24 @@ func TestWordsOfOtherTools(t *testing.T) {
 	check(t, n, run(t, n, "", "rm", "crash", "--force"), 0, "pod/crash-pi deleted\n", "")
 }
 
-// TestShortcuts: each leads to a command that there is.
+// TestShortcuts checks that each shortcut leads to an existing command.
 func TestShortcuts(t *testing.T) {
 	for word, args := range shortcuts() {
 		list := commands()
 		for _, name := range args {
 			c := lookup(list, name)
 			if c == nil {
-				t.Fatalf("%s leads to %q, which is no command", word, args)
+				t.Fatalf("%s leads to %q, which is not a command", word, args)
 			}
 			list = c.sub
 		}
 		if lookup(commands(), word) != nil {
-			t.Errorf("%s is a command itself", word)
+			t.Errorf("%s is also the name of a command", word)
 		}
 	}
 }
 
-// TestManPages: there is a page for every command, with every flag, and troff takes
-// them without a complaint.
+// TestManPages checks that each command has a man page with all its flags, and that troff reports no warning.
 func TestManPages(t *testing.T) {
 	pages := manPages()
 	for _, c := range commands() {
@@ -120,7 +119,7 @@ func TestSelector(t *testing.T) {
 }
 
 func TestDeleteAll(t *testing.T) {
-	n, _ := node(t) // dns-pi comes from a file, in another namespace
+	n, _ := node(t) // the pod dns-pi has its source in a file, and is in another namespace
 	check(t, n, run(t, n, "", "delete", "--all", "web"), ExitUsage, "", "islet: --all and -l cannot be combined with names of pods\n")
 	check(t, n, run(t, n, "", "delete", "--all", "-n", "kube-system"), 0, "", "No pods to delete.\n")
 	got := run(t, n, "", "delete", "--all", "-A", "--force")
@@ -149,7 +148,7 @@ func TestRestart(t *testing.T) {
 	n.Restart = func(uid types.UID, container, id string, grace time.Duration) {
 		asked = append(asked, fmt.Sprint(uid, " ", container, " ", id, " ", grace))
 		if uid == "uid-web-pi" {
-			n.Replace("web-pi", container) // as the plan does
+			n.Replace("web-pi", container) // the worker replaces the container
 		}
 	}
 	check(t, n, run(t, n, "", "restart", "web"), 0, "pod/web-pi restarted\n", "")
@@ -157,15 +156,15 @@ func TestRestart(t *testing.T) {
 	check(t, n, run(t, n, "", "restart"), ExitUsage, "", "islet: restart needs a pod: islet restart POD\n")
 	check(t, n, run(t, n, "", "restart", "web", "--grace-period=1", "--wait=false"), 0, "pod/web-pi restarted\n", "")
 
-	// A crashed container need not wait for the end of its back-off.
+	// The restart of a crashed container does not wait for the end of its back-off.
 	asked = nil
 	check(t, n, run(t, n, "", "restart", "crash", "--wait=false", "--grace-period=7"), 0, "pod/crash-pi restarted\n", "")
 	if len(asked) != 1 || !strings.HasPrefix(asked[0], "uid-crash-pi app ") || !strings.HasSuffix(asked[0], " 7s") {
-		t.Errorf("asked for %q", asked)
+		t.Errorf("requested %q", asked)
 	}
-	// Nothing follows, so the wait ends.
+	// The container is not replaced, so the wait times out.
 	if got := run(t, n, "", "restart", "crash", "--timeout=50ms"); got.code != 1 || !strings.Contains(got.err, "is not ready 50ms after") {
-		t.Errorf("nothing follows: %+v", got)
+		t.Errorf("no new container: %+v", got)
 	}
 	fresh := n.Pod("fresh", now, "app").DeepCopy()
 	fresh.Status.ContainerStatuses[0] = v1.ContainerStatus{Name: "app", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}
@@ -211,7 +210,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("warnings as JSON: %+v", got)
 	}
 
-	// A watch shows those there are, then each new one.
+	// A watch prints the existing pods, then each new one.
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	done := make(chan int, 1)
@@ -258,7 +257,7 @@ func TestPortForward(t *testing.T) {
 		lines.Scan()
 		m := where.FindStringSubmatch(lines.Text())
 		if m == nil {
-			t.Fatalf("said %q", lines.Text())
+			t.Fatalf("printed %q", lines.Text())
 		}
 		for i := range 3 {
 			c, err := net.Dial("tcp", m[1])
@@ -296,7 +295,7 @@ func TestTopAsJSON(t *testing.T) {
 	check(t, n, run(t, n, "", "top", "-o", "name"), ExitUsage, "", "islet: output \"name\": must be wide, json or yaml\n")
 }
 
-// TestWatched: top and status are shown anew until interrupted.
+// TestWatched checks that top and status with -w print again until they are interrupted.
 func TestWatched(t *testing.T) {
 	n, _ := node(t)
 	for _, args := range [][]string{{"status", "-w", "--interval=1ms"}, {"top", "-w", "--interval=1ms"}} {
@@ -354,7 +353,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestProgressFits: a row of progress never breaks, and shows what matters.
+// TestProgressFits checks that a line of progress fits the width of the terminal, and contains the size and the end
+// of the name.
 func TestProgressFits(t *testing.T) {
 	long := "registry.example.com/some/team/and/a/very/long/name/of/an/image@sha256:" + strings.Repeat("ab", 32)
 	for width := 1; width < 200; width++ {
@@ -378,7 +378,7 @@ func TestProgressFits(t *testing.T) {
 	}
 }
 
-// silent is an agent that takes connections and says nothing.
+// The function silent returns a node whose agent accepts connections and never responds.
 func silent(t *testing.T) *servertest.Node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "islet")
@@ -395,7 +395,7 @@ func silent(t *testing.T) *servertest.Node {
 	return n
 }
 
-// TestHungAgent: every command that asks the agent gives up, and says so.
+// TestHungAgent checks that every command times out with an error if the agent does not respond.
 func TestHungAgent(t *testing.T) {
 	n := silent(t)
 	archive := filepath.Join(n.Dir, "big.tar")
@@ -420,8 +420,8 @@ func TestHungAgent(t *testing.T) {
 	}
 }
 
-// TestHungInTheMiddle: an agent that stops answering in the middle of a session or a
-// stream is given up; one that has nothing to say, but is alive, is not.
+// TestHungInTheMiddle checks that a command times out if the agent stops responding during a session or a stream. It
+// does not time out while the agent sends signs of life without data.
 func TestHungInTheMiddle(t *testing.T) {
 	n, _ := node(t)
 	var errw bytes.Buffer
@@ -436,8 +436,7 @@ func TestHungInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestSlowReader: who reads slowly, such as a pager, does not look like an agent
-// that hangs.
+// TestSlowReader checks that a slow reader of the output, such as a pager, does not make the command time out.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := &tool{Env: Env{Patience: time.Second}}
@@ -448,7 +447,7 @@ func TestSlowReader(t *testing.T) {
 			r.Read(make([]byte, 1))
 			select {
 			case <-ctx.Done():
-				t.Fatal("given up while nobody waited")
+				t.Fatal("timed out although no read was waiting")
 			case <-time.After(time.Minute):
 			}
 		}
@@ -458,7 +457,7 @@ func TestSlowReader(t *testing.T) {
 		go answer{slow, dog}.Read(make([]byte, 1))
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), errSilent) || time.Since(began) != time.Second {
-			t.Errorf("given up after %s by %v", time.Since(began), context.Cause(ctx))
+			t.Errorf("timed out after %s: %v", time.Since(began), context.Cause(ctx))
 		}
 	})
 }

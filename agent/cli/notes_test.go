@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// Fields that do not act are named when a pod is applied, and in the status, of which
-// they are no trouble. Of a node that stands alone nobody evicts pods.
+// TestFieldsThatDoNotAct checks that fields without an effect on this node are warnings of islet apply and notes of
+// islet status, but not problems. Without a cluster, no eviction enforces the limit of ephemeral storage.
 func TestFieldsThatDoNotAct(t *testing.T) {
 	n, _ := node(t)
 	n.Remove("uid-crash-pi")
@@ -18,7 +18,7 @@ func TestFieldsThatDoNotAct(t *testing.T) {
 	const warning = "Warning: pod/wide: spec.containers[0].resources.limits[ephemeral-storage] is not enforced: the pod is not evicted for what it writes (localStorageCapacityIsolation is false)\n"
 	check(t, n, run(t, n, manifest, "apply", "--dry-run", "-f", "-"), 0, "pod/wide created (dry run)\n", warning)
 	if got := run(t, n, "", "status"); got.code != 0 || strings.Contains(got.out, "Notes") {
-		t.Errorf("there is nothing to know: %+v", got)
+		t.Errorf("notes without such a pod: %+v", got)
 	}
 	check(t, n, run(t, n, manifest, "apply", "-f", "-"), 0, "pod/wide created\n", warning)
 	const note = "\nNotes:\n  - pod default/wide has fields that have no effect on this node: spec.containers[0].resources.limits[ephemeral-storage]\n"
@@ -45,6 +45,6 @@ func TestPodsThatAreEvicted(t *testing.T) {
 	stays.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 	n.Put(stays)
 	if got := run(t, n, "", "status"); strings.Contains(got.out, "moved") {
-		t.Errorf("it tolerates that:\n%s", got.out)
+		t.Errorf("the status has no problem:\n%s", got.out)
 	}
 }

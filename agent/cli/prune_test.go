@@ -11,7 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestImagesPrune: an image that a pod wants stays, whether the pod runs or not.
+// TestImagesPrune checks that islet images prune keeps the image of each desired pod, also of a pod that does not
+// run.
 func TestImagesPrune(t *testing.T) {
 	n, _ := node(t)
 	wanted := &v1.Pod{}
@@ -20,13 +21,13 @@ func TestImagesPrune(t *testing.T) {
 	n.Put(wanted)
 	check(t, n, run(t, n, "", "images", "prune"), 0, "kept localhost/web:1 (5.0MiB): needed by pod default/later\n", "0 images, 0B\n")
 	n.Remove("uid-later")
-	n.Remove("uid-web-pi") // has localhost/nginx:1
+	n.Remove("uid-web-pi") // its image is localhost/nginx:1
 	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "would remove localhost/web:1 (5.0MiB)\n", "1 image, 5.0MiB\n")
 	check(t, n, run(t, n, "", "images", "prune"), 0, "removed localhost/web:1 (5.0MiB)\n", "1 image, 5.0MiB\n")
 	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B\n")
 }
 
-// TestImagesPruneRest: bytes that belonged to no image are said apart.
+// TestImagesPruneRest checks that data that belongs to no image has its own line in the output.
 func TestImagesPruneRest(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Garbage = rest{c.Garbage} })
 	check(t, n, run(t, n, "", "images", "prune", "--dry-run"), 0, "",
@@ -34,7 +35,7 @@ func TestImagesPruneRest(t *testing.T) {
 	check(t, n, run(t, n, "", "images", "prune"), 0, "", "0 images, 0B, and 3.0MiB of data that belonged to no image\n")
 }
 
-// rest is garbage of no image.
+// The type rest adds data of no image to the garbage collection.
 type rest struct{ server.Garbage }
 
 func (rest) Prune(_ context.Context, dry bool) api.Pruned {

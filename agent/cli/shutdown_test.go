@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// ending ends all pods at once.
+// The type ending is a fake of the agent's shutdown. The field going is true between Begin and Cancel.
 type ending struct {
 	configured bool
 	err        error
@@ -25,15 +25,15 @@ func TestShutdown(t *testing.T) {
 	check(t, n, run(t, n, "", "shutdown"), 0,
 		"all pods have ended or exceeded their time; the next boot starts them again, or islet shutdown --cancel\n", "")
 	if !e.going {
-		t.Error("no pod ends")
+		t.Error("the shutdown did not begin")
 	}
 	check(t, n, run(t, n, "", "shutdown", "--cancel"), 0, "the node starts pods again\n", "")
 	if e.going {
-		t.Error("it was not cancelled")
+		t.Error("the shutdown was not cancelled")
 	}
 	check(t, n, run(t, n, "", "shutdown", "--if-off"), 0, "", "")
 	if e.going {
-		t.Error("pods end though the machine stays on")
+		t.Error("the shutdown began although the machine stays on")
 	}
 	check(t, n, run(t, n, "", "shutdown", "web"), ExitUsage, "",
 		"islet: islet shutdown takes no arguments, not \"web\"\nSee 'islet shutdown --help'\n")
@@ -44,7 +44,7 @@ func TestShutdown(t *testing.T) {
 		"islet: shutdownGracePeriod is not set, so pods do not end in order: they run until the machine is off\n")
 }
 
-// TestGoesOff: only a machine that goes off does.
+// TestGoesOff checks that the variables of OpenRC show whether the machine is shutting down.
 func TestGoesOff(t *testing.T) {
 	for _, tt := range []struct {
 		name, value string

@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestTraffic: rates are over the time between two measurements, and nothing is said where
-// there are not two, or counters began anew.
+// TestTraffic checks that network rates are computed over the time between two measurements. There is no rate if only
+// one measurement exists or a counter was reset.
 func TestTraffic(t *testing.T) {
 	at := time.Unix(1000, 0)
 	network := func(after time.Duration, in, out uint64) *stats.NetworkStats {
@@ -38,7 +38,7 @@ func TestTraffic(t *testing.T) {
 	sum := &stats.Summary{Pods: []stats.PodStats{{PodRef: stats.PodReference{UID: "a"}, Network: network(0, 1000, 500)}}}
 	sum.Node.Network = links(0, map[string]uint64{"eth0": 7, "islet0": 0, "wlan0": 500})
 	if !c.rates(sum) || (&topCommand{output: "json"}).rates(sum) {
-		t.Error("a second measurement is not asked for when it is needed")
+		t.Error("rates does not request a second measurement only when it is needed")
 	}
 	for _, x := range []struct {
 		uid  string
@@ -82,8 +82,8 @@ func TestBoardLines(t *testing.T) {
 	}
 }
 
-// TestTopWide: wide says of containers what each has on the disk, how fast it reads and writes there
-// and for what it waits, and nothing of a network, which they share; of pods it says all.
+// TestTopWide checks the columns of top -o wide: for each container its disk usage, read and write rates and
+// pressure, but no network traffic, which the containers of a pod share. A pod has all columns.
 func TestTopWide(t *testing.T) {
 	n := func(v uint64) *stats.FsStats { return &stats.FsStats{UsedBytes: &v} }
 	psi := func(v float64) *stats.PSIStats { return &stats.PSIStats{Some: stats.PSIData{Avg10: v, Avg60: 99}} }
@@ -117,8 +117,8 @@ func TestTopWide(t *testing.T) {
 	}
 }
 
-// TestTopDisks: what is read and written is asked for by wide only, is over the time between two
-// answers, and is not known of an agent that does not have it.
+// TestTopDisks checks that only the wide output requests disk I/O, and that the rates are computed over the time
+// between two responses. The columns are empty if the agent does not support the request.
 func TestTopDisks(t *testing.T) {
 	for _, x := range []struct {
 		output string
@@ -147,7 +147,7 @@ func TestTopDisks(t *testing.T) {
 		var out strings.Builder
 		c := &topCommand{tool: &tool{out: &out, socket: ln.Addr().String()}, output: x.output, noHeaders: true}
 		if err := c.once(t.Context(), false, nil); err != nil || strings.Join(strings.Fields(out.String()), " ") != x.want || asked != x.asked {
-			t.Errorf("%q, counted %v: %v, asked %d times: %q, want %q", x.output, x.has, err, asked, out.String(), x.want)
+			t.Errorf("%q, counted %v: %v, %d requests: %q, want %q", x.output, x.has, err, asked, out.String(), x.want)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// updater gets what it is asked for, but for what is called bad.
+// updater is a fake of the agent's updates. It succeeds unless the archive's name contains "bad".
 type updater struct{}
 
 func (updater) Update(_ context.Context, from string, o api.UpdateOptions,
@@ -35,8 +35,8 @@ func (updater) Update(_ context.Context, from string, o api.UpdateOptions,
 	return u, nil
 }
 
-// TestUpdate: what takes its time is shown, on standard error; neither that nor an error
-// shows a password of the URL, or steers the terminal.
+// TestUpdate checks that progress is printed on standard error. Neither progress nor an error contains a password of
+// the URL or a control character.
 func TestUpdate(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Updates = updater{} })
 	const seen = "islet.tar.gz: downloading\nislet.tar.gz: testing\n"
@@ -53,7 +53,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestApplyEndless: what never ends is not sent.
+// TestApplyEndless checks that islet config apply rejects an endless file before it sends data.
 func TestApplyEndless(t *testing.T) {
 	check(t, nil, run(t, nil, "", "config", "apply", "/dev/zero"), 1, "", "islet: /dev/zero is too large: a configuration may have at most 2 MiB\n")
 }

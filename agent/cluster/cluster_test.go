@@ -10,7 +10,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "cluster")) }
 
-// TestReport: the node has an event of a link that a person has to see to, and of no other.
+// TestReport checks that the Node has an event for a state of the link that an operator must repair, and for no other
+// state.
 func TestReport(t *testing.T) {
 	for reason, want := range map[string]bool{
 		link.ReasonCertificateExpired: true, link.ReasonUnauthorized: true, link.ReasonServerCertificate: true, link.ReasonNotServer: true, link.ReasonDuplicate: true,

@@ -23,7 +23,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestDevices: built-in devices and those of plugins are listed with who has them.
+// TestDevices checks that the list contains built-in devices and those of device plugins, each with the pods that use
+// it.
 func TestDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("device nodes need root")
@@ -93,13 +94,13 @@ func TestDevices(t *testing.T) {
 	}
 	if got := show(true); len(got) <= len(want) || !slices.Equal(got[:len(want)], want) ||
 		!strings.HasSuffix(got[len(want)], " "+string(api.DeviceNone)+" ") {
-		t.Errorf("with those of this machine: %q", got)
+		t.Errorf("with this machine's devices: %q", got)
 	}
 	must(os.Remove(root + "/dev/pts/3"))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- hw.Run(ctx) }()
-	<-changed // Run looks at once
+	<-changed // Run reads the devices at its start
 	stop()
 	must(<-done)
 	if got := show(false); got[0] != "islet.dev/pty dev-pts-3  away default/p/c" {

@@ -34,7 +34,7 @@ func TestRunDirs(t *testing.T) {
 	}
 }
 
-// TestBridges: the bridge of an agent beside this one is no clash.
+// TestBridges checks that the bridge of another agent on this host is not reported as a conflict.
 func TestBridges(t *testing.T) {
 	board := board()
 	board["proc/net/route"] = &fstest.MapFile{Data: []byte("Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\nislet-demo0\t00002A0A\t00000000\t1\t0\t0\t0\t00FFFFFF\n")}
@@ -49,7 +49,7 @@ func TestBridges(t *testing.T) {
 }
 
 func TestHostPorts(t *testing.T) {
-	board := board() // something listens at TCP port 22 of 127.0.0.1
+	board := board() // a process listens at TCP port 22 of 127.0.0.1
 	pod := v1.Pod{}
 	pod.Namespace, pod.Name = "default", "web"
 	pod.Spec.Containers = []v1.Container{{Name: "c", Ports: []v1.ContainerPort{{HostPort: 22}}}}
@@ -58,7 +58,7 @@ func TestHostPorts(t *testing.T) {
 		want   Severity
 	}{
 		{func(*v1.Pod) {}, Warning},
-		{func(p *v1.Pod) { p.Spec.HostNetwork = true }, OK}, // it listens there itself
+		{func(p *v1.Pod) { p.Spec.HostNetwork = true }, OK}, // the pod itself listens at the port
 		{func(p *v1.Pod) { p.Spec.Containers[0].Ports[0].HostPort = 23 }, OK},
 	} {
 		this := *pod.DeepCopy()

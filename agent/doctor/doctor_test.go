@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// a board in good health: Debian, cgroup v2, systemd.
+// board returns the files of a healthy host with Debian, cgroup v2 and systemd.
 func board() fstest.MapFS {
 	f := fstest.MapFS{
 		"proc/42/exe":      {Data: []byte("/usr/local/bin/islet"), Mode: fs.ModeSymlink},
@@ -64,7 +64,7 @@ func input(f fstest.MapFS) Input {
 	}
 }
 
-// rooms are real but for the devices, and logind.
+// The function rooms returns the real Rooms, except for the devices and logind.
 func rooms() Rooms {
 	return Rooms{
 		Examine: func([]config.DeviceClass) ([]Complaint, error) { return nil, nil },
@@ -112,7 +112,7 @@ func TestHealthyBoard(t *testing.T) {
 	}
 }
 
-// Each case makes the healthy board ill in one way.
+// TestFindings checks each finding. In each case the healthy board has one defect.
 func TestFindings(t *testing.T) {
 	type files = map[string]string
 	const gone = "\x00gone"
@@ -122,7 +122,7 @@ func TestFindings(t *testing.T) {
 		in    func(*Input)
 		sys   func(*System)
 		want  string // severity and ID
-		says  string // in what or advice
+		says  string // part of the finding's What or Advice
 	}{
 		{name: "old kernel", files: files{"proc/sys/kernel/osrelease": "4.9.0"}, want: "error kernel-version", says: "4.9.0"},
 		{name: "no user namespaces", files: files{"proc/self/ns/user": gone}, want: "info user-namespaces", says: "CONFIG_USER_NS"},
@@ -251,10 +251,10 @@ func TestFindings(t *testing.T) {
 			for _, got := range findings {
 				if got.ID == id && got.Severity.String() == severity && strings.Contains(got.What+" "+got.Advice, c.says) {
 					if got.Severity > OK && got.Advice == "" {
-						t.Error("what is to be done?")
+						t.Error("a finding without advice")
 					}
 					if (got.Severity == Error) != (severity == "error") || severity == "error" && ExitCode(findings) != 1 {
-						t.Error("the exit code must tell an error")
+						t.Error("the exit code of an error is 0")
 					}
 					return
 				}
@@ -268,13 +268,13 @@ func disk(d host.Disk) func(*System) {
 	return func(s *System) { s.Disk = func(context.Context, string) (host.Disk, error) { return d, nil } }
 }
 
-// link has an agent tell how it stands with its control plane.
+// link makes the running agent report the state l of its control plane.
 func link(l Link) func(*Input) {
 	l.Kubeconfig = "/k/kubelet.conf"
 	return func(in *Input) { in.Link = func(context.Context) (Link, bool) { return l, true } }
 }
 
-// sandboxes has an agent tell which there are.
+// The function sandboxes makes the running agent report these sandboxes.
 func sandboxes(ids ...string) func(*Input) {
 	return func(i *Input) { i.Sandboxes = func(context.Context) ([]string, bool) { return ids, true } }
 }
@@ -283,7 +283,8 @@ func at(year int) func(*System) {
 	return func(s *System) { s.Now = func() time.Time { return time.Date(year, 1, 2, 0, 0, 0, 0, time.UTC) } }
 }
 
-// islet installed in the kubelet's place is not a second kubelet.
+// TestIsletNamedKubelet checks that islet, if it is installed in place of a kubelet, is not reported as a second
+// kubelet.
 func TestIsletNamedKubelet(t *testing.T) {
 	f := board()
 	f["proc/7/comm"] = &fstest.MapFile{Data: []byte("kubelet")}
@@ -335,7 +336,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// The machine that runs the tests: whatever it is like, the doctor gets through.
+// TestThisMachine checks that the doctor completes on the machine that runs the test.
 func TestThisMachine(t *testing.T) {
 	in := input(nil)
 	in.Host, in.Self = os.DirFS("/"), os.Getpid()
@@ -370,8 +371,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestShippedRuntime: where the OCI runtime that came with islet works, it is no matter that
-// the host's would let containers escape, nor that it refuses these cgroups.
+// TestShippedRuntime checks that the doctor ignores the vulnerabilities of the host's OCI runtime, and that it
+// rejects these cgroups, if the runtime that islet ships works.
 func TestShippedRuntime(t *testing.T) {
 	sys, in := system(), input(board())
 	in.ShippedOCI = "/usr/lib/islet/crun"

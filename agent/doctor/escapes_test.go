@@ -53,7 +53,7 @@ func TestRuncEscapes(t *testing.T) {
 	}
 }
 
-// A package of rpm's has the fixes that its changes name.
+// TestRuncEscapesRPM checks that an rpm package is reported as fixed if its changelog names the fixes.
 func TestRuncEscapesRPM(t *testing.T) {
 	for name, c := range map[string]struct {
 		changes   string
@@ -85,7 +85,7 @@ func TestRuncEscapesRPM(t *testing.T) {
 	}
 }
 
-// Where Secrets may be written to the swap device, doctor says so.
+// TestMemoryVolumes checks that the doctor warns if Secrets may be written to the swap device.
 func TestMemoryVolumes(t *testing.T) {
 	const off, on = "Filename\tType\tSize\n", "Filename\tType\tSize\n/dev/sda2 partition 1\n"
 	for _, c := range []struct {

@@ -18,8 +18,8 @@ func device(name, kind string, users int, addresses ...string) Interface {
 	return i
 }
 
-// Each case is a healthy board that was another node before, in one way. removes says
-// which interfaces are certainly nobody's.
+// TestFormerNode checks the findings about the remains of a former node. In each case the healthy board has one of
+// them. The field removes lists the interfaces that certainly belong to no running program.
 func TestFormerNode(t *testing.T) {
 	flannel := `{"name": "cbr0", "plugins": [{"type": "flannel"}]}`
 	for _, c := range []struct {
@@ -27,11 +27,11 @@ func TestFormerNode(t *testing.T) {
 		interfaces []Interface
 		files      map[string]string
 		chains     string
-		want       string // severity and ID; empty: nothing is reported
+		want       string // severity and ID; empty: no finding
 		says       string
 		removes    string
-		alone      bool   // the node is in no cluster
-		not        string // ID of what must not be reported
+		alone      bool   // the node is not in a cluster
+		not        string // ID of a finding that must not be reported
 	}{
 		{name: "clean", interfaces: []Interface{device("eth0", "device", 0, "192.168.0.7/24"), device("islet0", "bridge", 2, "10.42.0.1/24")}, want: "ok former-node"},
 		{name: "bridge with the pods' gateway", interfaces: []Interface{device("cni0", "bridge", 0, "10.42.0.1/24")}, want: "error former-interface", says: "doctor --fix", removes: "cni0"},

@@ -29,8 +29,8 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// An agent that seems to be there and does not return its settings is named: the report is
-// about other settings then.
+// TestDoctorIsNotAnswered checks that the doctor warns if an agent seems to run but does not return its settings. The
+// report is then about the default settings.
 func TestDoctorIsNotAnswered(t *testing.T) {
 	n, stop := servertest.Start(t)
 	n.Settings = func() any { return "none of these" }
@@ -50,7 +50,8 @@ func TestDoctorIsNotAnswered(t *testing.T) {
 	}
 }
 
-// What belongs to pods that run is not left over, as the agent tells.
+// TestDoctorAsksTheAgent checks that the doctor uses the settings of the running agent, and that it reads the agent's
+// bridges and sandboxes, which belong to running pods.
 func TestDoctorAsksTheAgent(t *testing.T) {
 	n, stop := servertest.Start(t)
 	n.Settings = func() any {
@@ -67,7 +68,7 @@ func TestDoctorAsksTheAgent(t *testing.T) {
 	}
 	cfg, finding, err = configuration(t.Context(), []string{"--root-dir=/other"}, []string{n.Socket})
 	if err != nil || cfg.Dirs.Root != "/other" || finding.What != "the configuration is valid" {
-		t.Errorf("flags are stronger than what runs: %+v %+v %v", cfg, finding, err)
+		t.Errorf("flags override the running agent: %+v %+v %v", cfg, finding, err)
 	}
 	if names := otherBridges(t.Context(), []string{n.Dir + "/none", n.Socket}); len(names) != 1 || names[0] != "islet0" {
 		t.Errorf("bridges: %q", names)
@@ -77,6 +78,6 @@ func TestDoctorAsksTheAgent(t *testing.T) {
 	}
 	stop()
 	if ids, ok := askSandboxes(t.Context(), n.Socket); ok {
-		t.Errorf("nobody is there and says %q", ids)
+		t.Errorf("sandboxes without an agent: %q", ids)
 	}
 }

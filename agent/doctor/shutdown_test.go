@@ -14,7 +14,7 @@ func TestShutdown(t *testing.T) {
 		name        string
 		need, delay time.Duration
 		err         error
-		file        string // that the host has
+		file        string // a file of the host
 		want        Severity
 		found       bool
 	}{

@@ -16,14 +16,14 @@ import (
 	"github.com/islet-edge/islet/runtime/fake"
 )
 
-// streamer is a fake runtime that also implements cri.Streamer, which serving CRI needs.
+// streamer is a fake runtime that also implements cri.Streamer, which the CRI server requires.
 type streamer struct {
 	*fake.Runtime
 	cri.Streamer
 }
 
-// TestSocket: only root may connect to the socket; it answers, and its file is removed at the
-// end.
+// TestCRISocket checks that only root can connect to the socket, that it serves requests, and that its file is
+// removed when the server stops.
 func TestCRISocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cri.sock")
 	rt := fake.New("demo:1", "spare:1")
@@ -56,7 +56,7 @@ func TestCRISocket(t *testing.T) {
 		t.Errorf("remove an image that a pod needs: %v", err)
 	}
 	if _, err := c.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "spare:1"}}); err != nil {
-		t.Errorf("remove one that nobody needs: %v", err)
+		t.Errorf("remove an unused image: %v", err)
 	}
 	end()
 	if err := <-ended; err != nil && ctx.Err() == nil {

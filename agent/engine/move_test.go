@@ -17,7 +17,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// late is a runtime that refuses to remove a pod until it has processed the pod's end.
+// The type late is a runtime that returns an error for the removal of a pod until it has processed the end of the
+// pod.
 type late struct {
 	cri.Runtime
 	heard   time.Time
@@ -42,14 +43,14 @@ func (l *late) RemovePodSandbox(context.Context, *api.RemovePodSandboxRequest) (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "engine")) }
 
-// TestMoved: a change of the runtime records one event, which names the new runtime and what
-// remains in the old one.
+// TestMoved checks that a change of the runtime records one event, which names the new runtime and the remaining
+// objects in the old one.
 func TestMoved(t *testing.T) {
 	told := 0
 	c := Config{Config: &config.Config{}, Log: slog.New(slog.DiscardHandler), Tell: func(warning bool, reason, message string) {
 		told++
 		if warning {
-			t.Error("it is a warning")
+			t.Error("the event is a warning")
 		}
 		eventtest.Note(v1.EventTypeNormal, reason, message)
 	}}
@@ -60,8 +61,8 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestLateEnd: a pod is removed also if the runtime processes its end late. A pod that the
-// runtime never removes is an error.
+// TestLateEnd checks that a pod is removed also if the runtime processes its end late. If the runtime never removes
+// it, endPod returns an error.
 func TestLateEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &api.PodSandbox{Id: "s", Metadata: &api.PodSandboxMetadata{Name: "p", Namespace: "n"}}
@@ -77,7 +78,7 @@ func TestLateEnd(t *testing.T) {
 		stopped, stop := context.WithCancel(t.Context())
 		stop()
 		if err := endPod(stopped, rt, s); err == nil {
-			t.Error("it was removed")
+			t.Error("the pod was removed")
 		}
 	})
 }

@@ -35,7 +35,7 @@ func TestTrial(t *testing.T) {
 		w := newWorld(t, "configuration: {healthyFor: 10s, deadline: 1m}\n")
 		first := w.start(guard.Role{})
 		if _, err := os.Stat(filepath.Join(w.dir, trial.File)); err == nil || first.Conditions() != nil || first.Problems() != nil {
-			t.Error("a node that was sent nothing keeps something")
+			t.Error("a node without a remote configuration stores a record or has conditions")
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -48,7 +48,7 @@ func TestTrial(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 		if err := w.apply(first, kubeletHead); !errors.Is(err, ErrBusy) {
-			t.Errorf("another one came into the trial: %v", err)
+			t.Errorf("another configuration was accepted during the trial: %v", err)
 		}
 		stop()
 		if err := <-ended; err != nil {
@@ -96,7 +96,7 @@ func TestTrial(t *testing.T) {
 			t.Errorf("events %v, want %v", w.events, want)
 		}
 		if err := w.apply(third, kubeletHead+"maxPods: 17\n"); err != nil || third.Show().Assigned != nil {
-			t.Errorf("the same again: %v, %+v", err, third.Show())
+			t.Errorf("the same configuration again: %v, %+v", err, third.Show())
 		}
 		if c, err := third.Revert(); err != nil || !c.IsLocal() || third.Show().Assigned.ID != "local" {
 			t.Errorf("%+v, %v", c, err)
@@ -104,7 +104,7 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// tried brings a node to the point at which a configuration is on trial.
+// The method tried starts an agent, applies the configuration text and begins its trial.
 func (w *world) tried(text string) {
 	w.Helper()
 	r := w.start(guard.Role{})
@@ -112,7 +112,7 @@ func (w *world) tried(text string) {
 		w.Fatal(err)
 	}
 	if !r.begin(w.Context()) {
-		w.Fatal("it is not tried")
+		w.Fatal("no trial began")
 	}
 }
 
@@ -190,7 +190,7 @@ func TestChecks(t *testing.T) {
 		}
 	}
 	if err := w.apply(r, kubeletHead, "nonsense"); err == nil {
-		t.Error("consent to nonsense is taken")
+		t.Error("consent to an unknown field is accepted")
 	}
 	if s := r.Show(); s.Assigned != nil || s.Failed != nil || len(s.History) != 0 {
 		t.Errorf("kept: %+v", s)
@@ -199,10 +199,10 @@ func TestChecks(t *testing.T) {
 		t.Errorf("the node consented: %v", err)
 	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil {
-		t.Errorf("a person consented: %v", err)
+		t.Errorf("consent by an operator: %v", err)
 	}
 	if _, err := (Local{w.start(guard.Role{}).Keeper}).Revert(); err == nil {
-		t.Error("there was nothing to go back to")
+		t.Error("the revert succeeded without a previous configuration")
 	}
 }
 
@@ -246,14 +246,15 @@ func TestUnusable(t *testing.T) {
 	}
 	if err := w.apply(r, kubeletHead+"maxPods: 19\n"); err == nil ||
 		!strings.Contains(err.Error(), "install that version, or remove the file") {
-		t.Errorf("over what a newer islet keeps: %v", err)
+		t.Errorf("over the record of a newer islet: %v", err)
 	}
 	if have, err := os.ReadFile(filepath.Join(w.dir, trial.File)); !bytes.Equal(have, newer) {
 		t.Errorf("%s, %v", have, err)
 	}
 }
 
-// keeps makes the node keep configurations. The last one becomes the good one.
+// The method keeps applies the configurations texts, and makes the trial of each succeed. The last one becomes the
+// good one.
 func (w *world) keeps(texts ...string) {
 	w.Helper()
 	for _, text := range texts {
@@ -270,7 +271,7 @@ func TestLeftOut(t *testing.T) {
 	w := newWorld(t, "")
 	r := w.start(guard.Role{})
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.begin(t.Context()) {
-		t.Fatalf("it is not tried: %v", err)
+		t.Fatalf("no trial began: %v", err)
 	}
 	if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
 		t.Fatal(why)
@@ -281,7 +282,7 @@ func TestLeftOut(t *testing.T) {
 		t.Errorf("left out: %v", err)
 	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.10.0.0/24\n"); err == nil || !strings.Contains(err.Error(), ": leave it out") {
-		t.Errorf("another one: %v", err)
+		t.Errorf("another value: %v", err)
 	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\nmaxPods: 17\n"); err != nil {
 		t.Errorf("kept: %v", err)
@@ -303,7 +304,7 @@ func TestUnfit(t *testing.T) {
 				next, other = w.start(role).c.Start.fallBack(errors.New("swap is on"))
 			}
 			if !other {
-				t.Fatal("there is nothing else")
+				t.Fatal("fallBack returned no other configuration")
 			}
 			role, next.After = next, true
 			r := w.start(role)
@@ -321,7 +322,7 @@ func TestUnfit(t *testing.T) {
 			t.Errorf("events %v", w.events)
 		}
 		if _, other := w.start(role).c.Start.fallBack(taken); other {
-			t.Error("there is something instead of the node's own files")
+			t.Error("fallBack returned a configuration after the node's own files")
 		}
 		for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 			r, began, again := w.start(role), time.Now(), (*Restart)(nil)
@@ -337,7 +338,7 @@ func TestUnfit(t *testing.T) {
 			}
 			again.Role.After = true
 			if r = w.start(again.Role); r.cfg.Kubelet.MaxPods != 17 || r.Show().Problem != "" || r.retryDelay() != 0 {
-				t.Errorf("it goes by now: %+v", r.Show())
+				t.Errorf("the good configuration is usable again: %+v", r.Show())
 			}
 			role, _ = r.c.Start.fallBack(taken)
 		}
@@ -347,7 +348,7 @@ func TestUnfit(t *testing.T) {
 				w.tried(kubeletHead + "maxPods: 16\n")
 			}
 			if _, other := w.start(role).c.Start.fallBack(taken); other {
-				t.Errorf("%s: there is something else", name)
+				t.Errorf("%s: fallBack returned another configuration", name)
 			}
 		}
 	})
@@ -364,7 +365,7 @@ func TestUnfitOnTrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.restart(); len(r.end) != 1 {
-		t.Error("it starts anew in the middle of a trial")
+		t.Error("the agent restarts during a trial")
 	}
 	role, _ = w.load(guard.Role{After: true, Why: "it crashes"}).fallBack(errors.New("the port is taken"))
 	if s := w.start(role).Show(); s.Failed == nil || s.Failed.Why != "it crashes" || s.Active.ID != "local" || s.Good.ID == "local" {
@@ -372,7 +373,7 @@ func TestUnfitOnTrial(t *testing.T) {
 	}
 	r = w.start(role)
 	if r.restart(); r.begin(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
-		t.Error("something begins in an agent that starts anew")
+		t.Error("a trial or an offer was accepted by an agent that is restarting")
 	}
 }
 
@@ -422,7 +423,7 @@ func TestKeptPower(t *testing.T) {
 	}
 	r := w.start(guard.Role{})
 	if k := &r.cfg.Kubelet; !*k.Authentication.Anonymous.Enabled || k.Authorization.Mode != "AlwaysAllow" || k.MaxPods != 7 {
-		t.Errorf("the kept configuration does not count: %+v", k)
+		t.Errorf("the kept configuration is not used: %+v", k)
 	}
 	if p := strings.Join(r.Problems(), "\n"); !strings.Contains(p,
 		"changes authentication.anonymous.enabled, authorization.mode, which needs consent") {
@@ -450,7 +451,7 @@ func TestVetoed(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		if !r.begin(t.Context()) {
-			t.Fatal("it is not tried again")
+			t.Fatal("no second trial began")
 		}
 		second := w.start(guard.Role{Kind: guard.Trial})
 		w.mu.Lock()

@@ -119,7 +119,7 @@ func TestFollowAnnotation(t *testing.T) {
 		f, stop = w.follow(r, s)
 		time.Sleep(time.Second)
 		if got := r.Show(); got.Assigned != nil {
-			t.Errorf("it goes back before the Node was seen: %+v", got)
+			t.Errorf("the node reverts before the Node was read: %+v", got)
 		}
 		f.Node(node(""))
 		time.Sleep(time.Second)
@@ -136,7 +136,7 @@ func TestFollowAndApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := apitest.New(t), newWorld(t, "configuration: {configMap: fleet}\n")
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 30\n"))
-		// looks starts an agent that reads the ConfigMap.
+		// The function looks starts an agent, lets it read the ConfigMap and returns it.
 		looks := func() *run {
 			r := w.start(guard.Role{})
 			_, stop := w.follow(r, s)
@@ -144,11 +144,11 @@ func TestFollowAndApply(t *testing.T) {
 			stop()
 			return r
 		}
-		// stands makes the trial of the assigned configuration succeed.
+		// The function stands makes the trial of the assigned configuration succeed.
 		stands := func(r *run, pods int32) {
 			t.Helper()
 			if !r.begin(t.Context()) {
-				t.Fatalf("nothing is tried: %+v", r.Show())
+				t.Fatalf("no trial began: %+v", r.Show())
 			}
 			if why := w.start(guard.Role{Kind: guard.Trial}).accept(); why != "" {
 				t.Fatal(why)
@@ -164,7 +164,7 @@ func TestFollowAndApply(t *testing.T) {
 		}
 		stands(r, 17)
 		if got := looks().Show(); !got.Overridden {
-			t.Errorf("it does not say that a person's counts: %+v", got)
+			t.Errorf("status does not report that the operator's configuration overrides the ConfigMap: %+v", got)
 		}
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 31\n"))
 		stands(looks(), 31)
@@ -174,15 +174,15 @@ func TestFollowAndApply(t *testing.T) {
 		}
 		stands(r, 17)
 
-		w.offered(staged(t)) // and killed
+		w.offered(staged(t)) // the agent is killed after the trial began
 		r = looks()
 		if got := r.Show(); r.Staged() == "" || got.Attempts != 1 {
-			t.Errorf("a version that waits gave way to a ConfigMap that did not change: %+v", got)
+			t.Errorf("an unchanged ConfigMap replaced a waiting version: %+v", got)
 		}
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 32\n"))
 		r = looks()
 		if r.Staged() == "" || !r.begin(t.Context()) {
-			t.Errorf("a version that waits gave way to a ConfigMap: %+v", r.Show())
+			t.Errorf("a ConfigMap replaced a waiting version: %+v", r.Show())
 		}
 		for range 2 { // the trial fails, and the failure stays recorded
 			r = w.start(guard.Role{After: true, Why: "it crashes"})
@@ -217,13 +217,13 @@ func TestWaits(t *testing.T) {
 		if err := w.apply(r, kubeletHead+"maxPods: 30\n"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(maxHealthWait - 2*time.Second) // of the bubble
+		time.Sleep(maxHealthWait - 2*time.Second) // in the time of the bubble
 		if r.Show().Trying {
-			t.Error("a person's does not wait until the node is well")
+			t.Error("an operator's configuration does not wait until the node is healthy")
 		}
 		time.Sleep(4 * time.Second)
 		if !r.Show().Trying {
-			t.Error("a person's waits for the link")
+			t.Error("an operator's configuration waits for the link")
 		}
 		<-r.end
 		stop()

@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// staged contains two programs: an installed one, and one to try.
+// The function staged returns a program whose staged file and installed file exist.
 func staged(t *testing.T) trial.Program {
 	dir := t.TempDir()
 	p := trial.Program{Version: "0.2.0", Sum: strings.Repeat("ab", 64), Path: filepath.Join(dir, "islet-1.new"), Installed: filepath.Join(dir, "islet")}
@@ -30,7 +30,7 @@ func staged(t *testing.T) trial.Program {
 	return p
 }
 
-// offered brings a node to the trial of a program, and returns the guard's role.
+// The method offered starts an agent, offers it the program p and begins the trial. It returns the role of the guard.
 func (w *world) offered(p trial.Program) guard.Role {
 	w.Helper()
 	r := w.start(guard.Role{})
@@ -39,7 +39,7 @@ func (w *world) offered(p trial.Program) guard.Role {
 		w.Fatalf("%s %v %v", id, tried, err)
 	}
 	if !r.begin(w.Context()) {
-		w.Fatal("it is not tried")
+		w.Fatal("no trial began")
 	}
 	again := (*Restart)(nil)
 	if err := <-r.end; !errors.As(err, &again) {
@@ -64,7 +64,7 @@ func TestProgram(t *testing.T) {
 		}
 		child := w.start(guard.Role{Kind: guard.Trial})
 		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != programHealthy {
-			t.Errorf("it is tried with %d pods for %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
+			t.Errorf("the trial uses maxPods %d and lasts %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
 		}
 		if why := child.accept(); why != "" {
 			t.Error(why)
@@ -73,7 +73,7 @@ func TestProgram(t *testing.T) {
 			t.Errorf("%q, %v", b, err)
 		}
 		if !child.Show().Trying {
-			t.Error("the agent that ends takes something else")
+			t.Error("an agent that is ending accepts another trial")
 		}
 		next := w.start(guard.Role{After: true})
 		if s := next.Show(); next.cfg.Kubelet.MaxPods != 17 || s.Assigned != nil || s.Failed != nil || s.Active.ID == "local" ||
@@ -95,7 +95,7 @@ func TestProgramFull(t *testing.T) {
 		}
 		child := w.start(guard.Role{Kind: guard.Trial})
 		full := filepath.Join(w.dir, "."+trial.File+".new")
-		if err := os.Mkdir(full, 0o700); err != nil { // so nothing can be stored
+		if err := os.Mkdir(full, 0o700); err != nil { // a directory in place of the temporary file, so that the record cannot be stored
 			t.Fatal(err)
 		}
 		if c.absent {
@@ -126,7 +126,7 @@ func TestProgramEnds(t *testing.T) {
 		role    guard.Role
 		version string
 		renamed bool
-		again   bool // it is tried again
+		again   bool // the trial is repeated
 		why     string
 	}{
 		"it crashed":              {role: guard.Role{After: true, Why: "exit status 2"}, why: "exit status 2"},
@@ -162,7 +162,7 @@ func TestProgramEnds(t *testing.T) {
 			t.Errorf("%s: refused: %v", name, k.Refused(p.Version, p.Sum))
 		}
 		if _, tried, _ := k.OfferProgram(p, "/a.tar.gz", false, false); c.why != "" && tried {
-			t.Errorf("%s: it is tried again, though nobody asked", name)
+			t.Errorf("%s: the trial is repeated without a request", name)
 		}
 	}
 }
@@ -215,7 +215,7 @@ func TestProgramInterrupted(t *testing.T) {
 func TestProgramOlder(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	w.offered(p)
-	r := w.startAs("0.2.1", guard.Role{}) // by a package manager
+	r := w.startAs("0.2.1", guard.Role{}) // a package manager has installed a newer version
 	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || !strings.Contains(s.History[0].Why, "the agent was killed") ||
 		!strings.Contains(s.History[1].Why, "the running islet 0.2.1 is not older") {
 		t.Errorf("%+v", s)
@@ -227,16 +227,16 @@ func TestProgramOlder(t *testing.T) {
 		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.begin(t.Context()) {
 			t.Fatal(tried, err)
 		}
-		r = w.startAs(from, guard.Role{}) // it was interrupted
+		r = w.startAs(from, guard.Role{}) // the trial was interrupted
 		if r.Staged() != p.Path || !r.begin(t.Context()) {
-			t.Errorf("it is not tried again: %+v", r.Show())
+			t.Errorf("no second trial began: %+v", r.Show())
 		}
 		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).accept(); why != "" {
 			t.Error(why)
 		}
 		k := w.startAs("0.2.0", guard.Role{After: true})
 		if k.record.Left != left || left != "" && !k.Refused(left, "any") || k.Refused("0.11.0", "any") {
-			t.Errorf("from %s: %q is left, not %q", from, k.record.Left, left)
+			t.Errorf("from %s: the record says that %q was left, want %q", from, k.record.Left, left)
 		}
 	}
 	back("0.1.0", "")
@@ -259,7 +259,7 @@ func TestProgramBusy(t *testing.T) {
 	}
 	cm := trial.New(kubeletHead+"maxPods: 30\n", "", nil, trial.Source{Namespace: "kube-system", Name: "fleet"}, time.Now())
 	if r.Busy(true) != nil || r.Busy(false) == nil || !errors.Is(r.Offer(cm, false, false), ErrBusy) {
-		t.Errorf("a version that is followed waits: %v, %v", r.Busy(true), r.Busy(false))
+		t.Errorf("a version from the followed source waits: %v, %v", r.Busy(true), r.Busy(false))
 	}
 	other := p
 	other.Version = "0.3.0"
@@ -267,13 +267,13 @@ func TestProgramBusy(t *testing.T) {
 		t.Error(tried, err)
 	}
 	if r.Busy(true) == nil || r.Busy(false) == nil {
-		t.Error("a version that a person asked for gives way to another one")
+		t.Error("a version that an operator requested is replaced by another one")
 	}
 	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil || r.Staged() != "" || r.Busy(true) != nil {
-		t.Errorf("what a person asks for last: %v, %q", err, r.Staged())
+		t.Errorf("the last request of an operator: %v, %q", err, r.Staged())
 	}
 	r.begin(t.Context())
 	if !errors.Is(r.Busy(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).Busy(true), ErrBusy) {
-		t.Error("a trial is under way")
+		t.Error("the agent accepts a program during a trial")
 	}
 }

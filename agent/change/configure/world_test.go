@@ -84,7 +84,7 @@ func (w *world) record(e eventtest.Event) {
 	w.events = append(w.events, e.Reason)
 }
 
-// A run is one process.
+// A run is one process of the agent.
 type run struct {
 	*Keeper
 	cfg *config.Config
@@ -93,7 +93,7 @@ type run struct {
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// newer compares versions.
+// The function newer compares versions.
 func newer(a, b string) (bool, error) {
 	x, err := version.ParseSemantic(a)
 	if err != nil {

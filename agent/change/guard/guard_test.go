@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// actor is an agent that begins a trial at once and then behaves as its arguments say.
+// actor acts as an agent that begins a trial at once. The parameter how is the agent's behaviour, and that of the
+// agent on trial.
 func actor(how string) int {
 	role := TakeRole()
 	fmt.Printf("%s %d after=%v notify=%v outage=%v pods=%v why=%q\n", kind(role), os.Getpid(), role.After, os.Getenv(notify) != "",
@@ -90,13 +91,13 @@ func trial(role *Role, how string) int {
 	case "outage":
 		role.ReportWait("the network", false)
 		role.ReportWait("the\nserver", true)
-	case "closes": // all it has, as daemons do
+	case "closes": // it closes all its files, as daemons do
 		role.reports.Close()
 	case "long":
 		role.ReportWait(strings.Repeat("the network", 10_000), false)
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
-	case "last": // when it is ended at the deadline
+	case "last": // the guard ends it at the deadline
 		stop := make(chan os.Signal, 1)
 		signal.Notify(stop, syscall.SIGTERM)
 		<-stop
@@ -123,7 +124,7 @@ func trial(role *Role, how string) int {
 	return 0
 }
 
-// replace ends like a program that is killed after it was installed, or whose file was removed.
+// replace behaves like a program that is killed after it was installed, or whose file was removed.
 func replace(how string) int {
 	err := os.Remove(os.Getenv("GUARD_PROGRAM"))
 	if how == "replaced" {
@@ -135,7 +136,7 @@ func replace(how string) int {
 	return 3
 }
 
-// play runs an actor and returns its output, one line for each process.
+// play runs the program of this test as an actor. It returns the output, one line for each process.
 func play(t *testing.T, how string) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -172,7 +173,7 @@ func TestTrials(t *testing.T) {
 				}
 			}
 			if strings.Contains(lines[2], pid) || !strings.Contains(lines[2], "notify=false") {
-				t.Errorf("the one on trial: %s", lines[2])
+				t.Errorf("the agent on trial: %s", lines[2])
 			}
 			if last := lines[3]; !strings.Contains(last, "after=true notify=true outage="+strconv.FormatBool(how == "outage")) ||
 				!strings.Contains(last, why) || why == "" && !strings.HasSuffix(last, `why=""`) {
@@ -182,8 +183,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestReplaced checks that a program that ends after it was installed continues, however it ended. If its file was
-// removed, it does not.
+// TestReplaced checks that a program that ends after it was installed continues, however it ended. A program whose
+// file was removed does not continue.
 func TestReplaced(t *testing.T) {
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -208,7 +209,7 @@ func TestReplaced(t *testing.T) {
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	if out := play(t, "asks"); strings.Count(out, "agent") != 1 {
-		t.Errorf("who was asked to end at the end of a trial goes on:\n%s", out)
+		t.Errorf("a guard that received SIGTERM at the end of a trial continues:\n%s", out)
 	}
 	for name, sig := range map[string]syscall.Signal{"hang": syscall.SIGTERM, "deaf": syscall.SIGTERM, "killed": syscall.SIGKILL} {
 		cmd := exec.Command("/proc/self/exe")

@@ -16,11 +16,11 @@ func TestConfiguration(t *testing.T) {
 		args       []string
 		says       string
 	}{
-		"fits":            {"islet-0.2.0.new", head + "maxPods: 9\n", nil, ""},
-		"removed gate":    {"islet-0.2.0.new", head + "featureGates: {SidecarContainers: true}\n", nil, "featureGates[SidecarContainers]"},
-		"removed flag":    {"islet-0.2.0.new", head, []string{"--containerd=/run/x"}, "unknown flag: --containerd"},
-		"of a person":     {"islet", head + "featureGates: {SidecarContainers: true}\n", nil, ""},
-		"another command": {"islet-0.2.0.new", head, []string{"agent"}, ""},
+		"fits":                   {"islet-0.2.0.new", head + "maxPods: 9\n", nil, ""},
+		"removed gate":           {"islet-0.2.0.new", head + "featureGates: {SidecarContainers: true}\n", nil, "featureGates[SidecarContainers]"},
+		"removed flag":           {"islet-0.2.0.new", head, []string{"--containerd=/run/x"}, "unknown flag: --containerd"},
+		"not staged by an agent": {"islet", head + "featureGates: {SidecarContainers: true}\n", nil, ""},
+		"another command":        {"islet-0.2.0.new", head, []string{"agent"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

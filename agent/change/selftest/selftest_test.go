@@ -7,7 +7,8 @@ import (
 	"github.com/islet-edge/islet/agent/change/update"
 )
 
-// TestSelf checks that this program can run here, and that the self-test fails without a writable directory.
+// TestSelf checks that the self-test of this program succeeds on this machine, and that it fails without a writable
+// directory.
 func TestSelf(t *testing.T) {
 	var out, bad strings.Builder
 	if code := Main("0.2.0", &out, &bad); code != 0 || out.String() != update.Passed("0.2.0")+"\n" || bad.Len() > 0 {

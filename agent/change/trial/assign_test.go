@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// followed is a node that uses the configuration of a ConfigMap.
+// The function followed returns the record of a node that uses the configuration of a ConfigMap.
 func followed(t *testing.T) Record {
 	var r Record
 	if !r.takes(configMap("good"), false) || !r.Begin(Facts{}, "", noon) || !r.Accept(noon) {
@@ -24,37 +24,37 @@ func TestFollowed(t *testing.T) {
 	r.Begin(Facts{}, "", noon)
 	r.Fail("the machine went off", true, noon)
 	if r.takes(configMap("good"), false) || r.Assigned == nil || r.Attempts != 1 {
-		t.Errorf("what a person asked for does not wait any more: %+v", r)
+		t.Errorf("the operator's configuration does not wait any more: %+v", r)
 	}
 	r.Begin(Facts{}, "", noon)
 	r.Accept(noon)
 	if r.takes(configMap("good"), false) || r.Good.Kubelet != "mine" {
-		t.Errorf("what a person asked for is undone: %+v", r)
+		t.Errorf("the operator's configuration was replaced: %+v", r)
 	}
 	if !r.takes(configMap("other"), false) {
-		t.Error("a ConfigMap that changed does not count")
+		t.Error("a changed ConfigMap is ignored")
 	}
 	r.Begin(Facts{}, "", noon)
 	r.Fail("bad", false, noon)
 	if r.takes(configMap("other"), false) || r.Failed == nil {
-		t.Errorf("what failed: %+v", r)
+		t.Errorf("the failed configuration: %+v", r)
 	}
 	if r.takes(configMap("good"), false); r.Assigned == nil || r.Failed != nil {
-		t.Errorf("what it had before: %+v", r)
+		t.Errorf("the good configuration: %+v", r)
 	}
 	if tried, changed := r.Assign(asked("mine"), true); tried || !changed || r.Assigned != nil {
-		t.Errorf("a person wants what is good: %+v", r)
+		t.Errorf("an operator requests the good configuration: %+v", r)
 	}
 	if r.Unfollow(); !r.takes(configMap("good"), false) {
-		t.Error("what is followed anew does not count")
+		t.Error("a ConfigMap that is followed again is ignored")
 	}
 
-	// This is a node of an earlier islet, which did not store the followed content.
+	// The record was written by an earlier islet, which did not store the followed content.
 	r = followed(t)
 	r.Followed, r.Failed = "", &Failure{ID: "x"}
 	r.takes(asked("mine"), true)
 	if tried, changed := r.Assign(configMap("good"), false); tried || !changed || r.Assigned == nil || r.Failed != nil {
-		t.Errorf("a record from before: %+v", r)
+		t.Errorf("a record of an earlier islet: %+v", r)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestWaitsForLink(t *testing.T) {
 		r.Begin(Facts{}, "", noon)
 		r.Accept(noon)
 		if again := r.takes(configMap("new"), false); again != (name == "a program") {
-			t.Errorf("%s: the ConfigMap's is tried: %v", name, again)
+			t.Errorf("%s: the ConfigMap's configuration is tried: %v", name, again)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestPrograms(t *testing.T) {
 	r.Begin(Facts{}, "", noon)
 	r.Fail("it crashes", false, noon)
 	if _, changed := r.Assign(configMap("good"), false); changed || r.FailedProgram == nil || r.Failed != nil {
-		t.Errorf("why it failed is lost: %+v", r)
+		t.Errorf("the reason of the failure is lost: %+v", r)
 	}
 	trials := 0
 	for range 10 {
@@ -96,16 +96,16 @@ func TestPrograms(t *testing.T) {
 		}
 	}
 	if trials != 2 {
-		t.Errorf("%d trials of two that are bad, and one that was before", trials)
+		t.Errorf("%d trials of two bad configurations or programs, want 2", trials)
 	}
 	if r.Failed == nil || r.FailedProgram == nil || r.FailedProgram.ID != program("3.0.0").ID {
 		t.Errorf("%+v", r)
 	}
 	if !r.takes(program("2.0.0"), true) || r.takes(configMap("other"), false) || r.takes(program("4.0.0"), false) {
-		t.Errorf("a program that a person asked for: %+v", r)
+		t.Errorf("a program that an operator requested: %+v", r)
 	}
 	if r.takes(program("2.0.0"), true) {
-		t.Error("what a person asked for already")
+		t.Error("the same request of an operator is accepted twice")
 	}
 	if r.Begin(Facts{}, "", noon); !r.Accept(noon) || r.FailedProgram != nil || r.Failed == nil || len(r.Refused) != 1 || r.Good.Kubelet != "good" {
 		t.Errorf("%+v", r)
@@ -116,7 +116,7 @@ func TestPrograms(t *testing.T) {
 		r.Fail("bad", false, noon)
 	}
 	if len(r.Refused) != maxRefused || r.Refused[maxRefused-1] != r.FailedProgram.ID {
-		t.Errorf("%d are remembered", len(r.Refused))
+		t.Errorf("the record has %d refused programs", len(r.Refused))
 	}
 	r = Record{Format: Format, Failed: &Failure{ID: program("2.0.0").ID, Why: "it crashes"}} // record of an earlier islet
 	data, err := json.Marshal(r)
@@ -129,8 +129,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestProgramWaitsForLink checks that a followed program waits for the link, but that the same program requested by
-// an operator does not.
+// TestProgramWaitsForLink checks that a followed program waits for the link. The same program requested by an
+// operator begins without the link.
 func TestProgramWaitsForLink(t *testing.T) {
 	var r Record
 	r.takes(program("2.0.0"), false)
@@ -171,6 +171,6 @@ func TestBest(t *testing.T) {
 	r.Fail("bad", false, noon)
 	r.takes(sent("b"), true)
 	if r.Begin(Facts{Link: "no"}, "", noon); r.Trial.Before.Link != "no" {
-		t.Error("another one is judged by it")
+		t.Error("another configuration is judged by the former state")
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A life is the node on which FuzzLife performs steps.
+// A life is the state of the node on which FuzzLife performs steps.
 type life struct {
 	*testing.T
 	r         Record
@@ -27,7 +27,7 @@ func (l *life) step(s byte, now time.Time) {
 		}
 	}
 	switch text := string(rune('a' + s/16%3)); s % 16 {
-	case 0, 1: // it changes
+	case 0, 1: // the ConfigMap changes
 		if l.configMap != text {
 			l.configMap, l.chances[sent(text).ID] = text, true
 		}
@@ -41,7 +41,7 @@ func (l *life) step(s byte, now time.Time) {
 		}
 	case 5, 6:
 		r.takes(asked(text), true)
-	case 7: // another configuration with the same content, or none
+	case 7: // the node follows no ConfigMap any more
 		if r.Unfollow() {
 			l.configMap, l.offered = "", ""
 		}
@@ -55,7 +55,7 @@ func (l *life) step(s byte, now time.Time) {
 		kept("an archive")
 	case 10:
 		if r.takes(program(text), true) && before != nil && !before.Asked && before.Program == nil {
-			l.chances[before.ID], l.offered = true, "" // it is offered again
+			l.chances[before.ID], l.offered = true, "" // the ConfigMap is offered again
 		}
 	case 11, 12:
 		r.Begin(Facts{}, "boot", now)
@@ -82,8 +82,8 @@ func (l *life) step(s byte, now time.Time) {
 	}
 }
 
-// follow offers the content of the ConfigMap, if there is one. The configuration is refused, because it cannot be
-// tried.
+// follow offers the content of the ConfigMap, if there is one. The parameter refused says that the configuration
+// cannot be tried.
 func (l *life) follow(now time.Time, refused bool) {
 	if l.configMap == "" {
 		return
@@ -93,7 +93,7 @@ func (l *life) follow(now time.Time, refused bool) {
 		return
 	}
 	if !l.chances[c.ID] {
-		l.Fatalf("%s is tried again though it did not change", c.Kubelet)
+		l.Fatalf("%s is tried again although it did not change", c.Kubelet)
 	}
 	delete(l.chances, c.ID)
 	if refused {

@@ -15,7 +15,7 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func sent(text string) *Configuration { return New(text, "", nil, Source{File: text + ".yaml"}, noon) }
 
-// asked returns a configuration that an operator requests, and configMap one that is followed.
+// The function asked returns a configuration that an operator requests.
 func asked(text string) *Configuration {
 	c := sent(text)
 	c.Asked = true
@@ -30,7 +30,7 @@ func program(version string) *Configuration {
 	return WithProgram(nil, Program{Version: version, Sum: version, Path: "/x"}, Source{File: "u"}, noon)
 }
 
-// takes offers a configuration and reports whether it will be tried.
+// The method takes offers the configuration c and reports whether it will be tried.
 func (r *Record) takes(c *Configuration, asked bool) bool {
 	c.Asked = asked
 	tried, _ := r.Assign(c, asked)
@@ -41,16 +41,16 @@ func TestLife(t *testing.T) {
 	var r Record
 	a, b := sent("a"), sent("b")
 	if r.Used() || r.Use(true) != nil {
-		t.Fatal("a node that was sent nothing uses something")
+		t.Fatal("a node without a remote configuration uses one")
 	}
 	if !r.takes(a, true) || r.takes(a, true) || !r.Begin(Facts{}, "boot", noon) {
 		t.Fatal("a is not tried")
 	}
 	if r.Use(false) != nil || r.Use(true) != a {
-		t.Error("only the process of the trial uses what is on trial")
+		t.Error("the configuration on trial is used outside the trial")
 	}
 	if r.takes(b, true) || r.takes(configMap("b"), false) || r.takes(program("2.0.0"), true) {
-		t.Error("something came into the trial of a")
+		t.Error("another change was accepted during the trial of a")
 	}
 	if !r.Accept(noon.Add(time.Minute)) || r.Good != a || r.Before != nil || r.Assigned != nil || r.Use(false) != a {
 		t.Errorf("a is not good: %+v", r)
@@ -58,13 +58,13 @@ func TestLife(t *testing.T) {
 	r.takes(b, true)
 	r.Begin(Facts{}, "boot", noon)
 	if !r.Fail("the node is not Ready", false, noon) || r.Good != a || r.Use(true) != a || r.Failed.Why != "the node is not Ready" {
-		t.Errorf("a does not go on: %+v", r)
+		t.Errorf("a is not used any more: %+v", r)
 	}
 	if r.takes(configMap("b"), false) {
-		t.Error("what failed is tried again though nobody asked")
+		t.Error("the failed configuration is tried again without a request")
 	}
 	if !r.takes(b, true) || r.Failed != nil {
-		t.Error("a person cannot have it tried again")
+		t.Error("an operator's request for a repeated trial is rejected")
 	}
 	if r.takes(a, true) || r.Assigned != nil || r.Begin(Facts{}, "", noon) {
 		t.Error("the good one is tried again")
@@ -85,12 +85,12 @@ func TestInterrupted(t *testing.T) {
 	r.takes(sent("a"), true)
 	for i := range Attempts {
 		if !r.Begin(Facts{}, "", noon) {
-			t.Fatalf("it is not tried a %d. time", i+1)
+			t.Fatalf("trial %d did not begin", i+1)
 		}
 		r.Fail("the machine went off", true, noon)
 	}
 	if r.Begin(Facts{}, "", noon) || r.Failed == nil || r.Assigned != nil {
-		t.Errorf("it is tried for ever: %+v", r)
+		t.Errorf("the trial is repeated without a limit: %+v", r)
 	}
 	for i, o := range r.History {
 		if last := i == Attempts-1; o.Undecided == last || len(r.History) != Attempts {
@@ -98,7 +98,7 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 	if r.Fail("again", false, noon) || r.Accept(noon) {
-		t.Error("a trial ended that had not begun")
+		t.Error("a trial that had not begun ended")
 	}
 }
 
@@ -137,7 +137,7 @@ func TestFile(t *testing.T) {
 		}
 	}
 	if r, err := Load(filepath.Join(dir, File)); err == nil || r.Used() || Broken(err) { // not a directory
-		t.Errorf("what the system does not read: %+v, %v", r, err)
+		t.Errorf("a path that cannot be read: %+v, %v", r, err)
 	}
 	if err := SetAside(dir); err != nil {
 		t.Fatal(err)
@@ -212,24 +212,24 @@ func TestJudge(t *testing.T) {
 	}
 	j := Judge{Before: before, HealthyFor: time.Minute}
 	if j.Look(noon, well); j.Outage(well) {
-		t.Error("all is well")
+		t.Error("a healthy node is reported as an outage")
 	}
 	for i, f := range []Facts{{Link: "refused"}, {Known: known, Held: []string{"a"}}, {Known: map[string]bool{"a": true}}} {
 		j := Judge{Before: before, HealthyFor: time.Minute}
 		if j.Look(noon, f); !j.Outage(f) {
-			t.Errorf("%d may have another cause", i)
+			t.Errorf("%d: not reported as an outage", i)
 		}
 		f.Node = "no network"
 		if j.Outage(f) {
-			t.Errorf("%d has no other cause", i)
+			t.Errorf("%d: reported as an outage", i)
 		}
 	}
 	j.Look(noon, well)
 	j.Look(noon.Add(50*time.Second), Facts{Link: "gone"})
 	if v, _ := j.Look(noon.Add(70*time.Second), well); v != Waiting {
-		t.Error("a break does not count")
+		t.Error("the pause has no effect")
 	}
 	if v, _ := j.Look(noon.Add(130*time.Second), well); v != Good {
-		t.Error("it does not become good after a break")
+		t.Error("the trial does not succeed after a pause")
 	}
 }

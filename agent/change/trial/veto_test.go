@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A stage is a node with pods on which trials are performed.
+// A stage is a node with pods that performs trials.
 type stage struct {
 	*testing.T
 	r      Record
@@ -28,7 +28,7 @@ func newStage(t *testing.T) *stage {
 func (s *stage) trial(down ...string) (v Verdict, why string) {
 	s.Helper()
 	if !s.r.Begin(s.facts, "boot", noon) {
-		s.Fatal("it is not tried")
+		s.Fatal("no trial began")
 	}
 	j := s.r.Judge(time.Minute, s.limits)
 	f := s.facts
@@ -50,7 +50,8 @@ func (s *stage) trial(down ...string) (v Verdict, why string) {
 	return v, why
 }
 
-// TestVeto checks that unhealthy pods alone make a trial fail, with their names, but not for ever.
+// TestVeto checks that a trial fails if pods are not ready, that the error names these pods, and that a repeated
+// trial ignores them.
 func TestVeto(t *testing.T) {
 	s := newStage(t)
 	if v, why := s.trial("evil"); v == Good || !strings.Contains(why, "1 pods are not ready that were: default/evil") ||
@@ -82,7 +83,7 @@ func TestVeto(t *testing.T) {
 	}
 }
 
-// TestNoVeto checks that a problem that the change on trial may have caused makes the first trial fail for good.
+// TestNoVeto checks that the first trial is final if the change on trial may have caused the problem.
 func TestNoVeto(t *testing.T) {
 	for name, how := range map[string]func(s *stage) (Verdict, string){
 		"no pod is ready": func(s *stage) (Verdict, string) { return s.trial("evil", "other", "good") },
@@ -124,7 +125,7 @@ func TestFlaps(t *testing.T) {
 		j.Look(noon.Add(time.Duration(2*i+1)*time.Second), bad)
 	}
 	if v, _ := j.Look(noon.Add(50*time.Second), s.facts); v != Waiting || !slices.Equal(j.Blame(s.facts), []string{"evil"}) {
-		t.Errorf("%v, to blame are %v", v, j.Blame(s.facts))
+		t.Errorf("%v, blamed pods %v", v, j.Blame(s.facts))
 	}
 }
 
@@ -134,7 +135,7 @@ func TestDespitePods(t *testing.T) {
 	c := program("2.0.0")
 	c.DespitePods = true
 	if !s.r.takes(c, true) {
-		t.Fatal("it is not taken, as the same waits already")
+		t.Fatal("the request is rejected")
 	}
 	if v, why := s.trial("evil", "other", "good", "DiskPressure"); v != Good {
 		t.Errorf("%v: %s", v, why)

@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// A roundTripper responds instead of a server.
+// A roundTripper is an http.RoundTripper that returns a response without a server.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { return r(q) }
 
-// A writer calls a function for each Write.
+// A writer is an io.Writer that calls the function for each Write.
 type writer func([]byte) (int, error)
 
 func (w writer) Write(b []byte) (int, error) { return w(b) }
@@ -99,7 +99,7 @@ func TestFollowPoorLink(t *testing.T) {
 		for _, x := range []struct {
 			mode           string
 			lasts          time.Duration
-			least, most    int // looks
+			least, most    int // number of reads of the release
 			lines, offered int
 		}{
 			{"no link", 10 * time.Minute, 4, 60, 1, 0},
@@ -118,7 +118,7 @@ func TestFollowPoorLink(t *testing.T) {
 			mu.Lock()
 			lines := strings.Count(logged.String(), "level=WARN") + strings.Count(logged.String(), " id=")
 			if asked < x.least || asked > x.most || min(offered, 1) != x.offered || min(lines, 1) != x.lines || lines > 2 {
-				t.Errorf("%s: %d looks, %d offers, and says\n%s", x.mode, asked, offered, &logged)
+				t.Errorf("%s: %d reads, %d offers, and the log\n%s", x.mode, asked, offered, &logged)
 			}
 			mu.Unlock()
 		}

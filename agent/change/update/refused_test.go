@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestRefused checks that only the release of a version that has failed its trial is read, at each check, and that
-// nothing is logged. An operator may have it tried again, and a newer version is tried.
+// TestRefused checks that, of a version that has failed its trial, each check reads only the release and logs
+// nothing. An operator may request another trial, and a newer version is tried.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, key := stager(t)
@@ -37,29 +37,29 @@ func TestRefused(t *testing.T) {
 		go func() { done <- u.Run(ctx) }()
 		synctest.Wait()
 		if offered != "0.2.0 " || asked != 1 {
-			t.Fatalf("offered %q, asked %d times\n%s", offered, asked, &logged)
+			t.Fatalf("offered %q, %d checks\n%s", offered, asked, &logged)
 		}
 		whole, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, nil, 0o644); err != nil { // who reads it says so
+		if err := os.WriteFile(file, nil, 0o644); err != nil { // reading the archive would log an error
 			t.Fatal(err)
 		}
 		logged.Reset()
 		time.Sleep(10 * 24 * time.Hour)
 		synctest.Wait()
 		if offered != "0.2.0 " || asked != 11 || logged.Len() > 0 {
-			t.Errorf("offered %q, asked %d times\n%s", offered, asked, &logged)
+			t.Errorf("offered %q, %d checks\n%s", offered, asked, &logged)
 		}
 		if _, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); err == nil {
-			t.Error("a person who asks again has nothing read")
+			t.Error("the archive is not read for an operator's request")
 		}
 		if err := os.WriteFile(file, whole, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); err != nil || out.ID != "islet-0.2.0" || offered != "0.2.0 0.2.0 " {
-			t.Errorf("a person who asks again: %+v, %v, offered %q", out, err, offered)
+			t.Errorf("an operator's repeated request: %+v, %v, offered %q", out, err, offered)
 		}
 		archive(t, dir, "islet.tar.gz", "0.3.0", runtime.GOARCH, program(t, "other"), key)
 		time.Sleep(24 * time.Hour)

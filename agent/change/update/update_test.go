@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programText returns the compiled program in testdata. It is small, since each archive contains it.
+// programText returns the compiled program in testdata. The program is small, because each archive contains it.
 var programText = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "islet-update-")
 	if err != nil {
@@ -61,7 +61,7 @@ func program(t testing.TB, how string) string {
 	return text + "\n" + how
 }
 
-// archive writes an archive and its release to dir.
+// archive writes an archive and its release file to dir.
 func archive(t testing.TB, dir, name, version, arch, program string, keys ...ed25519.PrivateKey) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -103,7 +103,7 @@ func stager(t testing.TB) (*Stager, ed25519.PrivateKey) {
 	return s, private
 }
 
-// left returns the files in the directories of a stager.
+// The function left returns the names of the files in the directories of a stager.
 func left(t testing.TB, s *Stager) string {
 	t.Helper()
 	var out []string
@@ -119,8 +119,8 @@ func left(t testing.TB, s *Stager) string {
 	return strings.Join(out, " ")
 }
 
-// TestStage checks that a signed program that runs here is staged. Otherwise the error must say why, and no file may
-// be left. The installed program is as it was.
+// TestStage checks that a signed program that runs on this machine is staged. Otherwise the error gives the reason,
+// and no file is left. The installed program stays unchanged.
 func TestStage(t *testing.T) {
 	t.Setenv("SECRET", "of the agent")
 	s, key := stager(t)
@@ -135,15 +135,15 @@ func TestStage(t *testing.T) {
 		older bool
 		bad   string
 	}{
-		"good":             {file: archive(t, dir, "good", "0.2.0", runtime.GOARCH, good, key)},
-		"clean":            {file: archive(t, dir, "secrets", "0.2.0", runtime.GOARCH, program(t, "secrets"), key)},
-		"of a stranger":    {file: archive(t, dir, "stranger", "0.2.0", runtime.GOARCH, good, stranger), bad: "signed by 0 of the node's keys"},
-		"another machine":  {file: archive(t, dir, "machine", "0.2.0", other, good, key), bad: "it is for " + other},
-		"the same version": {file: archive(t, dir, "same", "0.1.0", runtime.GOARCH, good, key), bad: "version 0.1.0: it is not newer"},
-		"an older version": {file: archive(t, dir, "older", "0.0.9", runtime.GOARCH, good, key), bad: "it is not newer"},
-		"a preview of it":  {file: archive(t, dir, "preview", "0.1.0-rc.1", runtime.GOARCH, good, key), bad: "it is not newer"},
-		"crashes":          {file: archive(t, dir, "crash", "0.2.0", runtime.GOARCH, program(t, "crash"), key), bad: "it does not run here"},
-		"another's words":  {file: archive(t, dir, "words", "0.2.0", runtime.GOARCH, program(t, "other"), key), bad: "0.3.0"},
+		"good":                      {file: archive(t, dir, "good", "0.2.0", runtime.GOARCH, good, key)},
+		"clean":                     {file: archive(t, dir, "secrets", "0.2.0", runtime.GOARCH, program(t, "secrets"), key)},
+		"of a stranger":             {file: archive(t, dir, "stranger", "0.2.0", runtime.GOARCH, good, stranger), bad: "signed by 0 of the node's keys"},
+		"another machine":           {file: archive(t, dir, "machine", "0.2.0", other, good, key), bad: "it is for " + other},
+		"the same version":          {file: archive(t, dir, "same", "0.1.0", runtime.GOARCH, good, key), bad: "version 0.1.0: it is not newer"},
+		"an older version":          {file: archive(t, dir, "older", "0.0.9", runtime.GOARCH, good, key), bad: "it is not newer"},
+		"a preview of it":           {file: archive(t, dir, "preview", "0.1.0-rc.1", runtime.GOARCH, good, key), bad: "it is not newer"},
+		"crashes":                   {file: archive(t, dir, "crash", "0.2.0", runtime.GOARCH, program(t, "crash"), key), bad: "it does not run here"},
+		"output of another version": {file: archive(t, dir, "words", "0.2.0", runtime.GOARCH, program(t, "other"), key), bad: "0.3.0"},
 		"older, but says so; its program is another": {file: archive(t, dir, "consent", "0.0.9", runtime.GOARCH, good, key), older: true, bad: "fails its self-test"},
 		"spams":        {file: archive(t, dir, "spam", "0.2.0", runtime.GOARCH, program(t, "spam"), key), bad: "spamspam"},
 		"eats":         {file: archive(t, dir, "eat", "0.2.0", runtime.GOARCH, program(t, "eat"), key), bad: "fails its self-test"},
@@ -181,8 +181,8 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// TestShared checks that files on one disk must fit there together, also if their directories are different file
-// systems.
+// TestShared checks that the free space of a disk must suffice for all files on it, also if their directories are
+// different file systems.
 func TestShared(t *testing.T) {
 	const mib = 1 << 20 / 4096
 	disk := func(id int32, kind int64, size, free uint64) *unix.Statfs_t {
@@ -192,15 +192,15 @@ func TestShared(t *testing.T) {
 		state, program *unix.Statfs_t
 		bad            string
 	}{
-		"one file system":                {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
-		"with room":                      {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), ""},
-		"subvolumes":                     {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
-		"subvolumes with room":           {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), ""},
-		"disks of one size":              {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 48*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
-		"disks of two sizes":             {disk(1, unix.EXT4_SUPER_MAGIC, 90*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
-		"disks of two kinds":             {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.XFS_SUPER_MAGIC, 100*mib, 49*mib), ""},
-		"no room for the archive":        {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 9*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/state has 9 MiB free, but 11 MiB are needed"},
-		"no room for the program itself": {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 39*mib), "/bin has 39 MiB free, but 41 MiB are needed"},
+		"one file system":              {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
+		"with enough space":            {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 50*mib), ""},
+		"subvolumes":                   {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 49*mib), "/bin has 49 MiB free, but 51 MiB are needed"},
+		"subvolumes with enough space": {disk(1, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), disk(2, unix.BTRFS_SUPER_MAGIC, 100*mib, 50*mib), ""},
+		"disks of one size":            {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 48*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"disks of two sizes":           {disk(1, unix.EXT4_SUPER_MAGIC, 90*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"disks of two kinds":           {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.XFS_SUPER_MAGIC, 100*mib, 49*mib), ""},
+		"too small for the archive":    {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 9*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), "/state has 9 MiB free, but 11 MiB are needed"},
+		"too small for the program":    {disk(1, unix.EXT4_SUPER_MAGIC, 100*mib, 49*mib), disk(2, unix.EXT4_SUPER_MAGIC, 100*mib, 39*mib), "/bin has 39 MiB free, but 41 MiB are needed"},
 	} {
 		err := checkDisks([]part{{"/state", 10 << 20, x.state}, {"/bin", 40 << 20, x.program}})
 		if fmt.Sprint(err) != cmp.Or(x.bad, "<nil>") {
@@ -214,7 +214,7 @@ func TestShared(t *testing.T) {
 func TestFull(t *testing.T) {
 	// The disk is a tmpfs of limited size that the test fills. Only root may mount one.
 	if os.Geteuid() != 0 {
-		t.Skip("a file system of its own needs root")
+		t.Skip("only root can mount a file system")
 	}
 	s, key := stager(t)
 	file := archive(t, t.TempDir(), "good", "0.2.0", runtime.GOARCH, program(t, "good"), key)
@@ -242,7 +242,7 @@ func TestFull(t *testing.T) {
 			t.Errorf("%q are left, and the program is %.20q", got, b)
 		}
 	}
-	_, err = s.Stage(t.Context(), file, false, nil, func(status string, _, _ int64) { t.Errorf("%s without room", status) })
+	_, err = s.Stage(t.Context(), file, false, nil, func(status string, _, _ int64) { t.Errorf("%s without enough space", status) })
 	unharmed(err, "MiB are needed")
 
 	if err := unix.Mount("disk", disk, "tmpfs", unix.MS_REMOUNT, fmt.Sprint("size=", 6*info.Size())); err != nil {
@@ -276,8 +276,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestServers checks that nothing is installed from a server that sends false, too little, too much or no data, or
-// redirects elsewhere.
+// TestServers checks that nothing is installed from a server that sends wrong, truncated, excessive or no data, or
+// redirects to another server.
 func TestServers(t *testing.T) {
 	s, key := stager(t)
 	dir := t.TempDir()
@@ -321,7 +321,7 @@ func TestServers(t *testing.T) {
 	defer server.Close()
 	if _, err := s.Stage(t.Context(), server.URL+"/islet.tar.gz", false, nil, nil); err == nil ||
 		!strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate that nobody trusts: %v", err)
+		t.Errorf("an untrusted certificate: %v", err)
 	}
 	s.Client = server.Client()
 	for path, bad := range map[string]string{
@@ -355,7 +355,7 @@ func TestSilence(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	if !late.Stop() {
-		t.Error("the timer was not put off")
+		t.Error("the timer was not reset")
 	}
 	s, key := stager(t)
 	file := archive(t, t.TempDir(), "a", "0.2.0", runtime.GOARCH, program(t, "good"), key)
@@ -375,7 +375,7 @@ func TestSilence(t *testing.T) {
 		t.Errorf("one signature of two: %v", err)
 	}
 	if err := s.checkSpace(1 << 60); err == nil || !strings.Contains(err.Error(), "MiB are needed") {
-		t.Errorf("a disk without room: %v", err)
+		t.Errorf("a full disk: %v", err)
 	}
 	var told int64
 	if err := src.archive(t.Context(), r, s.Dir+"/x", func(status string, current, total int64) {
@@ -384,7 +384,7 @@ func TestSilence(t *testing.T) {
 		}
 		told = current
 	}); err != nil || told != r.Size {
-		t.Errorf("%d bytes were told, %v", told, err)
+		t.Errorf("%d bytes were reported, %v", told, err)
 	}
 }
 

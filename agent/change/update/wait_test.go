@@ -25,16 +25,16 @@ func TestFollowWaits(t *testing.T) {
 		wait.Store(true)
 		dir := t.TempDir()
 		u := New(Config{Stager: Stager{Dir: dir, Program: filepath.Join(dir, "islet"), Log: slog.New(slog.DiscardHandler)}, Follow: "/archive", Every: 24 * time.Hour, Wait: wait.Load,
-			Kept: func() string { looks.Add(1); return "" }}) // without keys, each check ends before it reads anything
+			Kept: func() string { looks.Add(1); return "" }}) // without keys, each check ends before it reads the archive
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- u.Run(ctx) }()
 		after := func(d time.Duration, want int32) {
 			t.Helper()
-			time.Sleep(d) // of the bubble
+			time.Sleep(d) // in the time of the bubble
 			synctest.Wait()
 			if got := looks.Swap(0); got != want {
-				t.Errorf("%d looks, not %d", got, want)
+				t.Errorf("%d checks, not %d", got, want)
 			}
 		}
 		after(3*24*time.Hour+time.Hour, 0)
@@ -63,15 +63,18 @@ func TestBusy(t *testing.T) {
 	}
 	busy := errors.New("a trial is under way")
 	u := New(Config{Stager: *s, Kept: func() string { return trial }, Busy: func(bool) error { return busy },
-		Offer: func(*Staged, string, bool) (string, bool, error) { t.Error("it is offered"); return "", false, nil }})
+		Offer: func(*Staged, string, bool) (string, bool, error) {
+			t.Error("a program was offered during a trial")
+			return "", false, nil
+		}})
 	if out, err := u.Update(t.Context(), file, api.UpdateOptions{Dry: true}, nil); err != nil || out.Version != "0.2.0" || out.ID != "" {
-		t.Errorf("only to know: %+v, %v", out, err)
+		t.Errorf("dry run: %+v, %v", out, err)
 	}
 	if _, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); !errors.Is(err, busy) {
 		t.Error(err)
 	}
 	if got := left(t, s); got != "islet islet-1.new" {
-		t.Errorf("what is on trial, and no more, is to stay: %s", got)
+		t.Errorf("only the installed program and the one on trial must be left: %s", got)
 	}
 }
 
@@ -90,13 +93,13 @@ func TestFollowOccupied(t *testing.T) {
 		go func() { done <- u.Run(ctx) }()
 		synctest.Wait()
 		if looks.Load() > 0 || logged.Len() > 0 {
-			t.Errorf("%d looks\n%s", looks.Load(), &logged)
+			t.Errorf("%d checks\n%s", looks.Load(), &logged)
 		}
 		u.once.Unlock()
-		time.Sleep(firstRetry) // of the bubble
+		time.Sleep(firstRetry) // in the time of the bubble
 		synctest.Wait()
 		if looks.Load() != 1 {
-			t.Errorf("%d looks", looks.Load())
+			t.Errorf("%d checks", looks.Load())
 		}
 		stop()
 		if err := <-done; err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// machine is one as the cases of a kubelet have it: the second threads of all cores come
-// after the first ones.
+// machine returns a machine with the CPU numbers of the kubelet's test cases: the second threads of all cores come
+// after the first threads.
 func machine(sockets, nodes, caches, cores, threads int) topology.Machine {
 	m := topology.Machine{CPUs: topology.CPUs{}}
 	all := sockets * nodes * caches * cores
@@ -43,8 +43,8 @@ func asking(uid string, cpus ...int64) *v1.Pod {
 	return p
 }
 
-// TestAsUpstream: the same CPUs, hints and refusals as a kubelet's, which test/cluster/upstream
-// has written down.
+// TestAsUpstream checks that CPUs, hints and rejections are the same as those of a kubelet, which
+// test/cluster/upstream has recorded.
 func TestAsUpstream(t *testing.T) {
 	data, err := os.ReadFile("testdata/upstream.json")
 	if err != nil {

@@ -41,7 +41,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// start makes a Manager as an agent does that starts.
+// start opens the store and creates a Manager, as a starting agent does.
 func (w *world) start() {
 	w.t.Helper()
 	if w.db != nil {
@@ -60,8 +60,8 @@ func (w *world) start() {
 	}
 }
 
-// pod makes one that is stored, with a container for each count: those before "|" are init
-// containers, an s makes a sidecar.
+// pod stores a pod with a container for each of counts, which is its number of devices. Counts before "|" are those
+// of init containers, and the suffix s makes an init container a sidecar.
 func (w *world) pod(name string, counts ...string) *v1.Pod {
 	w.t.Helper()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)}}
@@ -116,7 +116,7 @@ func (w *world) admit(p *v1.Pod, refusal string) {
 	}
 }
 
-// grantedIDs is what the containers of a pod have, such as "c0=a,b c1=c".
+// The method has returns the devices of the pod's containers, such as "c0=a,b c1=c".
 func (w *world) has(p *v1.Pod) string {
 	var out []string
 	for _, h := range w.Holdings() {
@@ -127,7 +127,7 @@ func (w *world) has(p *v1.Pod) string {
 	return strings.Join(out, " ")
 }
 
-// A shop is a Provider of the test.
+// A shop is a fake Provider.
 type shop struct {
 	mu      sync.Mutex
 	asked   []string
@@ -147,8 +147,8 @@ func (s *shop) Start(context.Context, Request) (*Allocation, error) { return s.n
 
 func (s *shop) Preferred(context.Context, Choice) ([]string, error) { return s.prefers, nil }
 
-// TestSameDevices: what a container has it keeps over restarts of the agent, with and
-// without its provider, and it does not start without.
+// TestSameDevices checks that a container keeps its devices after restarts of the agent, with and without the
+// provider. Without the provider, the container does not start.
 func TestSameDevices(t *testing.T) {
 	w := newWorld(t)
 	s := &shop{prefers: []string{"c", "no such"}}
@@ -156,13 +156,13 @@ func TestSameDevices(t *testing.T) {
 	p := w.pod("web", "2")
 	w.admit(p, "")
 	if got := w.has(p); got != "c0=a,c" {
-		t.Fatalf("it has %q", got)
+		t.Fatalf("devices %q", got)
 	}
 	w.start()
 	if got := w.has(p); got != "c0=a,c" {
-		t.Fatalf("after a restart it has %q", got)
+		t.Fatalf("devices after a restart: %q", got)
 	}
-	w.admit(p, "") // as after a reboot, before the provider is there
+	w.admit(p, "") // after a reboot, before the provider has connected
 	if err := w.Prepare(t.Context(), p); err != nil {
 		t.Error(err)
 	}
@@ -179,10 +179,10 @@ func TestSameDevices(t *testing.T) {
 	}
 	if len(cfg.Envs) != 1 || string(cfg.Envs[0].Value) != "a,c" || len(cfg.Devices) != 1 || cfg.Devices[0].Permissions != "rw" ||
 		len(cfg.CDIDevices) != 1 {
-		t.Errorf("it gets %v", cfg)
+		t.Errorf("configuration %v", cfg)
 	}
 	if len(s.asked) != 1 {
-		t.Errorf("its provider was asked %q", s.asked)
+		t.Errorf("calls of the provider: %q", s.asked)
 	}
 	list := healthy("a", "b", "c")
 	list[2].Healthy, list[2].Message = false, "on fire"
@@ -190,7 +190,7 @@ func TestSameDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.Start(t.Context(), p, &p.Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "on fire") {
-		t.Errorf("with a sick device: %v", err)
+		t.Errorf("with an unhealthy device: %v", err)
 	}
 	st := w.Status(p.UID, "c0")
 	if len(st) != 1 || st[0].Resources[0].Health != v1.ResourceHealthStatusHealthy ||
@@ -198,11 +198,12 @@ func TestSameDevices(t *testing.T) {
 		t.Errorf("its status is %+v", st)
 	}
 	if !slices.Contains(w.touched, p.UID) {
-		t.Error("nobody learned of it")
+		t.Error("the pod was not notified")
 	}
 }
 
-// TestGivenBack: what a pod had that is over others get, and what is taken they do not.
+// TestGivenBack checks that the devices of a finished pod are available to other pods, and that the finished pod
+// cannot start again when they are in use.
 func TestGivenBack(t *testing.T) {
 	w := newWorld(t)
 	w.connect(&shop{}, "a", "b")
@@ -214,31 +215,31 @@ func TestGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.changed == before {
-		t.Error("nobody learned of it")
+		t.Error("the change of the allocatable devices was not reported")
 	}
 	w.admit(second, "")
-	if err := w.Prepare(t.Context(), first); err == nil { // it is to run again
-		t.Error("there is only one left")
+	if err := w.Prepare(t.Context(), first); err == nil { // the first pod runs again
+		t.Error("Prepare succeeded with one free device")
 	}
 	w.start()
 	if first, second := w.has(first), w.has(second); first != "" || second != "c0=a" {
-		t.Errorf("after a restart they have %q and %q", first, second)
+		t.Errorf("devices after a restart: %q and %q", first, second)
 	}
 }
 
-// TestInitContainers: later containers get what init containers had, but not what sidecars
-// have.
+// TestInitContainers checks that later containers can use the devices of init containers, but not those of sidecars.
 func TestInitContainers(t *testing.T) {
 	w := newWorld(t)
 	w.connect(&shop{}, "a", "b", "c")
 	p := w.pod("pod", "2", "1s", "|", "2")
 	w.admit(p, "")
 	if got := w.has(p); got != "c0=a,b c1=a c3=b,c" {
-		t.Errorf("it has %q", got)
+		t.Errorf("devices %q", got)
 	}
 }
 
-// TestRefused: nothing is given to a pod that does not get all, and nothing is left of it.
+// TestRefused checks that a pod whose containers do not all get their devices is rejected, and that it holds no
+// device afterwards.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	l := w.connect(&shop{}, "a", "b")
@@ -246,22 +247,22 @@ func TestRefused(t *testing.T) {
 	w.admit(w.pod("all", "2"), "")
 	s := &shop{fail: errors.New("rpc error: it burns")}
 	w.connect(s, "a", "b", "c")
-	l.Close() // of before: it changes nothing
+	l.Close() // the connection of the earlier provider, which has no effect any more
 	p := w.pod("burns", "1")
 	w.admit(p, "Allocate failed due to rpc error: it burns, which is unexpected")
 	s.fail = nil
 	w.admit(p, "")
 	if got := w.has(p); got != "c0=c" {
-		t.Errorf("it has %q", got)
+		t.Errorf("devices %q", got)
 	}
 }
 
-// TestCapacity: the Node has what is there, healthy devices are allocatable, and without a
-// provider they are not.
+// TestCapacity checks that the Node's capacity is the number of listed devices, and its allocatable the number of
+// healthy ones. Without the provider, the allocatable is 0.
 func TestCapacity(t *testing.T) {
 	w := newWorld(t)
 	if c, a := w.Resources(); len(c)+len(a) != 0 {
-		t.Fatal("without providers there are", c, a)
+		t.Fatal("resources without providers:", c, a)
 	}
 	check := func(when string, capacity, allocatable int64) {
 		t.Helper()
@@ -289,7 +290,7 @@ func TestCapacity(t *testing.T) {
 	room := v1.ResourceList{thing: resource.MustParse("7"), "example.com/other": resource.MustParse("7")}
 	w.Room(room)
 	if _, there := room[thing]; there || len(room) != 1 {
-		t.Errorf("pods are measured against %v", room)
+		t.Errorf("the allocatable for pods is %v", room)
 	}
 }
 
@@ -297,12 +298,12 @@ func TestClaimsOfProviders(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"", "cpu", "kubernetes.io/x", "requests.example.com/x", "a/b/c", "example.com/" + strings.Repeat("x", 64)} {
 		if _, err := w.Connect(t.Context(), name, &shop{}); err == nil {
-			t.Errorf("the name %q is taken", name)
+			t.Errorf("the name %q is accepted", name)
 		}
 	}
 	l := w.connect(&shop{})
 	if l.Devices(make([]Device, maxDevices+1)) == nil || l.Devices([]Device{{}}) == nil {
-		t.Error("wrong lists are taken")
+		t.Error("invalid lists are accepted")
 	}
 	for name, a := range map[string]Allocation{
 		"relative":   {Mounts: []Mount{{Host: "a", Container: "/a"}}},
@@ -314,12 +315,12 @@ func TestClaimsOfProviders(t *testing.T) {
 		"much":       {CDI: slices.Repeat([]string{strings.Repeat("x", 1<<10)}, maxAllocation>>10+1)},
 	} {
 		if a.check() == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 }
 
-// A yielding provider notes that it had to give way.
+// The type yielding is a Provider that counts calls of Yield.
 type yielding struct {
 	shop
 	gone int
@@ -327,8 +328,8 @@ type yielding struct {
 
 func (y *yielding) Yield(error) { y.gone++ }
 
-// TestManyLists: the lists of all resources together are bounded, one is replaced by one as large,
-// and a resource that is gone, or lists less, makes room.
+// TestManyLists checks that the lists of all resources together have a size limit. A list of the same size may
+// replace one, and a resource that is removed or lists fewer devices leaves space for others.
 func TestManyLists(t *testing.T) {
 	w := newWorld(t)
 	list := make([]Device, maxListed/4/1152+1)
@@ -352,16 +353,16 @@ func TestManyLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := links[3].Devices(list); err != nil {
-		t.Errorf("there is room: %v", err)
+		t.Errorf("an error although the lists fit: %v", err)
 	}
 	links[2].Close()
 	if err := links[0].Devices(list); err != nil {
-		t.Errorf("one whose provider is gone keeps its room: %v", err)
+		t.Errorf("the list of a disconnected provider is counted: %v", err)
 	}
 }
 
-// TestGreedyProvider: a provider that lists all that fits gives way to others that list less, and
-// those that can never give way, such as the node's own devices, stay.
+// TestGreedyProvider checks that a provider with a maximal list is disconnected in favour of providers with smaller
+// lists. Providers without Yield, such as the node's own devices, stay connected.
 func TestGreedyProvider(t *testing.T) {
 	w := newWorld(t)
 	list := make([]Device, maxListed/1152)
@@ -386,7 +387,7 @@ func TestGreedyProvider(t *testing.T) {
 		}
 	}
 	if greedy.gone != 1 || other.gone != 0 {
-		t.Errorf("the greedy one gave way %d times, the other one %d times", greedy.gone, other.gone)
+		t.Errorf("the greedy provider was disconnected %d times, the other one %d times", greedy.gone, other.gone)
 	}
 	has := func(name string) int64 {
 		c, _ := w.Resources()
@@ -400,11 +401,11 @@ func TestGreedyProvider(t *testing.T) {
 		t.Errorf("the greedy one again: %v", err)
 	}
 	if err := connect("greedy", greedy, len(list)-110); err != nil {
-		t.Errorf("what is left: %v", err)
+		t.Errorf("a list for the remaining space: %v", err)
 	}
 }
 
-// TestNewPaths: a provider may say before each start what a device is now.
+// TestNewPaths checks that a provider may change the paths of a device before each start of a container.
 func TestNewPaths(t *testing.T) {
 	w := newWorld(t)
 	s := &shop{}
@@ -421,6 +422,6 @@ func TestNewPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.Devices[0].HostPath != "/dev/full" || len(cfg.Envs) != 0 || !slices.Equal(cfg.Linux.SecurityContext.SupplementalGroups, []int64{7}) {
-		t.Errorf("it gets %v", cfg)
+		t.Errorf("configuration %v", cfg)
 	}
 }

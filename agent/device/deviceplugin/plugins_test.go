@@ -75,7 +75,7 @@ func start(t *testing.T, root string) *node {
 	return n
 }
 
-// until waits for the devices that the node has to be as they should.
+// The method until waits until the node has the given capacity and allocatable.
 func (n *node) until(t *testing.T, capacity, allocatable int64) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -121,13 +121,13 @@ func (n *node) config(t *testing.T, p *v1.Pod) *cri.ContainerConfig {
 	return out
 }
 
-// A fake is a device plugin with a real server.
+// A fake is a device plugin with a real gRPC server.
 type fake struct {
 	api.UnimplementedDevicePluginServer
 	options *api.DevicePluginOptions
 	lists   chan []*api.Device
 	started chan []string
-	hang    chan struct{} // closed: answer; nil: do not hang
+	hang    chan struct{} // a call waits until it is closed; nil: calls do not wait
 }
 
 func newFake(list ...*api.Device) *fake {
@@ -187,7 +187,7 @@ func (f *fake) GetPreferredAllocation(_ context.Context, r *api.PreferredAllocat
 	return &api.PreferredAllocationResponse{ContainerResponses: []*api.ContainerPreferredAllocationResponse{{DeviceIDs: ids[:r.ContainerRequests[0].AllocationSize]}}}, nil
 }
 
-// serve makes the plugin's socket; stop ends its program.
+// serve creates the plugin's socket and serves it. The function stop stops the server.
 func (f *fake) serve(t *testing.T, root, socket string) (stop func()) {
 	t.Helper()
 	path := filepath.Join(root, dirName, socket)
@@ -220,8 +220,8 @@ func request(endpoint string) *api.RegisterRequest {
 	return &api.RegisterRequest{Version: api.Version, Endpoint: endpoint, ResourceName: thing}
 }
 
-// TestPlugin: a plugin that registers has its devices given to pods, also after its own
-// restart and the agent's.
+// TestPlugin checks that pods get the devices of a registered plugin, also after a restart of the plugin or the
+// agent.
 func TestPlugin(t *testing.T) {
 	root := t.TempDir()
 	n := start(t, root)
@@ -242,7 +242,7 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("the container gets %v", cfg)
 	}
 	if held := n.manager.Holdings(); len(held) != 1 || !slices.Equal(held[0].NUMA["c"], []int64{2}) {
-		t.Errorf("it has %+v", held)
+		t.Errorf("devices %+v", held)
 	}
 	if err := n.manager.Start(t.Context(), p, &p.Spec.Containers[0]); err != nil {
 		t.Fatal(err)
@@ -256,7 +256,7 @@ func TestPlugin(t *testing.T) {
 	f.lists <- sick
 	n.until(t, 3, 2)
 	if uid := <-n.touched; uid != p.UID {
-		t.Errorf("%s learned of it", uid)
+		t.Errorf("%s was notified", uid)
 	}
 	stop()
 	n.until(t, 3, 0)
@@ -273,11 +273,11 @@ func TestPlugin(t *testing.T) {
 	n.end()
 	n = start(t, root)
 	if _, err := os.Lstat(filepath.Join(root, dirName, "other.sock")); err == nil {
-		t.Error("the plugin does not learn that the agent started")
+		t.Error("the plugin is not notified of the agent's start")
 	}
 	n.until(t, 0, 0)
 	if got := string(n.config(t, p).Envs[0].Value); got != "b,c" {
-		t.Errorf("after the agent's restart it gets %q", got)
+		t.Errorf("devices after the agent's restart: %q", got)
 	}
 	f.lists <- healthy("a", "b", "c")
 	f.serve(t, root, "thing.sock")
@@ -290,7 +290,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// TestWrong: what a plugin may not say is refused, and the others go on.
+// TestWrong checks that invalid registrations and lists of a plugin are rejected, and that other plugins continue to
+// work.
 func TestWrong(t *testing.T) {
 	root := t.TempDir()
 	n := start(t, root)
@@ -338,7 +339,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestHuge: a list that is too long ends the plugin, not the agent.
+// TestHuge checks that a list that exceeds the size limit disconnects the plugin.
 func TestHuge(t *testing.T) {
 	root := t.TempDir()
 	n := start(t, root)

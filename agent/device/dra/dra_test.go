@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// TestLife: a claim is prepared once for all of its pods, again after a restart of the agent
-// and without an API server, and taken back when its last pod is gone.
+// TestLife checks that a claim is prepared once for all its pods, and again after a restart of the agent without the
+// API server. It is unprepared when its last pod is deleted.
 func TestLife(t *testing.T) {
 	for _, beta := range []bool{false, true} {
 		t.Run(fmt.Sprint("beta ", beta), func(t *testing.T) {
@@ -27,19 +27,19 @@ func TestLife(t *testing.T) {
 			w.object("gpu", a, b)
 			w.prepare(a, "Failed to prepare dynamic resources: prepare dynamic resources: DRA driver gpu.example.com is not registered")
 			if rows, err := w.db.Claims(t.Context()); err != nil || len(rows) != 0 {
-				t.Errorf("nobody could take back %v, %v", rows, err)
+				t.Errorf("claims that no driver can unprepare: %v, %v", rows, err)
 			}
 			f := &fake{}
 			at := f.serve(t, beta)
 			w.register(at)
 			if uid := <-w.touched; uid != a.UID {
-				t.Error("the pod does not learn that the driver is here")
+				t.Error("the pod is not notified of the driver")
 			}
 			w.prepare(a, "")
 			w.prepare(a, "")
 			w.prepare(b, "")
 			if got := f.told(); got != "prepare gpu" {
-				t.Errorf("the driver was told %q", got)
+				t.Errorf("calls of the driver: %q", got)
 			}
 			if got := cdi(w, a); !slices.Equal(got, []string{"example.com/gpu=gpu"}) {
 				t.Errorf("the container gets %q", got)
@@ -52,7 +52,7 @@ func TestLife(t *testing.T) {
 				t.Error(err)
 			}
 			if got := f.told(); got != "prepare gpu" {
-				t.Errorf("after a restart the driver was told %q", got)
+				t.Errorf("calls of the driver after a restart: %q", got)
 			}
 			f.fail = "it burns"
 			if err := w.Release(t.Context(), a.UID); err == nil || !strings.Contains(err.Error(), "it burns") {
@@ -67,7 +67,7 @@ func TestLife(t *testing.T) {
 				}
 			}
 			if got := f.told(); got != "unprepare gpu, unprepare gpu" {
-				t.Errorf("at the end the driver was told %q", got)
+				t.Errorf("calls of the driver at the end: %q", got)
 			}
 			if rows, err := w.db.Claims(t.Context()); err != nil || len(rows) != 0 {
 				t.Errorf("left are %v, %v", rows, err)
@@ -76,7 +76,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestNotAllowed: a pod gets no claim that is not its own.
+// TestNotAllowed checks that a pod does not get a ResourceClaim that is not reserved for it.
 func TestNotAllowed(t *testing.T) {
 	w := newWorld(t)
 	w.register((&fake{}).serve(t, false))
@@ -84,7 +84,7 @@ func TestNotAllowed(t *testing.T) {
 	w.prepare(p, `fetch ResourceClaim gpu: resourceclaims.resource.k8s.io "gpu" not found`)
 	c := w.object("gpu")
 	w.prepare(p, "pod p (p) is not allowed to use ResourceClaim gpu (uid-gpu)")
-	w.renewed = func() { w.object("gpu", p) } // what was known is of before
+	w.renewed = func() { w.object("gpu", p) } // the stored claim is outdated
 	w.prepare(p, "")
 	w.renewed = func() {}
 	if err := w.Release(t.Context(), p.UID); err != nil {
@@ -106,7 +106,7 @@ func TestNotAllowed(t *testing.T) {
 	w.prepare(other, "old ResourceClaim with same name gpu and different UID uid-gpu still exists")
 }
 
-// TestHostileDriver: what a driver may not say harms its own pods only.
+// TestHostileDriver checks that an invalid response of a driver fails only the pods that use this driver.
 func TestHostileDriver(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{}
@@ -135,8 +135,8 @@ func TestHostileDriver(t *testing.T) {
 	}
 }
 
-// TestAllocatedAnew: a claim whose pod was deleted by force, and which its driver does not take
-// back, is not given to the next pod with the devices of before: it may have others now.
+// TestAllocatedAnew checks a claim that was allocated again after its pod was force-deleted, while its driver fails
+// to unprepare it. The next pod does not get the devices of the old allocation.
 func TestAllocatedAnew(t *testing.T) {
 	w := newWorld(t)
 	f, other := &fake{}, &fake{}
@@ -149,12 +149,12 @@ func TestAllocatedAnew(t *testing.T) {
 	must(t, w.Prepare(t.Context(), first))
 	f.fail = "busy"
 	if err := w.Release(t.Context(), first.UID); err == nil {
-		t.Error("taken back")
+		t.Error("the claim was unprepared")
 	}
 	w.object("c", next).Status.Allocation.Devices.Results[0].Driver = elsewhere.Name
 	if err := w.Prepare(t.Context(), next); err == nil ||
 		!strings.Contains(err.Error(), "still prepared for a pod for which it is no longer reserved") {
-		t.Errorf("the next pod has it: %v", err)
+		t.Errorf("the next pod: %v", err)
 	}
 	f.fail = ""
 	must(t, w.Release(t.Context(), first.UID))
@@ -163,11 +163,11 @@ func TestAllocatedAnew(t *testing.T) {
 		t.Errorf("%+v, %v", uses, err)
 	}
 	if got := f.told(); got != "prepare c, unprepare c, unprepare c" {
-		t.Errorf("the driver of before was asked: %s", got)
+		t.Errorf("calls of the first driver: %s", got)
 	}
 }
 
-// TestWaitingEnds: of pods that waited for drivers that never came nothing is left.
+// TestWaitingEnds checks that a deleted pod that waited for a driver is removed from the list of waiting pods.
 func TestWaitingEnds(t *testing.T) {
 	w := newWorld(t)
 	p := pod("p", "gpu")
@@ -178,8 +178,8 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// TestHealth: what a driver says of its devices is in the status of the pods that have them,
-// and unknown once the driver is gone.
+// TestHealth checks that the health that a driver reports for its devices is in the status of the pods that use them,
+// and that it is Unknown after the driver has disconnected.
 func TestHealth(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{health: make(chan []*health.DeviceHealth, 1)}
@@ -201,7 +201,7 @@ func TestHealth(t *testing.T) {
 		return out
 	}
 	if got := status(); got != "Unknown" {
-		t.Error("at first it is", got)
+		t.Error("the first status is", got)
 	}
 	device := &health.DeviceIdentifier{PoolName: "p", DeviceName: "d"}
 	for _, c := range []struct {
@@ -211,10 +211,10 @@ func TestHealth(t *testing.T) {
 	}{{health.HealthStatus_UNHEALTHY, "on fire", "Unhealthy on fire"}, {health.HealthStatus_HEALTHY, "", "Healthy"}} {
 		f.health <- []*health.DeviceHealth{{Device: device, Health: c.say, Message: c.text}}
 		if uid := <-w.touched; uid != p.UID {
-			t.Error("told", uid)
+			t.Error("notified", uid)
 		}
 		if got := status(); got != c.want {
-			t.Errorf("it is %q, not %q", got, c.want)
+			t.Errorf("status %q, not %q", got, c.want)
 		}
 	}
 	w.Deregister(at)
@@ -223,8 +223,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestGreedyDriver: a driver that tells the health of all devices that fit gives way to others with
-// fewer, and then has what they leave.
+// TestGreedyDriver checks that a driver that reports the health of too many devices does not take the space of a
+// driver with few devices. It keeps the remaining space.
 func TestGreedyDriver(t *testing.T) {
 	w := newWorld(t)
 	said := func(n, text int) (list []*health.DeviceHealth) {
@@ -234,7 +234,7 @@ func TestGreedyDriver(t *testing.T) {
 		}
 		return list
 	}
-	for name, text := range map[string]int{"devices": 0, "bytes": maxText} { // of a message
+	for name, text := range map[string]int{"devices": 0, "bytes": maxText} { // bytes of a message
 		greedy, other := &driver{name: "greedy", health: map[deviceKey]condition{}}, &driver{name: "other", health: map[deviceKey]condition{}}
 		w.drivers = map[string][]*driver{"greedy": {greedy}, "other": {other}}
 		for range 3 {
@@ -256,14 +256,14 @@ func TestGreedyDriver(t *testing.T) {
 	w.drivers = map[string][]*driver{}
 }
 
-// reached notes which drivers can be reached, as they are told.
+// The type reached records the calls that report a driver as reachable or unreachable.
 type reached struct{ said chan string }
 
 func (r reached) Here(driver string) { r.said <- "here " + driver }
 func (r reached) Gone(driver string) { r.said <- "gone " + driver }
 
-// TestReach: a driver whose process dies without removing its socket cannot be reached, one
-// of which another instance lives can, and the calls go to that.
+// TestReach checks that a driver whose process dies without removing its socket is reported as unreachable. If
+// another instance of the driver runs, calls are sent to that instance.
 func TestReach(t *testing.T) {
 	w := newWorld(t)
 	told := reached{make(chan string, 100)}
@@ -271,13 +271,13 @@ func TestReach(t *testing.T) {
 	wants := func(want string) {
 		t.Helper()
 		if got := <-told.said; got != want {
-			t.Fatalf("told %q, not %q", got, want)
+			t.Fatalf("reported %q, not %q", got, want)
 		}
 	}
 	var first, second fake
 	a, b := first.serve(t, false), second.serve(t, false)
 	w.register(a)
-	wants("gone " + driverName) // until there is a connection
+	wants("gone " + driverName) // until the agent is connected to the driver
 	wants("here " + driverName)
 	w.register(b)
 	w.awaitInstance(b)
@@ -287,7 +287,7 @@ func TestReach(t *testing.T) {
 	w.object("gpu", p)
 	w.prepare(p, "")
 	if got := first.told(); got != "prepare gpu" {
-		t.Errorf("the instance that lives was asked %q", got)
+		t.Errorf("calls of the running instance: %q", got)
 	}
 	first.kill()
 	wants("gone " + driverName)
@@ -298,14 +298,14 @@ func TestReach(t *testing.T) {
 	wants("here " + driverName)
 }
 
-// awaitInstance waits until calls would go to one.
+// awaitInstance waits until calls are sent to the instance p.
 func (w *world) awaitInstance(p plugins.Plugin) {
 	for again := time.Tick(5 * time.Millisecond); w.driver(driverName).endpoint != p.Endpoint; {
 		<-again
 	}
 }
 
-// counts are those of operations and calls.
+// The type counts records the counted operations and calls.
 type counts struct {
 	mu   sync.Mutex
 	said []string
@@ -323,7 +323,7 @@ func (c *counts) note(text string) {
 	c.said = append(c.said, text)
 }
 
-// TestCounted: what is done for pods with claims is counted, and what drivers are asked.
+// TestCounted checks that operations for pods with claims are counted, and calls of drivers.
 func TestCounted(t *testing.T) {
 	w := newWorld(t)
 	c := &counts{}
@@ -352,7 +352,7 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// TestRequests: a container gets the devices of the requests that it names.
+// TestRequests checks that a container gets the devices of the requests that it names.
 func TestRequests(t *testing.T) {
 	w := newWorld(t)
 	w.register((&fake{}).serve(t, false))

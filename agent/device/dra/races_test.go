@@ -9,8 +9,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// TestReleasedTwice: a repeated release of a pod does nothing: it neither takes the claim from another pod nor stores
-// the claim again.
+// TestReleasedTwice checks that a repeated release of a pod has no effect: another pod keeps the claim, and the claim
+// is not stored again.
 func TestReleasedTwice(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{}
@@ -28,9 +28,9 @@ func TestReleasedTwice(t *testing.T) {
 		}
 	}
 	release(a)
-	release(a) // it has waited for the first one
+	release(a) // a second call that has waited for the first one
 	if got := f.told(); got != "" {
-		t.Errorf("the driver was asked %q while another pod uses the claim", got)
+		t.Errorf("calls of the driver while another pod uses the claim: %q", got)
 	}
 	if got := cdi(w, b); len(got) != 1 {
 		t.Errorf("the other pod has %q", got)
@@ -38,14 +38,15 @@ func TestReleasedTwice(t *testing.T) {
 	release(b)
 	release(b)
 	if got := f.told(); got != "unprepare gpu" {
-		t.Errorf("the driver was asked %q", got)
+		t.Errorf("calls of the driver: %q", got)
 	}
 	if rows, err := w.db.Claims(t.Context()); err != nil || len(rows) != 0 {
 		t.Errorf("stored claims: %v, %v", rows, err)
 	}
 }
 
-// TestReleaseOfARefusedPod: a pod that may not use a claim does not release the claim of another pod.
+// TestReleaseOfARefusedPod checks that the release of a pod that is not allowed to use a claim does not release the
+// claim of another pod.
 func TestReleaseOfARefusedPod(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{}
@@ -62,15 +63,15 @@ func TestReleaseOfARefusedPod(t *testing.T) {
 		t.Error(err)
 	}
 	if got := f.told(); got != "" {
-		t.Errorf("the driver was asked %q", got)
+		t.Errorf("calls of the driver: %q", got)
 	}
 	if got := cdi(w, a); len(got) != 1 {
 		t.Errorf("the other pod has %q", got)
 	}
 }
 
-// TestPreparedWhileItIsUnprepared: a pod that needs a claim while a driver unprepares it waits, and then the driver
-// prepares the claim again.
+// TestPreparedWhileItIsUnprepared checks that a pod that needs a claim waits while a driver unprepares the claim, and
+// that the driver prepares it again afterwards.
 func TestPreparedWhileItIsUnprepared(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{hold: make(chan struct{})}
@@ -90,7 +91,7 @@ func TestPreparedWhileItIsUnprepared(t *testing.T) {
 		t.Error(err)
 	}
 	if got := f.told(); got != "prepare gpu, unprepare gpu, prepare gpu" {
-		t.Errorf("the driver was asked %q", got)
+		t.Errorf("calls of the driver: %q", got)
 	}
 	if got := cdi(w, b); len(got) != 1 {
 		t.Errorf("the pod has %q", got)
@@ -100,8 +101,8 @@ func TestPreparedWhileItIsUnprepared(t *testing.T) {
 	}
 }
 
-// TestRetryKeepsOneOfEachDevice: after a driver has failed, a second attempt does not list the devices of the others
-// twice, also not after a restart between the attempts.
+// TestRetryKeepsOneOfEachDevice checks that a repeated Prepare after the failure of one driver does not list the
+// devices of the other drivers twice, also after a restart between the attempts.
 func TestRetryKeepsOneOfEachDevice(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 )
 
-// TestHealthServices: health is read with the newest service that the driver advertises, and not at all if it
-// advertises none.
+// TestHealthServices checks that the health is read with the newest service that the driver advertises, and that it
+// is not read if the driver advertises none.
 func TestHealthServices(t *testing.T) {
 	for _, c := range []struct {
 		serves []string

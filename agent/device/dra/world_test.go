@@ -28,7 +28,7 @@ import (
 
 const driverName = "gpu.example.com"
 
-// A world is a Manager with a real store, and an API server that has claims.
+// A world is a Manager with a real store and a fake API server that has ResourceClaims.
 type world struct {
 	*Manager
 	t       *testing.T
@@ -97,23 +97,23 @@ func pod(name string, claims ...string) *v1.Pod {
 	return p
 }
 
-// A fake is a driver with a real server.
+// A fake is a DRA driver with a real gRPC server.
 type fake struct {
 	api.UnimplementedDRAPluginServer
 	health.UnimplementedDRAResourceHealthServer
 	mu     sync.Mutex
 	said   []string
 	fail   string
-	claims map[string]*api.NodePrepareResourceResponse // instead of the usual answer
-	health chan []*health.DeviceHealth                 // nil: it does not say
-	serves []string                                    // its health services; empty: v1
-	hushed bool                                        // it does not advertise them
-	hold   chan struct{}                               // unprepare sends to it, and then waits for it; may be nil
+	claims map[string]*api.NodePrepareResourceResponse // responses for these claims instead of the default
+	health chan []*health.DeviceHealth                 // nil: the driver reports no health
+	serves []string                                    // health services of the driver; empty: v1
+	hushed bool                                        // the driver does not advertise the health services
+	hold   chan struct{}                               // if not nil, unprepare sends to it, and then waits for a send
 	server *grpc.Server
 	socket string
 }
 
-// kill ends the driver as SIGKILL does: its socket stays, and nobody listens there.
+// kill stops the driver like SIGKILL: the socket's file stays, but no process listens.
 func (f *fake) kill() {
 	f.server.Stop()
 	if l, err := net.Listen("unix", f.socket); err == nil {
@@ -181,7 +181,7 @@ func (f *fake) told() string {
 	return out
 }
 
-// serve makes the driver's socket.
+// serve creates the driver's socket and serves it.
 func (f *fake) serve(t *testing.T, beta bool) plugins.Plugin {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "dra.sock")

@@ -15,7 +15,7 @@ func class(resource string, matches ...config.DeviceMatch) config.DeviceClass {
 
 func paths(patterns ...string) config.DeviceMatch { return config.DeviceMatch{Paths: patterns} }
 
-// ids are those of the units of a class, with their nodes.
+// The method ids returns the IDs of the devices of a class, each with its device nodes.
 func (tr *tree) ids(c config.DeviceClass, ports map[string]string) (out []string) {
 	tr.t.Helper()
 	nodes, _, f, err := tr.find([]config.DeviceClass{c})
@@ -46,7 +46,7 @@ func TestMatch(t *testing.T) {
 		want  string
 	}{
 		{"a pattern", paths("/dev/ttyA*"), "ttyACM0 ttyAMA0"},
-		{"several, and what is there twice", paths("/dev/ttyUSB*", "/dev/ttyUSB0", "/dev/ttyS*"), "ttyUSB0"},
+		{"several, and one twice", paths("/dev/ttyUSB*", "/dev/ttyUSB0", "/dev/ttyS*"), "ttyUSB0"},
 		{"all terminals, and links to nothing", paths("/dev/tty*"), "ttyACM0 ttyAMA0 ttyUSB0"},
 		{"a link of udev", paths("/dev/serial/by-id/*Silabs*"), "ttyUSB0"},
 		{"through a link to a directory", paths("/dev/self/ttyUSB0"), ""},
@@ -59,7 +59,7 @@ func TestMatch(t *testing.T) {
 		{"a product", config.DeviceMatch{USB: &config.USBMatch{Vendor: "10c4", Product: "EA60"}}, "ttyUSB0"},
 		{"another product", config.DeviceMatch{USB: &config.USBMatch{Vendor: "10c4", Product: "ea61"}}, ""},
 		{"a serial number", config.DeviceMatch{USB: &config.USBMatch{Serial: "00*"}}, "ttyUSB0"},
-		{"the serial number of a hub says nothing of what is behind it", config.DeviceMatch{USB: &config.USBMatch{Serial: "0000:*"}}, ""},
+		{"the serial number of a hub is not that of its devices", config.DeviceMatch{USB: &config.USBMatch{Serial: "0000:*"}}, ""},
 		{"an attribute of its interface", config.DeviceMatch{Subsystem: "tty", Attributes: map[string]string{"bInterfaceNumber": "0?"}}, "ttyACM0 ttyUSB0"},
 		{"one with a slash in its value", config.DeviceMatch{Attributes: map[string]string{"serial": "5C3D 7890/x"}}, "media0 video0 video1"},
 		{"one of the adapter", config.DeviceMatch{Subsystem: "i2c-dev", Attributes: map[string]string{"name": "bcm2835*"}}, "i2c-1"},
@@ -85,7 +85,8 @@ func TestFirstClassWins(t *testing.T) {
 	}
 }
 
-// TestKept: what the host uses, and what would give the host away, is not given by accident.
+// TestKept checks that a device which the host uses, or which gives access to the whole host, is offered only if the
+// class names its path.
 func TestKept(t *testing.T) {
 	tr := board(t)
 	tr.file("/proc/swaps", "Filename Type Size Used Priority\n/dev/loop0 partition 1 0 -2\n")
@@ -163,8 +164,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIdentityLasts: the kernel's numbers are others after a reboot; with a serial number
-// the port may be too.
+// TestIdentityLasts checks that a device has the same ID after a reboot with other kernel numbers. A device with a
+// serial number keeps its ID also at another port.
 func TestIdentityLasts(t *testing.T) {
 	all := class("r", paths("/dev/tty[UA][SC]*"))
 	stems := func(tr *tree) (out []string) {
@@ -184,7 +185,8 @@ func TestIdentityLasts(t *testing.T) {
 	}
 }
 
-// TestSameSerial: cheap devices have all the same serial number.
+// TestSameSerial checks that devices with the same serial number have different IDs, and that a device in use keeps
+// its ID.
 func TestSameSerial(t *testing.T) {
 	tr := newTree(t)
 	c := class("r", paths("/dev/ttyUSB*"))
@@ -199,12 +201,12 @@ func TestSameSerial(t *testing.T) {
 	}
 	was := map[string]string{portKey("r", id): "pci-0000:00:14.0-usb2-2"}
 	if got := tr.ids(c, was); !slices.Equal(got, []string{id + " ttyUSB1", id + at + "1 ttyUSB0", id + at + "10 ttyUSB2"}) {
-		t.Errorf("a container has the one at port 2: %q", got)
+		t.Errorf("a container has the device at port 2: %q", got)
 	}
 	delete(was, portKey("r", id))
 	was[portKey("r", id+at+"1")] = ""
 	if got := tr.ids(c, was); !slices.Equal(got, []string{id + " ttyUSB1", id + at + "10 ttyUSB2", id + at + "1 ttyUSB0"}) {
-		t.Errorf("a container has the one at port 1, which was the second then: %q", got)
+		t.Errorf("a container has the device at port 1, which was the second one before: %q", got)
 	}
 }
 

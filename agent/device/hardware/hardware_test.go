@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "hardware")) }
 
-// A bench is hardware with the real manager and store.
+// A bench is the hardware manager with the real device manager and a real store.
 type bench struct {
 	t       *testing.T
 	classes []config.DeviceClass
@@ -36,7 +36,7 @@ type bench struct {
 	store   *store.Store
 	manager *devicemanager.Manager
 	hw      *Hardware
-	stop    func() // Run
+	stop    func() // stops Run
 
 	changed chan struct{} // capacity 1
 
@@ -59,7 +59,7 @@ func newBench(t *testing.T, root string, classes ...config.DeviceClass) *bench {
 	return b
 }
 
-// record is a start of the agent.
+// start starts the managers as an agent does.
 func (b *bench) start() {
 	b.t.Helper()
 	b.manager = devicemanager.New(devicemanager.Config{Store: b.store, Changed: func() {
@@ -108,26 +108,26 @@ func (b *bench) record(e eventtest.Event) {
 	b.signal()
 }
 
-// await waits until something is so.
+// await waits until is returns true.
 func (b *bench) await(what string, is func() bool) {
 	b.t.Helper()
 	for !is() {
 		select {
 		case <-b.changed:
 		case <-b.t.Context().Done():
-			b.t.Fatalf("not so: %s", what)
+			b.t.Fatalf("not reached: %s", what)
 		}
 	}
 }
 
-// room is how many devices of a resource there are, and how many can be given.
+// room returns the capacity and the allocatable of a resource.
 func (b *bench) room(name string) [2]int64 {
 	capacity, allocatable := b.manager.Resources()
 	c, a := capacity[v1.ResourceName(name)], allocatable[v1.ResourceName(name)]
 	return [2]int64{c.Value(), a.Value()}
 }
 
-// pod makes a pod with containers c0, c1 ... of which each asks for so many.
+// pod stores a pod with the containers c0, c1 and so on. Each requests its number in counts of the resource.
 func (b *bench) pod(uid, name string, counts ...int64) *v1.Pod {
 	pod := &v1.Pod{}
 	pod.Name, pod.Namespace, pod.UID = uid, "default", types.UID(uid)
@@ -145,8 +145,8 @@ func (b *bench) pod(uid, name string, counts ...int64) *v1.Pod {
 	return pod
 }
 
-// run starts a container of a pod, as its worker does, and says what it gets: nodes with
-// their permissions, and groups.
+// run admits the pod and prepares a container, as a worker does. It returns the container's device nodes with their
+// permissions, and its groups.
 func (b *bench) run(pod *v1.Pod, container int) (nodes map[string]string, groups []int64, err error) {
 	b.t.Helper()
 	ctx, ctr := b.t.Context(), &pod.Spec.Containers[container]
@@ -183,7 +183,7 @@ func serialClass() config.DeviceClass { return class("islet.dev/serial", paths("
 
 const modemID = "usb-10c4:ea60-0001-if00-tty"
 
-// modem plugs one in.
+// modem plugs in a modem and returns its directory in sysfs.
 func (tr *tree) modem(port, name string, minor uint32) (sys string) {
 	itf := tr.usb("1", port, "10c4", "ea60", "0001", "cp210x")
 	tr.node(itf+"/"+name+"/tty/"+name, "tty", name, char(188, minor))
@@ -231,13 +231,14 @@ func TestGive(t *testing.T) {
 		t.Errorf("its own node: %+v", st)
 	}
 	check(b.pod("c", "islet.dev/camera", 1), 0, map[string]string{"/dev/video0": "/dev/video0 rw", "/dev/video1": "/dev/video1 rw", "/dev/media0": "/dev/media0 rw"}, 0)
-	// Of shared chips a container gets two different ones, the next container of the least used.
+	// A container that requests two shared chips gets two different ones. The next container gets the one with the
+	// fewest users.
 	chips := b.pod("d", "islet.dev/gpio", 2, 1)
 	check(chips, 0, map[string]string{"/dev/gpiochip0": b.dir + "/d/c0/islet.dev_gpio/0 r", "/dev/gpiochip1": b.dir + "/d/c0/islet.dev_gpio/1 r"}, 993)
 	check(chips, 1, map[string]string{"/dev/gpiochip0": b.dir + "/d/c1/islet.dev_gpio/0 r"}, 993)
 	if _, refusal, err := b.manager.Admit(t.Context(), b.pod("e", "islet.dev/i2c", 1)); err != nil ||
 		!strings.Contains(refusal, "the host has no group i2c") {
-		t.Errorf("a group that there is not: %q, %v", refusal, err)
+		t.Errorf("an unknown group: %q, %v", refusal, err)
 	}
 	apart := b.pod("f", "islet.dev/gpio", 1)
 	apart.Spec.HostUsers = new(bool)
@@ -256,8 +257,8 @@ func TestGive(t *testing.T) {
 	})
 }
 
-// TestReplug: the container runs on without its device, and anew once it is back, as
-// whatever node.
+// TestReplug checks that a container keeps running when its device is unplugged, and that it is restarted when the
+// device is plugged in again, also with another device node.
 func TestReplug(t *testing.T) {
 	tr := newTree(t)
 	itf := tr.modem("1", "ttyUSB0", 0)
@@ -327,14 +328,14 @@ func TestReplug(t *testing.T) {
 	b.restarts = nil
 	b.mu.Unlock()
 	if _, err := b.hw.scan(); err != nil || len(b.restarts) > 0 {
-		t.Errorf("restarted although nothing changed: %q, %v", b.restarts, err)
+		t.Errorf("restarted without a change: %q, %v", b.restarts, err)
 	}
 	tr.must(b.manager.Release(t.Context(), "p"))
 	tr.pull(itf, "ttyUSB3", 3)
 	b.await("nothing is kept that nobody has", func() bool { return b.room(c.Resource) == [2]int64{0, 0} })
 }
 
-// TestRestartPolicy: a container that would stay ended is not ended.
+// TestRestartPolicy checks that a container is not stopped for its device if its restart policy would not restart it.
 func TestRestartPolicy(t *testing.T) {
 	tr := newTree(t)
 	itf := tr.modem("1", "ttyUSB0", 0)
@@ -355,8 +356,8 @@ func TestRestartPolicy(t *testing.T) {
 	}
 }
 
-// TestReboot: each of two pods gets its device again, whichever the kernel finds first, and
-// although both say that they are the same.
+// TestReboot checks that each of two pods gets its own device again after a reboot, also if the kernel finds the
+// devices in another order and both have the same serial number.
 func TestReboot(t *testing.T) {
 	tr := newTree(t)
 	tr.modem("1", "ttyUSB0", 0)
@@ -374,14 +375,14 @@ func TestReboot(t *testing.T) {
 	tr2.file("/proc/sys/kernel/random/boot_id", "boot-2\n")
 	b.root, b.dir = tr2.root, filepath.Join(t.TempDir(), "devices")
 	tr2.modem("2", "ttyUSB4", 4)
-	b.start() // the other is found late
+	b.start() // the other device is found late
 	p, q := b.pods["p"], b.pods["q"]
 	late := map[string]*v1.Pod{"/dev/ttyUSB5": p, "/dev/ttyUSB4": q}
 	if want["p"] == "/dev/ttyUSB4" {
 		late = map[string]*v1.Pod{"/dev/ttyUSB5": q, "/dev/ttyUSB4": p}
 	}
 	if nodes, _ := b.mustRun(late["/dev/ttyUSB4"], 0); nodes["/dev/ttyUSB4"] == "" {
-		t.Errorf("the pod whose device is there has %v", nodes)
+		t.Errorf("the pod whose device was found has %v", nodes)
 	}
 	if _, _, err := b.run(late["/dev/ttyUSB5"], 0); err == nil {
 		t.Error("a pod runs without its device")
@@ -394,11 +395,12 @@ func TestReboot(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.restarts) > 0 {
-		t.Errorf("after a reboot nothing runs that must be restarted: %q", b.restarts)
+		t.Errorf("containers were restarted after a reboot: %q", b.restarts)
 	}
 }
 
-// TestLateNode: the node, and what udev does to it, come after the kernel's message.
+// TestLateNode checks that a device is added when its device node, and the changes that udev makes to it, appear
+// after the kernel's event.
 func TestLateNode(t *testing.T) {
 	tr := newTree(t)
 	tr.dir("/run/udev/data")
@@ -412,7 +414,7 @@ func TestLateNode(t *testing.T) {
 	tr.modem("1", "ttyUSB1", 1)
 	tr.file("/run/udev/data/c188:1", "")
 	b.await("it is there with udev", func() bool { return b.room("islet.dev/serial") == [2]int64{1, 1} })
-	tr.modem("2", "ttyUSB2", 2) // udev does nothing: it is waited for, but not for ever
+	tr.modem("2", "ttyUSB2", 2) // udev does not process it, and the wait for udev times out
 	b.await("it is there though udev does not answer", func() bool { return b.room("islet.dev/serial") == [2]int64{2, 2} })
 
 	tr.node(tr.usb("1", "3", "1546", "01a7", "", "cdc_acm")+"/tty/ttyACM0", "tty", "ttyACM0", char(166, 0))
@@ -425,7 +427,7 @@ func TestLateNode(t *testing.T) {
 	b.await("its link is back", func() bool { return b.room("islet.dev/gps") == [2]int64{1, 1} })
 }
 
-// TestRealDevices: terminals and loop devices of this machine come and go.
+// TestRealDevices checks that terminals and loop devices of this machine are added and removed.
 func TestRealDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

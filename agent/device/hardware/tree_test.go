@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tree is a host made of files. Device nodes need root.
+// A tree is a host that consists of files. Creating device nodes needs root.
 type tree struct {
 	t testing.TB
 	host
@@ -47,7 +47,7 @@ func (tr *tree) file(path, text string) {
 	tr.must(os.WriteFile(tr.at(path), []byte(text), 0o644))
 }
 
-// link makes a relative symbolic link, as /sys has them.
+// link creates a relative symbolic link, as in /sys.
 func (tr *tree) link(path, to string) {
 	tr.t.Helper()
 	tr.dir(filepath.Dir(path))
@@ -56,7 +56,7 @@ func (tr *tree) link(path, to string) {
 	tr.must(os.Symlink(rel, tr.at(path)))
 }
 
-// part makes a directory below /sys/devices of something on a bus, with attributes.
+// part creates a directory below /sys/devices for a part of a bus, with attributes.
 func (tr *tree) part(sys, bus, driver string, attributes map[string]string) {
 	tr.t.Helper()
 	tr.dir(sys)
@@ -69,7 +69,8 @@ func (tr *tree) part(sys, bus, driver string, attributes map[string]string) {
 	}
 }
 
-// usb makes a USB device at ports below the root hub of a controller, with an interface.
+// usb creates a USB device at the ports below the root hub of a controller, and returns the directory of its
+// interface.
 func (tr *tree) usb(bus, ports, vendor, product, serial, driver string) (itf string) {
 	tr.t.Helper()
 	pci := "/sys/devices/pci0000:00/0000:00:14.0"
@@ -91,7 +92,7 @@ func (tr *tree) usb(bus, ports, vendor, product, serial, driver string) (itf str
 	return itf
 }
 
-// node makes a device with its node.
+// node creates a device with its device node.
 func (tr *tree) node(sys, subsystem, name string, n number) {
 	tr.t.Helper()
 	tr.dir(sys)
@@ -113,7 +114,7 @@ func (tr *tree) mknod(path string, n number) {
 	tr.must(os.Chmod(tr.at(path), 0o660))
 }
 
-// unplug removes a device, as the kernel does: its node after it.
+// unplug removes a device as the kernel does: first its directory, then its device node.
 func (tr *tree) unplug(sys, name string, n number) {
 	tr.t.Helper()
 	tr.must(os.Remove(tr.at("/sys/dev/" + n.kind() + "/" + n.String())))
@@ -124,7 +125,7 @@ func (tr *tree) unplug(sys, name string, n number) {
 func char(major, minor uint32) number { return number{false, major, minor} }
 func disk(major, minor uint32) number { return number{true, major, minor} }
 
-// board makes the devices of a small computer.
+// board creates the devices of a small single-board computer.
 func board(t testing.TB) *tree {
 	tr := newTree(t)
 	soc := "/sys/devices/platform/soc"

@@ -44,12 +44,13 @@ func FuzzParseUevent(f *testing.F) {
 			t.Errorf("%q: %+v, %v", b, e, ok)
 		}
 		if len(e.action)+len(e.path)+len(e.subsystem) > len(b) {
-			t.Errorf("%q: more than was said: %+v", b, e)
+			t.Errorf("%q: more fields than in the event: %+v", b, e)
 		}
 	})
 }
 
-// ask has the kernel tell of a device that this machine has, as udevadm trigger does.
+// The function ask makes the kernel send an event for an existing device, as udevadm trigger does. It returns the
+// path of the device.
 func ask(t *testing.T) (path string) {
 	t.Helper()
 	for _, dir := range []string{"/devices/virtual/mem/null", "/devices/virtual/block/loop7"} {
@@ -57,11 +58,11 @@ func ask(t *testing.T) (path string) {
 			return dir
 		}
 	}
-	t.Skip("the kernel tells nothing when it is asked")
+	t.Skip("the kernel sends no events")
 	return ""
 }
 
-// TestForgedUevent: what a program sends to the socket is not believed.
+// TestForgedUevent checks that events from a program, not from the kernel, are ignored.
 func TestForgedUevent(t *testing.T) {
 	socket, err := listenUevents()
 	if err != nil {
@@ -105,7 +106,7 @@ func TestForgedUevent(t *testing.T) {
 	}
 }
 
-// TestLostUevents: when there were too many to tell, something has changed for certain.
+// TestLostUevents checks that an overflow of the socket's buffer is reported, and counts as a change.
 func TestLostUevents(t *testing.T) {
 	socket, err := listenUevents()
 	if err != nil {
@@ -143,7 +144,7 @@ func TestLostUevents(t *testing.T) {
 	}
 }
 
-// TestUeventsFail: the socket is closed also when it cannot be read.
+// TestUeventsFail checks that the socket is closed if it cannot be read.
 func TestUeventsFail(t *testing.T) {
 	notSocket, w, err := os.Pipe()
 	if err != nil {
@@ -154,6 +155,6 @@ func TestUeventsFail(t *testing.T) {
 		t.Error(err)
 	}
 	if err := notSocket.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("it was open: %v", err)
+		t.Errorf("the file was not closed: %v", err)
 	}
 }

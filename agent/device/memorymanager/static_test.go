@@ -24,8 +24,8 @@ func asking(uid string, sizes ...uint64) *v1.Pod {
 	return p
 }
 
-// TestAsUpstream: the same nodes, hints and refusals as a kubelet's, which
-// test/cluster/upstream has written down.
+// TestAsUpstream checks that nodes, hints and rejections are the same as those of a kubelet, which
+// test/cluster/upstream has recorded.
 func TestAsUpstream(t *testing.T) {
 	data, err := os.ReadFile("../cpumanager/testdata/upstream.json")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestAsUpstream(t *testing.T) {
 	}
 }
 
-// TestReserved: what is reserved by node is what is not allocatable.
+// TestReserved checks that the memory reserved per NUMA node must be equal to the memory that is not allocatable.
 func TestReserved(t *testing.T) {
 	m := topology.Machine{Nodes: []topology.Node{{ID: 0, Memory: 4 << 30, HugePages: map[uint64]uint64{2 << 20: 1 << 30}}}}
 	list := func(q string) v1.ResourceList { return v1.ResourceList{v1.ResourceMemory: resource.MustParse(q)} }
@@ -116,7 +116,7 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestInit: what an ended init container had the next ones have.
+// TestInit checks that the memory of a finished init container is used for the next containers.
 func TestInit(t *testing.T) {
 	m := topology.Machine{Nodes: []topology.Node{{ID: 0, Memory: 5 << 30}}}
 	kept := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
@@ -144,7 +144,7 @@ func TestInit(t *testing.T) {
 	}
 	other := asking("q", 1)
 	if err := s.Take(other, &other.Spec.Containers[0], topology.Hint{}, given); err == nil {
-		t.Error("there is no room")
+		t.Error("the memory does not suffice")
 	}
 	given.Remove("p")
 	if err := s.Take(other, &other.Spec.Containers[0], topology.Hint{}, given); err != nil {
@@ -154,6 +154,6 @@ func TestInit(t *testing.T) {
 	burst.Spec.Containers[0].Resources.Requests = nil
 	burst.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Mi")}
 	if s.Hints(burst, &burst.Spec.Containers[0], given) != nil || len(s.PodHints(burst, given)) > 0 {
-		t.Error("a burstable pod gets nodes")
+		t.Error("a burstable pod gets memory nodes")
 	}
 }

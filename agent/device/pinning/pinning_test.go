@@ -28,7 +28,7 @@ import (
 
 const serial = "example.com/serial"
 
-// A world is a machine with two sockets of two cores of two threads, with a real store.
+// A world is a machine with two sockets of two cores with two threads, and with a real store.
 type world struct {
 	*Manager
 	t       *testing.T
@@ -37,12 +37,12 @@ type world struct {
 	devices *devicemanager.Manager
 	boot    string
 	flags   []string
-	host    fstest.MapFS // files of the machine that are others, nil: none
+	host    fstest.MapFS // files that replace those of host; may be nil
 	freed   int
 
 	mu      sync.Mutex
 	running map[string]*api.Container
-	cpus    map[string]string // by container ID
+	cpus    map[string]string // key is a container ID
 	moved   chan string
 }
 
@@ -54,7 +54,8 @@ func newWorld(t *testing.T, flags ...string) *world {
 	return w
 }
 
-// host is CPUs 0,2,4,6 on node and socket 0, the others on 1; threads are 4 apart.
+// host returns a file system with the topology. CPUs 0, 2, 4 and 6 are on node and socket 0, the others on node and
+// socket 1. CPU n+4 is the second thread of the core of CPU n.
 func host(boot string) fstest.MapFS {
 	files := fstest.MapFS{}
 	put := func(name, text string) { files[name] = &fstest.MapFile{Data: []byte(text + "\n")} }
@@ -110,7 +111,7 @@ func (w *world) start() error {
 	return err
 }
 
-// pod is one with containers that ask for so many CPUs each, and 1 GiB.
+// pod returns a pod with a container for each of cpus, which is its number of CPUs. Each container requests 1 GiB.
 func (w *world) pod(uid string, cpus ...string) *v1.Pod {
 	p := &v1.Pod{}
 	p.UID, p.Name, p.Namespace = types.UID(uid), uid, "default"
@@ -132,7 +133,7 @@ func (w *world) admit(p *v1.Pod, reason, message string) {
 	}
 }
 
-// config is what the runtime is told of a container.
+// config returns the CPUs and memory nodes in the configuration for the runtime.
 func (w *world) config(p *v1.Pod, i int) (cpus, mems string) {
 	w.t.Helper()
 	out := &api.ContainerConfig{Linux: &api.LinuxContainerConfig{Resources: &api.LinuxContainerResources{}}}
@@ -142,7 +143,6 @@ func (w *world) config(p *v1.Pod, i int) (cpus, mems string) {
 	return out.Linux.Resources.CpusetCpus, out.Linux.Resources.CpusetMems
 }
 
-// ListContainers and UpdateContainerResources are a runtime's.
 func (w *world) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +165,7 @@ func (w *world) UpdateContainerResources(_ context.Context,
 	return &api.UpdateContainerResourcesResponse{}, nil
 }
 
-// runs starts a container as the runtime was told.
+// The method runs adds a container with its configured CPUs to the running ones.
 func (w *world) runs(p *v1.Pod, i int) {
 	cpus, _ := w.config(p, i)
 	w.mu.Lock()
@@ -179,26 +179,26 @@ func static(more ...string) []string {
 	return append([]string{"--cpu-manager-policy=static", "--reserved-cpus=0"}, more...)
 }
 
-// TestNone: without a policy there is nothing.
+// TestNone checks that there is no Manager without a policy, and that the methods of a nil Manager do nothing.
 func TestNone(t *testing.T) {
 	if w := newWorld(t); w.Manager != nil {
-		t.Error("there is a manager")
+		t.Error("a Manager exists")
 	}
 	var m *Manager
 	if m.Run(t.Context()) != nil || m.Prepare(t.Context(), nil) != nil || m.Release(t.Context(), "x") != nil ||
 		m.Exclusive("x", "c") || m.Collectors() != nil || len(m.Holding("x", "c").CPUs)+len(m.Allocatable().CPUs) > 0 {
-		t.Error("none does something")
+		t.Error("a nil Manager does something")
 	}
 }
 
-// TestLife: a container has its CPUs over restarts of the agent, and others have the rest;
-// those that run are moved.
+// TestLife checks that a container keeps its exclusive CPUs over restarts of the agent, and that other containers get
+// the remaining CPUs. Containers that are already running are moved.
 func TestLife(t *testing.T) {
 	w := newWorld(t, static("--cpu-manager-reconcile-period=1h")...)
 	shared := w.pod("shared", "100m")
 	w.admit(shared, "", "")
 	if w.Wants(shared) {
-		t.Error("half a CPU is wanted alone")
+		t.Error("a container with half a CPU wants exclusive CPUs")
 	}
 	w.runs(shared, 0)
 	if got := w.cpus["shared0"]; got != "0-7" {
@@ -213,7 +213,7 @@ func TestLife(t *testing.T) {
 		t.Error("two CPUs are not wanted")
 	}
 	w.admit(own, "", "")
-	if got := <-w.moved; got != "shared0=0-1,3-5,7" { // a whole core is its own
+	if got := <-w.moved; got != "shared0=0-1,3-5,7" { // the pod gets a whole core
 		t.Errorf("moved %s", got)
 	}
 	mine, _ := w.config(own, 0)
@@ -222,23 +222,23 @@ func TestLife(t *testing.T) {
 	}
 	w.runs(own, 0)
 	if !w.Exclusive("own", "c0") || w.Exclusive("own", "c1") || !w.Pod(own) || w.Pod(shared) {
-		t.Error("who has CPUs of its own")
+		t.Error("the exclusive CPUs are wrong")
 	}
 	stop()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if err := w.start(); err != nil { // kill -9: nothing was written down since
+	if err := w.start(); err != nil { // kill -9: nothing was stored since
 		t.Fatal(err)
 	}
 	if w.Wants(own) {
-		t.Error("what it has is wanted again")
+		t.Error("a pod with CPUs is admitted again")
 	}
 	if again, _ := w.config(own, 0); again != mine {
 		t.Errorf("after a restart %s, not %s", again, mine)
 	}
 	if h := w.Holding("own", "c0"); len(h.CPUs) != 2 || len(w.Allocatable().CPUs) != 7 {
-		t.Errorf("told %+v", h)
+		t.Errorf("reported %+v", h)
 	}
 	if starting, err := w.reconcile(t.Context(), w); err != nil || starting {
 		t.Error(starting, err)
@@ -247,7 +247,7 @@ func TestLife(t *testing.T) {
 		t.Error(err, w.freed)
 	}
 	if err := w.Prepare(t.Context(), own); err != nil || !w.Exclusive("own", "c0") {
-		t.Error("it runs again", err)
+		t.Error("the pod runs again", err)
 	}
 	for range 2 {
 		if err := w.Release(t.Context(), "own"); err != nil {
@@ -259,15 +259,15 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestStarting: a container that was configured before the CPUs were given away and runs
-// after is moved.
+// TestStarting checks that a container is moved if it was configured before another pod got exclusive CPUs, and
+// started afterwards.
 func TestStarting(t *testing.T) {
 	w := newWorld(t, static()...)
 	shared := w.pod("shared", "100m")
 	before, _ := w.config(shared, 0)
 	w.admit(w.pod("own", "1"), "", "")
 	if starting, err := w.reconcile(t.Context(), w); err != nil || !starting {
-		t.Fatal("it is on its way", starting, err)
+		t.Fatal("the starting container is not reported:", starting, err)
 	}
 	w.mu.Lock()
 	w.running["late"] = &api.Container{Id: "late", CreatedAt: time.Now().UnixNano(), Labels: map[string]string{"io.kubernetes.pod.uid": "shared", "io.kubernetes.container.name": "c0"}}
@@ -275,11 +275,11 @@ func TestStarting(t *testing.T) {
 	w.mu.Unlock()
 	starting, err := w.reconcile(t.Context(), w)
 	if want, _ := w.config(shared, 0); err != nil || starting || w.cpus["late"] != want || want == before {
-		t.Errorf("it has %s, not %s: %t %v", w.cpus["late"], want, starting, err)
+		t.Errorf("CPUs %s, not %s: %t %v", w.cpus["late"], want, starting, err)
 	}
 }
 
-// TestRefused: in a kubelet's words, and nothing is given.
+// TestRefused checks that the messages of rejections are those of a kubelet, and that a rejected pod has no CPUs.
 func TestRefused(t *testing.T) {
 	w := newWorld(t, static()...)
 	w.admit(w.pod("big", "8"), "UnexpectedAdmissionError",
@@ -295,11 +295,11 @@ func TestRefused(t *testing.T) {
 	w.admit(w.pod("odd", "3"), "SMTAlignmentError", "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2")
 	w.db.Close()
 	if _, _, err := w.Admit(t.Context(), w.Manager.podOf("even")); err == nil {
-		t.Error("what cannot be stored is decided")
+		t.Error("a decision that cannot be stored has an effect")
 	}
 }
 
-// TestOptions: each option of a configuration file does what it is for.
+// TestOptions checks that each option of the configuration file changes the assignment.
 func TestOptions(t *testing.T) {
 	const static = "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"
 	text := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s + "\n")} }
@@ -309,9 +309,9 @@ func TestOptions(t *testing.T) {
 		dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
 		nine[dir+"cpulist"], nine[dir+"meminfo"] = text(""), text(fmt.Sprintf("Node %d MemTotal: 1024 kB", node))
 	}
-	const two = `2,6 on "", shared 0-1,3-5,7` // without any option
-	// has says which CPUs and nodes a container has that asks for so many, and which others
-	// share; or why not.
+	const two = `2,6 on "", shared 0-1,3-5,7` // the result without any option
+	// The function has returns the CPUs and memory nodes of a container that requests cpus, and the CPUs that other
+	// containers share. If the pod is rejected, it returns the reason.
 	has := func(t *testing.T, file string, host fstest.MapFS, cpus string) string {
 		path := filepath.Join(t.TempDir(), "kubelet.yaml")
 		if err := os.WriteFile(path, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+file), 0o600); err != nil {
@@ -342,7 +342,7 @@ func TestOptions(t *testing.T) {
 	}{
 		"full cores":   {static, "cpuManagerPolicyOptions: {full-pcpus-only: 'true'}", nil, "3", `2,4,6 on "", shared 0-1,3,5,7`, "SMTAlignmentError"},
 		"strict":       {static, "cpuManagerPolicyOptions: {strict-cpu-reservation: 'true'}", nil, "2", two, `2,6 on "", shared 1,3-5,7`},
-		"across nodes": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}", nil, "6", `1-3,5-7 on "", shared 0,4`, `1-6 on "", shared 0,7`}, // 2 and 4, 3 and 3
+		"across nodes": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}", nil, "6", `1-3,5-7 on "", shared 0,4`, `1-6 on "", shared 0,7`}, // as 3 and 3 instead of 2 and 4
 		"across cores": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-cores: 'true'}\nfeatureGates: {CPUManagerPolicyAlphaOptions: true}", nil, "2", two, `2,4 on "", shared 0-1,3,5-7`},
 		"no gate": {static, "cpuManagerPolicyOptions: {distribute-cpus-across-cores: 'true'}", nil, "2", two,
 			`cpuManagerPolicyOptions: CPU Manager Policy Alpha-level Options not enabled, but option "distribute-cpus-across-cores" provided`},
@@ -369,7 +369,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// podOf is a pod that is not stored.
+// podOf returns a pod that is not stored.
 func (m *Manager) podOf(uid string) *v1.Pod {
 	l := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: l, Limits: l}}}}}
@@ -377,8 +377,8 @@ func (m *Manager) podOf(uid string) *v1.Pod {
 	return p
 }
 
-// TestChanged: another policy is refused while pods that run have something, and begins anew
-// where none does, or after a reboot.
+// TestChanged checks that another policy is rejected while running pods have exclusive CPUs. It is accepted if no pod
+// has any, or after a reboot.
 func TestChanged(t *testing.T) {
 	w := newWorld(t, static()...)
 	w.admit(w.pod("own", "2"), "", "")
@@ -398,11 +398,11 @@ func TestChanged(t *testing.T) {
 	}
 	w.flags = nil
 	if err := w.start(); err != nil || w.Manager != nil {
-		t.Fatal("nobody has anything", err)
+		t.Fatal("no container has exclusive CPUs", err)
 	}
 }
 
-// A shelf has devices at places.
+// A shelf is a provider of devices that belong to NUMA nodes.
 type shelf struct{}
 
 func (shelf) Allocate(context.Context, devicemanager.Request) (devicemanager.Allocation, error) {
@@ -419,7 +419,7 @@ func (w *world) plug() {
 	}
 }
 
-// TestTopology: devices, CPUs and memory come from one node, or the pod is refused.
+// TestTopology checks that the devices, CPUs and memory of a pod are on one NUMA node, or that the pod is rejected.
 func TestTopology(t *testing.T) {
 	for _, scope := range []string{"container", "pod"} {
 		t.Run(scope, func(t *testing.T) {
@@ -436,7 +436,7 @@ func TestTopology(t *testing.T) {
 			w.admit(two, "", "")
 			cpus, mems := w.config(two, 0)
 			if mems != "1" || cpus != "1,3,5" && cpus != "1,5,7" && cpus != "1,3,7" && cpus != "3,5,7" {
-				t.Errorf("it has CPUs %s of node %s", cpus, mems)
+				t.Errorf("CPUs %s, node %s", cpus, mems)
 			}
 			for _, id := range w.Holding("two", "c0").CPUs {
 				if id%2 != 1 {
@@ -464,8 +464,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// TestHostile: rows that are damaged keep the agent from starting with a message, and no
-// more.
+// TestHostile checks that a damaged row in the store prevents the agent's start with an error.
 func TestHostile(t *testing.T) {
 	for _, given := range []string{"x", "0-99999999", "-1", ""} {
 		w := newWorld(t, static()...)
@@ -479,6 +478,6 @@ func TestHostile(t *testing.T) {
 	}
 	var row memoryRow
 	if json.Unmarshal([]byte(`{"seq":1,"blocks":[{"kind":"memory","nodes":1,"size":5,"held":5}]}`), &row) != nil || row.Blocks[0].Held != 5 {
-		t.Error("the stored form is another")
+		t.Error("the stored format has changed")
 	}
 }

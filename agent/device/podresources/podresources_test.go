@@ -30,7 +30,7 @@ func (shelf) Holdings() []devicemanager.Holding {
 	return []devicemanager.Holding{{UID: "web", Container: "c", Resource: "example.com/a", IDs: []string{"1", "3"}, NUMA: map[string][]int64{"1": {0}}}}
 }
 
-// TestAPI asks the server as monitoring programs do.
+// TestAPI checks the responses of the PodResources API, as monitoring programs call it.
 func TestAPI(t *testing.T) {
 	root := t.TempDir()
 	pod := func(name string, phase v1.PodPhase) *v1.Pod {
@@ -72,7 +72,7 @@ func TestAPI(t *testing.T) {
 		t.Error(one, err)
 	}
 	if _, err := client.Get(t.Context(), &api.GetPodResourcesRequest{PodName: "none", PodNamespace: "default"}); err == nil {
-		t.Error("there is a pod that is not there")
+		t.Error("an unknown pod is found")
 	}
 	if there, err := client.GetAllocatableResources(t.Context(), &api.AllocatableResourcesRequest{}); err != nil || len(there.Devices) != 3 {
 		t.Error(there, err)

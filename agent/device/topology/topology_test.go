@@ -13,8 +13,7 @@ import (
 	"testing/fstest"
 )
 
-// TestMergeAsUpstream: what a kubelet made of hints, which test/cluster/upstream has written
-// down.
+// TestMergeAsUpstream checks that hints are merged as by a kubelet. test/cluster/upstream has recorded the results.
 func TestMergeAsUpstream(t *testing.T) {
 	data, err := os.ReadFile("../cpumanager/testdata/upstream.json")
 	if err != nil {
@@ -89,7 +88,7 @@ func TestRead(t *testing.T) {
 				[]Node{{ID: 0, Memory: 1 << 20, HugePages: map[uint64]uint64{2 << 20: 6 << 20}, Distances: []uint64{10, 20, 20}}, {ID: 2, Memory: 2 << 20}, {ID: 3, Memory: 4 << 20}}}, ""},
 		"none is on":     {map[string]string{"cpu/online": ""}, Machine{}, "there are none"},
 		"no list":        {map[string]string{"cpu/online": "0-99999999999"}, Machine{}, "not a list of numbers"},
-		"not said":       {map[string]string{}, Machine{}, "not exist"},
+		"missing":        {map[string]string{}, Machine{}, "not exist"},
 		"too many nodes": {map[string]string{"cpu/online": "0", "node/online": "64"}, Machine{}, "below 64"},
 		"no memory":      {map[string]string{"cpu/online": "0", "node/online": "0"}, Machine{}, "memory of NUMA node 0"},
 	} {
@@ -111,7 +110,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadHere: this machine's own tree.
+// TestReadHere checks that the topology of this machine can be read.
 func TestReadHere(t *testing.T) {
 	m, err := Read(os.DirFS("/sys"), 1<<30, nil)
 	if err != nil || len(m.CPUs) == 0 || len(m.Nodes) == 0 || m.Nodes[0].Memory == 0 {
@@ -119,8 +118,8 @@ func TestReadHere(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever the kernel says, there is a machine with CPUs in nodes that are there,
-// or an error.
+// FuzzRead checks that Read returns an error, or a machine whose CPUs are on existing nodes, whatever the files in
+// /sys contain.
 func FuzzRead(f *testing.F) {
 	f.Add("0-3", "0-1", "0-1", "2-3", "Node 0 MemTotal: 1 kB", "10 20", "3")
 	f.Add("0,2", "0,5", "0-9", "", "MemTotal:", "", "-1")
@@ -135,7 +134,7 @@ func FuzzRead(f *testing.F) {
 				t.Errorf("CPU %d is at %+v of %v", cpu, at, m.IDs())
 			}
 			if _, there := m.CPUs[at.Core]; !there {
-				t.Errorf("core %d of CPU %d has not the CPU it is named by", at.Core, cpu)
+				t.Errorf("core %d of CPU %d has no CPU with the number of the core", at.Core, cpu)
 			}
 		}
 	})
@@ -159,16 +158,16 @@ func TestOptions(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := NewPolicy(Restricted, Options{MaxNodes: 9, Closest: true}, nine); err == nil {
-		t.Error("distances are not known")
+		t.Error("no error without the distances of nodes")
 	}
 	if p, err := NewPolicy(None, Options{MaxNodes: 8}, nine); err != nil {
 		t.Error(err)
 	} else if h, ok := p.Merge([]Hints{{"cpu": {}}}); h != (Hint{}) || !ok {
-		t.Error("none decides something")
+		t.Error("the policy none made a decision")
 	}
 }
 
-// TestMasks: small sets come first, each once.
+// TestMasks checks that EachMask visits each nonempty subset once, small subsets first.
 func TestMasks(t *testing.T) {
 	seen := map[Mask]bool{}
 	last := 0

@@ -69,8 +69,8 @@ func attributes(kind configv1.ServiceAccountTokenCacheType, require bool) *confi
 		OptionalServiceAccountAnnotationKeys: []string{"hint"}}
 }
 
-// The whole lookup with real programs: first Secrets, then the node's files, then plugins in
-// their order. A plugin that fails does not affect the others.
+// TestOrder checks the whole lookup with real programs: first Secrets, then the node's files, then plugins in their
+// order. A plugin that fails does not affect the others.
 func TestOrder(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("HOME", t.TempDir())
@@ -127,8 +127,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// The configuration of the node is read again after nodeTTL. Only regular files of at most
-// maxConfigBytes are read.
+// TestNodeConfiguration checks that the node's credentials are read again after nodeTTL, and that only regular files
+// of at most maxConfigBytes are read.
 func TestNodeConfiguration(t *testing.T) {
 	root, home, here := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
@@ -159,7 +159,7 @@ func TestNodeConfiguration(t *testing.T) {
 		expect("here")
 		write(t, root, "config.json", `{"auths":{`+entry("root")+`}}`)
 		if got := n.lookup("a.example/app"); got[0].Auth.Username != "here" {
-			t.Error("it was read at once", got)
+			t.Error("the file was read before nodeTTL", got)
 		}
 		expect("root")
 		write(t, root, "config.json", strings.Repeat(" ", maxConfigBytes)+`{"auths":{`+entry("root")+`}}`)
@@ -170,12 +170,12 @@ func TestNodeConfiguration(t *testing.T) {
 		must(t, os.Mkdir(filepath.Join(root, "config.json"), 0o755))
 		expect("here")
 		write(t, here, "config.json", `{"auths":{}}`)
-		expect("") // it is good and has nothing
+		expect("") // the file is valid and has no credentials
 	})
 }
 
-// A plugin with tokens is called for a service account: its annotations are part of the cache
-// key. For a pod without an account it is called only if the configuration allows it.
+// TestIdentify checks that a plugin with tokens is called for a service account, and that the account's annotations
+// are part of the cache key. For a pod without an account, it is called only if the configuration allows it.
 func TestIdentify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{account: metav1.ObjectMeta{UID: "u1", Annotations: map[string]string{"hint": "h", "other": "o"}}}
@@ -194,7 +194,7 @@ func TestIdentify(t *testing.T) {
 			t.Error(one, two)
 		}
 		if fmt.Sprint(s.asked) != "[account team/app]" {
-			t.Error("a token was asked for before it is needed", s.asked)
+			t.Error("a token was requested before it is needed", s.asked)
 		}
 		if of(podOf("1", "other"), perAccount).key == one.key {
 			t.Error("two accounts share a key")
@@ -207,7 +207,7 @@ func TestIdentify(t *testing.T) {
 		time.Sleep(55 * time.Minute)
 		of(podOf("1", "app"), perToken)
 		if !strings.HasPrefix(s.asked[len(s.asked)-1], "token 1 u1 acme") || len(s.asked) != before+2 {
-			t.Error("a token that expires is used", s.asked[before:])
+			t.Error("an expiring token is used", s.asked[before:])
 		}
 		time.Sleep(accountTTL)
 		s.account.Annotations["hint"] = "new"
@@ -231,7 +231,8 @@ func TestIdentify(t *testing.T) {
 	})
 }
 
-// A node without a link still identifies the service account of an image, also after a restart.
+// TestReferenceOffline checks that a node without a link still identifies the service account of an image, also after
+// a restart.
 func TestReferenceOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, kept, down := &server{account: metav1.ObjectMeta{UID: "u1"}}, memory{}, false
@@ -257,7 +258,7 @@ func TestReferenceOffline(t *testing.T) {
 		expect(a, "u1", accountTimeout)
 		down = true
 		expect(open(), "u1", 0)
-		down, s.cut, s.account.UID = false, false, "u2" // made anew
+		down, s.cut, s.account.UID = false, false, "u2" // the account was deleted and created again
 		expect(a, "u2", 0)
 		if kept[accountsKey] != `{"team/app":"u2"}` {
 			t.Error(kept)

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// program writes a shell script as a plugin of v1.
+// program writes a shell script, and returns it as a plugin of the API version v1.
 func program(t *testing.T, script string) plugin {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,8 +39,8 @@ func answerOf(key, user string) string {
 	return fmt.Sprintf(`{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":%q,"auth":{"a.example":{"username":%q,"password":"s3cret"}}}`, key, user)
 }
 
-// A plugin gets the request on stdin, its arguments, and its environment variables after the
-// agent's.
+// TestPlugin checks that a plugin gets the request on stdin, its arguments, and its environment variables after those
+// of the agent.
 func TestPlugin(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
 	t.Setenv("ISLET_OUTER", "outer")
@@ -61,7 +61,7 @@ outer mine
 	}
 }
 
-// Every fault of a plugin is an error that contains nothing of its answer.
+// TestBadPlugin checks that each failure of a plugin is an error that contains no part of the plugin's output.
 func TestBadPlugin(t *testing.T) {
 	for name, tt := range map[string]struct{ script, want string }{
 		"exit code":        {"echo no such role >&2; exit 3", "exit status 3: no such role"},
@@ -87,7 +87,7 @@ func TestBadPlugin(t *testing.T) {
 	}
 }
 
-// A plugin that hangs is killed at the deadline, with its children.
+// TestHangingPlugin checks that a plugin that hangs is killed at the deadline, together with its children.
 func TestHangingPlugin(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	must(t, unix.Mkfifo(pids, 0o600))
@@ -98,7 +98,7 @@ func TestHangingPlugin(t *testing.T) {
 		_, err := p.ask(ctx, credentialv1.CredentialProviderRequest{})
 		ended <- err
 	}()
-	text, err := os.ReadFile(pids) // once it runs
+	text, err := os.ReadFile(pids) // the plugin is running
 	must(t, err)
 	stop(errors.New("its time is over"))
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "its time is over") {
@@ -111,7 +111,7 @@ func TestHangingPlugin(t *testing.T) {
 	}
 }
 
-// awaitEnd waits until a process has ended, whichever process reaps it.
+// awaitEnd waits until a process has exited, whichever process reaps it.
 func awaitEnd(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -129,7 +129,8 @@ func awaitEnd(t *testing.T, pid int) {
 	}
 }
 
-// A child that a plugin leaves behind is killed, and its output is not waited for.
+// TestPluginLeavesChild checks that a child that outlives its plugin is killed, and that the agent does not wait for
+// the child's output.
 func TestPluginLeavesChild(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	p := program(t, "sleep 1000 & echo $! > "+pid+"; echo '"+answerOf("Global", "ann")+"'")
@@ -143,7 +144,7 @@ func TestPluginLeavesChild(t *testing.T) {
 	awaitEnd(t, n)
 }
 
-// Only programs that nobody but root can modify are run.
+// TestTrusted checks that a plugin is run only if no user except root can modify its program.
 func TestTrusted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		do   func(path string) error
@@ -170,7 +171,7 @@ func TestTrusted(t *testing.T) {
 	}
 }
 
-// The timeout of a call is a kubelet's.
+// TestPatience checks that the timeout of a call is the same as in a kubelet.
 func TestPatience(t *testing.T) {
 	if callTimeout != time.Minute {
 		t.Error(callTimeout)

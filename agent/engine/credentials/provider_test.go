@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// asked is a fake plugin that records its requests.
+// The type asked is a fake plugin that records its requests.
 type asked struct {
 	mu    sync.Mutex
 	of    []string
@@ -64,13 +64,13 @@ func usersOf(t *testing.T, p *provider, image string, who *identity) string {
 	return strings.Join(users, " ")
 }
 
-// An answer is cached by image, by registry or globally, for its duration, and per identity.
+// TestCache checks that a response is cached per image, per registry or globally, for its duration, and per identity.
 func TestCache(t *testing.T) {
 	seconds := func(n time.Duration) *metav1.Duration { return &metav1.Duration{Duration: n * time.Second} }
 	for _, tt := range []struct {
 		key                               credentialv1.PluginCacheKeyType
 		keep                              *metav1.Duration
-		image, registry, elsewhere, later bool // whether the plugin is asked again
+		image, registry, elsewhere, later bool // whether the plugin is called again
 	}{
 		{credentialv1.ImagePluginCacheKeyType, nil, false, true, true, true},
 		{credentialv1.RegistryPluginCacheKeyType, nil, false, false, true, true},
@@ -104,8 +104,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Twenty pods that want the same image share one call. The number of parallel calls is limited,
-// and a caller that gives up does not affect the others.
+// TestFlights checks that twenty pods with the same image share one call of the plugin, and that the number of
+// parallel calls is limited. A caller that times out does not affect the others.
 func TestFlights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var going, most int
@@ -147,7 +147,7 @@ func TestFlights(t *testing.T) {
 	})
 }
 
-// A plugin that failed or panicked is called again the next time.
+// TestFailedCall checks that a plugin that failed or panicked is called again for the next lookup.
 func TestFailedCall(t *testing.T) {
 	a := &asked{reply: func(n int, _ credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
 		switch n {
@@ -169,7 +169,7 @@ func TestFailedCall(t *testing.T) {
 	}
 }
 
-// The cache is bounded: the answers that expire first are evicted.
+// TestCacheIsBounded checks that the cache has a size limit, and that the responses that expire first are evicted.
 func TestCacheIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{reply: func(n int, r credentialv1.CredentialProviderRequest) (*credentialv1.CredentialProviderResponse, error) {
@@ -196,12 +196,12 @@ func TestCacheIsBounded(t *testing.T) {
 		time.Sleep(100 * time.Hour)
 		usersOf(t, p, "a.example/1", &identity{})
 		if len(p.cache) != 1 {
-			t.Error("what has expired is kept:", len(p.cache))
+			t.Error("expired responses are kept:", len(p.cache))
 		}
 	})
 }
 
-// The token as the password is not cached for other pods.
+// TestEchoedToken checks that a response whose password is the service account token is not cached for other pods.
 func TestEchoedToken(t *testing.T) {
 	who := func() *identity {
 		return &identity{key: "sa", from: v1.ObjectReference{Kind: keyring.ServiceAccount, Name: "app"}, token: func(context.Context) (string, error) { return "pw", nil }}

@@ -24,14 +24,15 @@ func TestPullsAreForgotten(t *testing.T) {
 	}
 }
 
-// images reports one image of some size, or none.
+// The type images is a fake image service. It pulls one image of the given size, or returns an error if the size is
+// 0.
 type images struct {
 	cri.Images
 	size uint64
 }
 
 func (i images) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
-	time.Sleep(7 * time.Second) // of a bubble
+	time.Sleep(7 * time.Second) // in the time of the bubble
 	if i.size == 0 {
 		return nil, errors.New("no such image")
 	}
@@ -42,7 +43,7 @@ func (i images) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.Imag
 	return &api.ImageStatusResponse{Image: &api.Image{Size: i.size}}, nil
 }
 
-// TestPullTime: the duration of a successful pull is observed by the size of the image.
+// TestPullTime checks that the duration of a successful pull is observed in the class of the image's size.
 func TestPullTime(t *testing.T) {
 	for size, want := range map[uint64]string{0: "", 60e6: "10MB-100MB", 3e6: "0-10MB", 2e9: "1GB-5GB"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -66,7 +67,7 @@ func TestPullTime(t *testing.T) {
 				want = ""
 			}
 			if want != "" {
-				t.Errorf("%d bytes: nothing of %s", size, want)
+				t.Errorf("%d bytes: no observation in %s", size, want)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func TestPolicy(t *testing.T) {
 	for _, tt := range []struct {
 		mode             kubelet.ImagePullCredentialsVerificationPolicy
 		image            string
-		preloaded, asked bool // whether it verifies
+		preloaded, asked bool // whether the policy requires verification
 	}{
 		{kubelet.NeverVerify, "reg.example/app:1", false, false},
 		{kubelet.NeverVerifyPreloadedImages, "reg.example/app:1", false, true},
@@ -28,7 +28,7 @@ func TestPolicy(t *testing.T) {
 		{kubelet.NeverVerifyAllowlistedImages, "reg.example/opener:1", true, true},
 		{kubelet.NeverVerifyAllowlistedImages, "reg.example:5000/team/a/b:1", false, false},
 		{kubelet.NeverVerifyAllowlistedImages, "reg.example:5000/teams/a:1", true, true},
-		{kubelet.NeverVerifyAllowlistedImages, "nginx", false, false}, // docker.io/library/nginx
+		{kubelet.NeverVerifyAllowlistedImages, "nginx", false, false}, // the same image as docker.io/library/nginx
 	} {
 		p, err := NewPolicy(tt.mode, allow)
 		if err != nil {
@@ -86,15 +86,15 @@ func TestProves(t *testing.T) {
 		"same credential elsewhere":       {by(app, a), []store.PullSource{secret("b", "mine", "u2", "h1")}, true, true},
 		"other credential elsewhere":      {by(app, a), []store.PullSource{secret("b", "pull", "u2", "h2")}, false, false},
 		"the Secret changed":              {by(app, a), []store.PullSource{secret("a", "pull", "u1", "h2")}, true, true},
-		"made anew with other content":    {by(app, a), []store.PullSource{secret("a", "pull", "u3", "h2")}, false, false},
+		"the Secret was replaced":         {by(app, a), []store.PullSource{secret("a", "pull", "u3", "h2")}, false, false},
 		"changed, of unknown identity":    {by(app, secret("a", "pull", "", "h1")), []store.PullSource{secret("a", "pull", "", "h2")}, false, false},
 		"unknown identity, unchanged":     {by(app, secret("a", "pull", "", "h1")), []store.PullSource{secret("a", "pull", "", "h1")}, true, false},
 		"no hashes are not the same":      {by(app, secret("a", "pull", "u1", "")), []store.PullSource{secret("b", "pull", "u2", "")}, false, false},
 		"the second is right":             {by(app, secret("x", "y", "z", "h9"), a), []store.PullSource{secret("b", "b", "b", "b"), a}, true, false},
 		"same account":                    {by(app, sa), []store.PullSource{a, sa}, true, false},
 		"an account by another name":      {by("reg.example/other", sa), []store.PullSource{sa}, false, false},
-		"an account made anew":            {by(app, sa), []store.PullSource{anew}, false, false},
-		"an account that nobody knows":    {by(app, unknown), []store.PullSource{unknown}, false, false},
+		"the account was replaced":        {by(app, sa), []store.PullSource{anew}, false, false},
+		"an unknown account":              {by(app, unknown), []store.PullSource{unknown}, false, false},
 		"a Secret named as an account":    {by(app, sa), []store.PullSource{secret("a", "app", "u1", "h1")}, false, false},
 		"an account named as a Secret":    {by(app, secret("a", "app", "u1", "h1")), []store.PullSource{sa}, false, false},
 		"bound: the same credential":      {by(app, many...), []store.PullSource{secret("b", "new", "u2", "many7")}, true, false},
@@ -107,7 +107,7 @@ func TestProves(t *testing.T) {
 	}
 }
 
-// TestOpen: Open returns nil if the feature gate is off, and an error for an unknown policy.
+// TestOpen checks that Open returns nil if the feature gate is off, and an error for an unknown policy.
 func TestOpen(t *testing.T) {
 	var k kubelet.KubeletConfiguration
 	g, err := Open(&k, Config{})

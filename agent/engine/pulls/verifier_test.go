@@ -19,7 +19,7 @@ import (
 
 const app = "reg.example/app:1"
 
-// world is a node with a Verifier, which can be restarted.
+// world is a node with a Verifier. The agent can be restarted.
 type world struct {
 	*testing.T
 	*Verifier
@@ -57,9 +57,8 @@ func (w *world) must(err error) {
 	}
 }
 
-// keysOf returns the credential of a user in the Secret "pull" of a namespace, or none for user
-// "". The user "account" has a service account of the namespace instead, the user "node" a
-// credential of the node.
+// keysOf returns the credential of a user in the Secret "pull" of a namespace. For user "" it returns no credential,
+// for "account" one of a service account, and for "node" one of the node.
 func keysOf(namespace, user string) (k keyring.Credentials) {
 	from := v1.ObjectReference{Kind: keyring.Secret, Namespace: namespace, Name: "pull", UID: types.UID("uid-" + namespace)}
 	switch user {
@@ -79,7 +78,7 @@ func with(user string, from v1.ObjectReference) []keyring.Credential {
 	return []keyring.Credential{{Auth: &api.AuthConfig{Username: user, Password: "pw"}, From: from}}
 }
 
-// bring adds an image, as a pull or an import does, and returns its ID.
+// The method bring adds an image, as a pull or an import does, and returns its ID.
 func (w *world) bring(name string) string {
 	w.Helper()
 	r, err := w.images.PullImage(w.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: name}})
@@ -87,11 +86,11 @@ func (w *world) bring(name string) string {
 	return r.ImageRef
 }
 
-// pull makes a pod pull an image, with credentials unless user is empty.
+// pull makes a pod pull an image. The pull has credentials unless user is empty.
 func (w *world) pull(name, namespace, user string) string {
 	w.Helper()
 	k := keysOf(namespace, user)
-	if k.Account != nil { // as a plugin gives it
+	if k.Account != nil { // the credential of a plugin
 		from, err := k.Account(w.Context())
 		w.must(err)
 		k.Stored = with(user, from)
@@ -120,8 +119,8 @@ func (w *world) begun(want int) {
 	}
 }
 
-// A pod whose Secret pulled an image, or has the same credential, may use it, also after a
-// restart.
+// TestPulled checks that a pod may use an image if its Secret pulled it, or has the same credential as that Secret,
+// also after a restart.
 func TestPulled(t *testing.T) {
 	w := newWorld(t, "reg.example/pre:1")
 	w.pull(app, "a", "ann")
@@ -131,16 +130,16 @@ func TestPulled(t *testing.T) {
 		w.may(false, app, "b", "bob")
 		w.may(false, app, "b", "")
 		w.may(true, app, "c", "ann")     // another Secret with the same credential
-		w.may(true, app, "c", "renewed") // which is known by now
+		w.may(true, app, "c", "renewed") // the credential's new version, which is stored by now
 		w.may(true, "reg.example/open:1", "b", "")
 		w.may(true, "reg.example/pre:1", "b", "")
 		w.begun(0)
 		w.restart()
 	}
-	w.pull(app, "b", "bob") // the registry said so
+	w.pull(app, "b", "bob") // the registry accepts bob's credential
 	w.may(true, app, "b", "bob")
 	w.may(true, app, "a", "ann")
-	w.pull(app, "b", "") // it is public now
+	w.pull(app, "b", "") // the image is public now
 	w.may(true, app, "d", "")
 	w.mode = kubelet.AlwaysVerify
 	w.restart()
@@ -148,8 +147,8 @@ func TestPulled(t *testing.T) {
 	w.may(false, "reg.example/pre:1", "b", "bob")
 }
 
-// A pull with a plugin's credential is recorded for the service account with which the plugin was
-// called, or for every pod if it was called without one (KEP-4412).
+// TestPulledByAccount checks that a pull with a plugin's credential is recorded for the service account of the
+// plugin's call. If the plugin was called without an account, the record is for every pod (KEP-4412).
 func TestPulledByAccount(t *testing.T) {
 	w := newWorld(t)
 	w.pull(app, "a", "account")
@@ -170,8 +169,8 @@ func TestPulledByAccount(t *testing.T) {
 	w.may(true, app, "c", "")
 }
 
-// A service account that cannot be identified proves nothing. It is not looked up if it does not
-// matter.
+// TestUnknownAccount checks that a service account that cannot be identified gives no access. The account is looked
+// up only if it can decide about the access.
 func TestUnknownAccount(t *testing.T) {
 	w := newWorld(t)
 	id := w.pull(app, "a", "account")
@@ -190,13 +189,14 @@ func TestUnknownAccount(t *testing.T) {
 	}
 }
 
-// A power cut between a pull and its record does not make the image available to every pod.
+// TestBrokenOffPull checks that an image does not become available to every pod after a power cut between its pull
+// and the record.
 func TestBrokenOffPull(t *testing.T) {
 	w := newWorld(t)
 	key := keysOf("a", "ann").Stored[0]
 	w.must(w.BeginPull(w.Context(), app, true))
 	w.restart()
-	w.begun(0) // it brought nothing
+	w.begun(0) // the pull did not store an image
 	w.must(w.BeginPull(w.Context(), app, true))
 	id := w.bring(app)
 	w.may(false, app, "b", "bob")
@@ -205,7 +205,7 @@ func TestBrokenOffPull(t *testing.T) {
 		w.restart()
 		w.begun(0)
 		w.may(false, app, "b", "")
-		w.may(false, app, "a", "ann") // nobody is known
+		w.may(false, app, "a", "ann") // the record names no credential
 	}
 	w.must(w.BeginPull(w.Context(), app, true))
 	w.RecordPull(w.Context(), app, id, true, key)
@@ -213,8 +213,8 @@ func TestBrokenOffPull(t *testing.T) {
 	w.may(false, app, "b", "")
 }
 
-// An image that an archive brings while the registry is unreachable is preloaded, also after
-// failed pulls. A failed pull does not change the state of an image that was present.
+// TestFailedPull checks that an image counts as preloaded if it is imported from an archive, also after failed pulls
+// of the same name. A failed pull does not change the records of an image that was present.
 func TestFailedPull(t *testing.T) {
 	w := newWorld(t, "reg.example/pre:1")
 	for _, name := range []string{app, "reg.example/pre:1"} {
@@ -235,7 +235,7 @@ func TestFailedPull(t *testing.T) {
 	w.begun(0)
 }
 
-// Of two concurrent pulls the failure of one does not end the other.
+// TestTwoPulls checks that the failure of one of two concurrent pulls does not end the other.
 func TestTwoPulls(t *testing.T) {
 	w := newWorld(t)
 	ann := keysOf("a", "ann").Stored[0]
@@ -250,7 +250,8 @@ func TestTwoPulls(t *testing.T) {
 	w.may(true, app, "a", "ann")
 }
 
-// Records are deleted with their image. A later image with the same name has no records.
+// TestRemoved checks that records are deleted with their image, and that a later image with the same name has no
+// records.
 func TestRemoved(t *testing.T) {
 	w := newWorld(t)
 	gone, stays := w.pull(app, "a", "ann"), w.pull("reg.example/stays:1", "a", "ann")
@@ -261,11 +262,11 @@ func TestRemoved(t *testing.T) {
 		t.Error(ids, err)
 	}
 	w.bring(app)
-	w.may(true, app, "b", "") // an archive brought it
+	w.may(true, app, "b", "") // the image was imported from an archive
 	w.may(false, "reg.example/stays:1", "b", "")
 }
 
-// An image whose record cannot be stored or read is available to no pod.
+// TestNoRecord checks that an image is available to no pod if its record cannot be stored or read.
 func TestNoRecord(t *testing.T) {
 	w := newWorld(t)
 	key := keysOf("a", "ann").Stored[0]

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestQuota: the oldest rotated logs of a pod beyond its quota are deleted, of all its
-// containers. Links and other files are not touched.
+// TestQuota checks that the oldest rotated logs of all containers of a pod are deleted until the pod is within its
+// quota. Symbolic links and other files are not deleted.
 func TestQuota(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	put := func(path string, pages int) {

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// view observes one container whose log is at a path.
+// A view contains one running container. Its value is the path of the container's log.
 type view string
 
 func (view) UIDs() []types.UID { return []types.UID{"uid"} }
@@ -28,7 +28,7 @@ func (v view) Pod(types.UID) plan.Observed {
 	return plan.Observed{Containers: []plan.Container{{ID: "c1", Name: "c", State: plan.Running, LogPath: string(v)}}}
 }
 
-// A writer is a fake runtime that writes one log.
+// writer is a fake runtime that writes one log.
 type writer struct {
 	path   string
 	f      *os.File
@@ -64,7 +64,7 @@ func bench(t *testing.T) (*Rotator, *writer) {
 	return New(Config{View: view(w.path), Reopen: w.reopen, Dir: dir, MaxSize: 10, MaxFiles: 3, Workers: 1, Every: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}), w
 }
 
-// names lists the files beside a log.
+// The method names returns the names of the files in the log's directory.
 func (w *writer) names(t *testing.T) (out []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(w.path))
@@ -84,8 +84,8 @@ func (w *writer) write(t *testing.T, s string) {
 	}
 }
 
-// A growing log is rotated at each scan. All rotated files but the newest are compressed, and the
-// oldest are deleted.
+// TestRotation checks that a growing log is rotated at each scan. All rotated files but the newest are compressed,
+// and the oldest are deleted.
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := bench(t)
@@ -127,7 +127,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// If the runtime cannot reopen the log, the file gets its name back.
+// TestReopenFails checks that the log is renamed back if the runtime cannot reopen it.
 func TestReopenFails(t *testing.T) {
 	r, w := bench(t)
 	w.write(t, "a long line\n")
@@ -140,8 +140,8 @@ func TestReopenFails(t *testing.T) {
 	}
 }
 
-// A log that an agent renamed before it was killed is reopened at the next scan, and an
-// interrupted compression is repeated.
+// TestBrokenOff checks that a log is reopened if the agent was killed after renaming it, and that an interrupted
+// compression is repeated.
 func TestBrokenOff(t *testing.T) {
 	r, w := bench(t)
 	dir := filepath.Dir(w.path)
@@ -163,7 +163,7 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// A symbolic link or other file in the place of a log or its directory is not followed.
+// TestHostileLog checks that a symbolic link or another file in place of a log or its directory is not followed.
 func TestHostileLog(t *testing.T) {
 	r, w := bench(t)
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -12,7 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// programs makes iptables and ip6tables that keep chains as files, or fail, and gives where.
+// The function programs creates the scripts iptables and ip6tables, which store chains as files or fail. It returns
+// their directory.
 func programs(t *testing.T, script string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,7 +37,7 @@ func run(t *testing.T, wanted bool) string {
 	return log.String()
 }
 
-// TestHint: the host's own iptables makes the chain, once; a configuration may not want it.
+// TestHint checks that the host's iptables creates the chain once, and not at all if the configuration disables it.
 func TestHint(t *testing.T) {
 	const keeps = `f=$(basename $0)-$4-$6
 case $5 in
@@ -49,9 +50,9 @@ esac
 		t.Error(log)
 	}
 	if _, err := os.Stat(dir + "/calls"); err == nil {
-		t.Error("iptables was called though nobody asked")
+		t.Error("iptables was called although the configuration disables it")
 	}
-	for range 2 { // once more after a restart
+	for range 2 { // the second run is a restart
 		if log := run(t, true); log != "" {
 			t.Error(log)
 		}
@@ -63,7 +64,7 @@ esac
 	}
 }
 
-// TestNoHint: a host whose iptables does not work, or that has none, is none to give up.
+// TestNoHint checks that the start continues if the host's iptables fails or is not installed.
 func TestNoHint(t *testing.T) {
 	programs(t, "yes Table does not exist | head -n 100000; exit 3\n")
 	log := run(t, true)

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The limit counts for the agent; a process that it starts has the old one.
+// TestLimitFiles checks that the limit of open files applies to the agent, and that a child process has the original
+// limit.
 func TestLimitFiles(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &before); err != nil {
@@ -29,7 +30,7 @@ func TestLimitFiles(t *testing.T) {
 		}
 	}
 	if before.Max < 1<<62 {
-		limitFiles(before.Max + 1) // refused or not, the hard limit is not lowered
+		limitFiles(before.Max + 1) // whether this succeeds or not, the hard limit is not lowered
 	}
 	var now unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &now); err != nil || now.Max < before.Max {

@@ -9,7 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestLockMarks: the run directory of an agent is known as such.
+// TestLockMarks checks that the lock file marks a directory as a run directory of islet, and that RemoveRun deletes
+// only islet's files.
 func TestLockMarks(t *testing.T) {
 	d := config.Dirs{State: t.TempDir(), Run: filepath.Join(t.TempDir(), "run")}
 	for range 2 {
@@ -25,7 +26,7 @@ func TestLockMarks(t *testing.T) {
 	if err := os.WriteFile(d.Run+"/mine", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"/h/boxed", "/t/oci/boxed", "/" + Hooks} { // of a runtime class; of containerd shims; of hooks
+	for _, dir := range []string{"/h/boxed", "/t/oci/boxed", "/" + Hooks} { // files of a runtime class, of containerd's shims, and of hooks
 		if err := os.MkdirAll(d.Run+dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,7 @@ func TestLockMarks(t *testing.T) {
 	}
 }
 
-// TestLockAllOrNone: who cannot have all directories has none of them.
+// TestLockAllOrNone checks that Lock locks no directory if it cannot lock all of them.
 func TestLockAllOrNone(t *testing.T) {
 	free, file := t.TempDir(), filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -63,7 +64,7 @@ func TestLockAllOrNone(t *testing.T) {
 	}
 	l, err := Lock(free, t.TempDir())
 	if err != nil {
-		t.Fatalf("the first directory was not given back: %v", err)
+		t.Fatalf("the first directory is still locked: %v", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)

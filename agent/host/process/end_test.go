@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// An agent whose helpers hang ends all the same, and one that ends in time is
-// waited for.
+// TestBounded checks that an agent whose goroutines hang exits after a time limit, and that the limit is not waited
+// for otherwise.
 func TestBounded(t *testing.T) {
 	failed := errors.New("failed")
 	for name, c := range map[string]struct {
-		takes time.Duration // after it was asked to end
+		takes time.Duration // time between the request to stop and the return
 		want  error
 	}{"at once": {0, failed}, "soon": {time.Second, failed}, "never": {time.Hour, ErrAbandoned}} {
 		t.Run(name, func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestBounded(t *testing.T) {
 					time.Sleep(c.takes)
 					return failed
 				})
-				defer time.Sleep(c.takes) // a bubble waits for all that it started
+				defer time.Sleep(c.takes) // the bubble waits for every goroutine
 				if took := time.Since(began); err != c.want || took > time.Minute+lastCalls {
 					t.Errorf("%v after %v, want %v", err, took, c.want)
 				}

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// logged makes a logger of a configuration that change changes, and gives what use wrote to
+// The function logged calls use with the logger of a configuration that change modifies. It returns the output of
 // both streams.
 func logged(change func(*config.Config), use func(*slog.Logger)) (out, errors string) {
 	c := &config.Config{}
@@ -31,12 +31,12 @@ func levels(l *slog.Logger) {
 	l.Error("three")
 }
 
-// TestStreams: what is no error goes to standard output where that is asked for, of the format
-// that is used.
+// TestStreams checks that log lines below the level error are written to standard output only if the configuration
+// requests it for the format in use.
 func TestStreams(t *testing.T) {
 	for name, c := range map[string]struct {
 		change      func(*config.Config)
-		out, errors string // words that are there
+		out, errors string // words in the output
 	}{
 		"usual": {func(c *config.Config) {}, "", "two three"},
 		"debug": {func(c *config.Config) { c.LogLevel = slog.LevelDebug }, "", "one two three"},
@@ -62,8 +62,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestFilesOfTheirOwn: vmodule changes the verbosity of files that match, more or less than
-// the rest, and the level that is set later is that of the rest.
+// TestFilesOfTheirOwn checks that vmodule sets the verbosity of matching files, above or below that of the others. A
+// later change of the level applies only to the others.
 func TestFilesOfTheirOwn(t *testing.T) {
 	for _, c := range []struct {
 		pattern string
@@ -91,7 +91,7 @@ func TestFilesOfTheirOwn(t *testing.T) {
 				want = 2
 			}
 			if n := strings.Count(got, "msg="+word); n != want {
-				t.Errorf("%s=%d over %v: %s is there %d times, want %d", c.pattern, c.v, c.level, word, n, want)
+				t.Errorf("%s=%d over %v: %s is logged %d times, want %d", c.pattern, c.v, c.level, word, n, want)
 			}
 		}
 	}
@@ -103,11 +103,12 @@ func TestFilesOfTheirOwn(t *testing.T) {
 		levels(l)
 	})
 	if n := strings.Count(got, "msg=one"); n != 1 {
-		t.Errorf("a line is there %d times, of a level that was set later", n)
+		t.Errorf("a line of the later level is logged %d times", n)
 	}
 }
 
-// TestLogConfig: the configuration is logged for debugging only, without the credentials in headers.
+// TestLogConfig checks that the configuration is logged only at the debug level, and without the credentials in
+// headers.
 func TestLogConfig(t *testing.T) {
 	cfg := &config.Config{}
 	cfg.Kubelet.EventBurst = 101

@@ -31,6 +31,6 @@ func TestServiceManager(t *testing.T) {
 		t.Errorf("got %q, %v", b[:n], err)
 	}
 	if err := TakeServiceManager().Tell("READY=1"); err != nil {
-		t.Errorf("without a service manager there is nobody to tell: %v", err)
+		t.Errorf("an error without a service manager: %v", err)
 	}
 }

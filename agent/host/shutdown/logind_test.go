@@ -16,7 +16,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// A bus is a D-Bus daemon of the test's own.
+// A bus is a D-Bus daemon that the test starts.
 type bus struct {
 	dir, address string
 	daemon       *exec.Cmd
@@ -52,23 +52,23 @@ func (b *bus) start(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.daemon.Process.Kill(); b.daemon.Wait() })
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it listens
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // the daemon is listening
 		t.Fatal(err)
 	}
 }
 
-// A login is a logind of the test's own: it does what the real one does for those who
-// take locks, and reads its drop-ins when systemd is asked to have it do so.
+// A login1 is a fake logind. It hands out inhibitor locks, and reads its drop-ins when systemd's reload method is
+// called.
 type login1 struct {
 	conn  *dbus.Conn
-	dir   string // of drop-ins
+	dir   string // directory of the drop-ins
 	locks chan lock
 
 	delay atomic.Uint64
 	off   bool
 }
 
-// A lock is a pipe: the one who took it has the end for writing too.
+// A lock is both ends of a pipe. The client that took the lock also has the write end.
 type lock struct{ read, write *os.File }
 
 func (b *bus) logind(t *testing.T, off bool) *login1 {
@@ -95,7 +95,7 @@ func (b *bus) logind(t *testing.T, off bool) *login1 {
 	return l
 }
 
-// Inhibit gives one end of a pipe.
+// Inhibit returns the write end of a pipe.
 func (l *login1) Inhibit(what, _, _, mode string) (dbus.UnixFD, *dbus.Error) {
 	if what != "shutdown" || mode != "delay" {
 		return 0, dbus.MakeFailedError(fmt.Errorf("%s, %s", what, mode))
@@ -141,9 +141,9 @@ func (l *login1) signal(t *testing.T, off bool) {
 	}
 }
 
-// released waits until the one who took a lock has closed it.
+// The method released waits until the client has closed the lock.
 func (l lock) released() {
-	l.write.Close() // which was sent by now
+	l.write.Close() // the client has received its copy of the write end
 	l.read.Read(make([]byte, 1))
 	l.read.Close()
 }
@@ -166,8 +166,8 @@ func follow(t *testing.T, b *bus, dropIns string, need time.Duration) <-chan cha
 	return told
 }
 
-// TestLogind: the machine is held up from the beginning until the pods have ended, and
-// again when it stays up after all.
+// TestLogind checks that an inhibitor lock delays the shutdown from the agent's start until all pods have ended.
+// After a cancelled shutdown, the agent takes a new lock.
 func TestLogind(t *testing.T) {
 	b := newBus(t)
 	l := b.logind(t, false)
@@ -176,7 +176,7 @@ func TestLogind(t *testing.T) {
 	}
 	told := follow(t, b, l.dir, 90500*time.Millisecond)
 	if c := <-told; c.off {
-		t.Fatal("goes off by itself")
+		t.Fatal("a shutdown was reported before logind's signal")
 	}
 	if text, _ := os.ReadFile(filepath.Join(l.dir, dropIn)); !strings.Contains(string(text), "[Login]\nInhibitDelayMaxSec=91\n") {
 		t.Errorf("the drop-in is %q", text)
@@ -186,20 +186,20 @@ func TestLogind(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := os.Stat(filepath.Join(l.dir, dropIn)); err == nil {
-			t.Error("islet does not know the file that it has made")
+			t.Error("Forget did not delete islet's drop-in")
 		}
 	})
 	lock := <-l.locks
 	l.signal(t, true)
 	c := <-told
 	if !c.off {
-		t.Fatal("does not go off")
+		t.Fatal("the shutdown was not reported")
 	}
 	c.release()
 	lock.released()
 	l.signal(t, false)
 	if c := <-told; c.off {
-		t.Fatal("it was cancelled")
+		t.Fatal("the cancellation was not reported")
 	}
 	lock = <-l.locks
 	l.signal(t, true)
@@ -208,8 +208,8 @@ func TestLogind(t *testing.T) {
 	lock.released()
 }
 
-// TestLogindRestarts: another logind gets another lock, and says how far it is; nothing is
-// written where the delay is long enough.
+// TestLogindRestarts checks that the agent takes a lock of a restarted logind and reads its state. No drop-in is
+// written if the delay is long enough.
 func TestLogindRestarts(t *testing.T) {
 	b := newBus(t)
 	l := b.logind(t, false)
@@ -219,7 +219,7 @@ func TestLogindRestarts(t *testing.T) {
 	l.conn.Close()
 	l = b.logind(t, false)
 	if c := <-told; c.off {
-		t.Fatal("goes off by itself")
+		t.Fatal("a shutdown was reported before logind's signal")
 	}
 	l.conn.Close()
 	b.logind(t, true)
@@ -233,7 +233,8 @@ func TestLogindRestarts(t *testing.T) {
 	}
 }
 
-// TestForget: what islet has made goes, also when it is not there; another's file stays.
+// TestForget checks that Forget deletes islet's drop-in, succeeds if there is none, and keeps a file that islet did
+// not create.
 func TestForget(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(file string) error
@@ -263,12 +264,12 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestNoBus: a machine without D-Bus is no error, and the search for it ends.
+// TestNoBus checks that a machine without D-Bus is not an error, and that the attempts to connect stop.
 func TestNoBus(t *testing.T) {
 	told := follow(t, &bus{address: "unix:path=" + filepath.Join(t.TempDir(), "none")}, "", time.Second)
 	select {
 	case c := <-told:
-		t.Errorf("told %v", c.off)
+		t.Errorf("reported %v", c.off)
 	default:
 	}
 }

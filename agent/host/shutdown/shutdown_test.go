@@ -61,7 +61,7 @@ func aPod(name string, priority int32) *v1.Pod {
 	return podtest.New(name, podtest.Namespace(""), podtest.Priority(priority))
 }
 
-// world is a machine with pods that end when it is said.
+// A world is a machine with pods that end when the test says so.
 type world struct {
 	*Shutdown
 	dir  string
@@ -88,7 +88,7 @@ func (w *world) Meta(_ context.Context, key string) (string, bool, error) {
 
 func (w *world) SetMeta(_ context.Context, key, value string) error { w.meta[key] = value; return nil }
 
-// Run implements Host: the test says when the machine goes off.
+// Run implements Host. The test decides when the machine shuts down.
 func (w *world) Run(ctx context.Context, _ time.Duration, told func(bool, func())) {
 	w.mu.Lock()
 	w.told = told
@@ -106,7 +106,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// open is the start of an agent.
+// open creates the Shutdown as a starting agent does. The function kill ends that agent.
 func (w *world) open(t *testing.T) (kill func()) {
 	t.Helper()
 	var err error
@@ -171,13 +171,13 @@ func (w *world) expect(t *testing.T, want ...string) {
 
 var begun = []string{"Shutdown: Shutdown manager detected shutdown event", "extend 30s", "going true"}
 
-// TestOrder: critical pods end once all others have, and then the machine may go off.
+// TestOrder checks that critical pods end after all other pods, and that the machine may shut down then.
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		synctest.Wait()
 		if since, _ := w.Off(aPod("web", 0)); w.Going() || !since.IsZero() || w.NotReady() != "" {
-			t.Error("goes off by itself")
+			t.Error("a shutdown began before logind's signal")
 		}
 		w.logind(true)
 		w.expect(t, append(slices.Clone(begun), "web true 20s", "batch true 20s")...)
@@ -190,12 +190,12 @@ func TestOrder(t *testing.T) {
 		w.expect(t, "dns true 10s", "etcd true 10s")
 		w.rest("dns", "etcd")
 		w.expect(t, "released")
-		w.logind(true) // said twice
+		w.logind(true) // logind repeats its signal
 		w.expect(t, "released")
 	})
 }
 
-// TestLate: what does not end holds the others up for its period, and no longer.
+// TestLate checks that pods that do not end delay the shutdown for their grace period, and no longer.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -215,8 +215,8 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestCancelled: pods run again when the machine stays up, and logind does not undo what a
-// person began.
+// TestCancelled checks that the pods run again after a cancelled shutdown. logind cannot cancel a shutdown that an
+// operator began.
 func TestCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -230,7 +230,7 @@ func TestCancelled(t *testing.T) {
 		go func() { _, err := w.Begin(t.Context()); answer <- err }()
 		synctest.Wait()
 		if w.logind(false); !w.Going() {
-			t.Error("logind undid what it had not begun")
+			t.Error("logind cancelled a shutdown that it had not begun")
 		}
 		if err := w.Cancel(t.Context()); err != nil {
 			t.Fatal(err)
@@ -238,14 +238,14 @@ func TestCancelled(t *testing.T) {
 		if err := <-answer; err == nil || w.Going() {
 			t.Errorf("going %v, %v", w.Going(), err)
 		}
-		w.rest("web", "batch", "dns", "etcd") // and again
+		w.rest("web", "batch", "dns", "etcd") // the pods end, and the shutdown begins again
 		if _, err := w.Begin(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// TestKilled: the next agent goes on where the last one was killed, but not after a boot.
+// TestKilled checks that a shutdown continues after the agent was killed, but not after a reboot.
 func TestKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{dir: t.TempDir(), meta: map[string]string{}, rests: map[types.UID]bool{}}
@@ -269,22 +269,22 @@ func TestKilled(t *testing.T) {
 		w.expect(t, "released")
 		kill()
 		kill = w.open(t)
-		if configured, err := w.Begin(t.Context()); !configured || err != nil { // all had their time
+		if configured, err := w.Begin(t.Context()); !configured || err != nil { // the grace periods of all pods have passed
 			t.Error(configured, err)
 		}
 		kill()
-		w.dir = t.TempDir() // the run directory goes with the boot
+		w.dir = t.TempDir() // a reboot deletes the run directory
 		w.open(t)
 		if w.Going() {
-			t.Error("the machine goes off still")
+			t.Error("the shutdown continues after a reboot")
 		}
 		if end := value(t, w.Collectors()[1]); end == 0 {
-			t.Error("the metrics did not outlive the boot")
+			t.Error("the metrics were lost at the reboot")
 		}
 	})
 }
 
-// TestUndoneWhileDown: logind says to the next agent that the machine stays up.
+// TestUndoneWhileDown checks that a shutdown ends if logind reports its cancellation to the next agent.
 func TestUndoneWhileDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{dir: t.TempDir(), meta: map[string]string{}, rests: map[types.UID]bool{}}
@@ -295,12 +295,12 @@ func TestUndoneWhileDown(t *testing.T) {
 		w.open(t)
 		synctest.Wait()
 		if w.logind(false); w.Going() {
-			t.Error("the machine goes off still")
+			t.Error("the shutdown continues")
 		}
 	})
 }
 
-// TestNotConfigured: then nothing is done, and nothing asked for.
+// TestNotConfigured checks that nothing happens if no grace period is configured.
 func TestNotConfigured(t *testing.T) {
 	s, err := New(t.Context(), Config{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
-// TestMain runs the tests in a mount namespace of their own.
+// TestMain runs the tests in a separate mount namespace.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 {
 		os.Exit(m.Run())
@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 
 const bound = 4 << 20
 
-// world is a host whose root is shared, as systemd has it, with an agent's directories on
-// a disk that takes no writes any more.
+// world returns the configuration for a host with shared mounts, as with systemd. The agent's directories are on a
+// read-only disk.
 func world(t *testing.T) (c Config, state, root string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -50,7 +50,7 @@ func world(t *testing.T) (c Config, state, root string) {
 		must(t, os.WriteFile(f, []byte("disk"), 0o640))
 	}
 	must(t, unix.Mknod(state+"/layers/1/fs/whiteout", unix.S_IFCHR, 0))
-	for _, kind := range []uintptr{unix.MS_BIND, unix.MS_PRIVATE, unix.MS_SHARED} { // as the runtime does
+	for _, kind := range []uintptr{unix.MS_BIND, unix.MS_PRIVATE, unix.MS_SHARED} { // the same mounts as those of the runtime
 		must(t, unix.Mount(root+"/pods", root+"/pods", "", kind, ""))
 	}
 	tmpfs(t, root+"/pods/volume")
@@ -84,7 +84,7 @@ func write(t *testing.T, path string) {
 	must(t, os.WriteFile(path, []byte("memory"), 0o600))
 }
 
-// ours lists the mounts of the layer, and fails for one that is there twice.
+// The function ours returns the mount points of the layer. It fails if one is mounted twice.
 func ours(t *testing.T) (points []string) {
 	t.Helper()
 	for line := range strings.Lines(read(t, "/proc/self/mountinfo")) {
@@ -116,14 +116,14 @@ func TestCover(t *testing.T) {
 	write(t, root+"/pods/file")
 	write(t, root+"/pods/volume/new")
 	if _, err := os.Stat(root + "/pods/volume/kept"); err != nil {
-		t.Errorf("what was mounted is hidden: %v", err)
+		t.Errorf("a mounted volume is hidden: %v", err)
 	}
 	if fi, err := os.Stat(state + "/file"); err != nil || fi.Mode().Perm() != 0o640 {
 		t.Errorf("%v, %v", fi.Mode(), err)
 	}
 	stacks(t, state+"/layers")
 
-	// The next start goes on with it.
+	// The next start uses the existing layer.
 	before := ours(t)
 	again, err := Cover(c)
 	must(t, err)
@@ -148,8 +148,8 @@ func TestCover(t *testing.T) {
 	must(t, Uncover(c.Dirs...))
 }
 
-// stacks mounts a container's root file system: an overlay of a layer that is on the disk,
-// with an upper beside it. What the layer whites out is not there.
+// The function stacks checks that a container's root file system can be mounted: an overlay whose lower layer is on
+// the disk and whose upper layer is in memory. A whiteout of the lower layer must hide the file.
 func stacks(t *testing.T, dir string) {
 	t.Helper()
 	own := dir + "/2"
@@ -169,22 +169,22 @@ func stacks(t *testing.T, dir string) {
 	}
 }
 
-// TestBound: pods cannot fill the memory.
+// TestBound checks that pods cannot write more to the layer in memory than its size and number of files.
 func TestBound(t *testing.T) {
 	c, state, root := world(t)
 	_, err := Cover(c)
 	must(t, err)
 	if err := os.WriteFile(root+"/big", make([]byte, 2*bound), 0o600); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("wrote more than there may be: %v", err)
+		t.Errorf("wrote more than the limit: %v", err)
 	}
 	if err := os.WriteFile(state+"/more", make([]byte, bound/2), 0o600); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("the bound is not for all together: %v", err)
+		t.Errorf("the limit does not apply to all directories together: %v", err)
 	}
 	must(t, os.Remove(root+"/big"))
 	for i := 0; err == nil; i++ {
 		err = os.WriteFile(fmt.Sprint(root, "/", i), nil, 0o600)
 		if i > bound/1024 {
-			t.Fatal("files without end")
+			t.Fatal("the number of files is not limited")
 		}
 	}
 	if !errors.Is(err, unix.ENOSPC) {
@@ -192,12 +192,12 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestHalfDone covers after a call that was killed before it had put the layer in place.
+// TestHalfDone checks that Cover succeeds after a call that failed before the layer was mounted.
 func TestHalfDone(t *testing.T) {
 	c, state, root := world(t)
 	table := read(t, "/proc/self/mountinfo")
 	broken := c
-	broken.Dirs = []Dir{{Path: state, Apart: []string{"file"}}} // is no directory: fails late
+	broken.Dirs = []Dir{{Path: state, Apart: []string{"file"}}} // not a directory, so that the call fails late
 	if _, err := Cover(broken); err == nil || !strings.Contains(err.Error(), state+" is on a disk that takes no writes") ||
 		!strings.Contains(err.Error(), "remount,rw") {
 		t.Fatalf("%v", err)
@@ -213,7 +213,7 @@ func TestHalfDone(t *testing.T) {
 	write(t, state+"/file")
 }
 
-// TestWritable: a disk that takes writes is left alone.
+// TestWritable checks that Cover does not mount anything over a writable disk.
 func TestWritable(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -23,8 +23,8 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/access/accesstest"
 )
 
-// reviewer is a control plane that knows the bearer of "good", and what users may
-// do: "user verb subresource".
+// reviewer is a fake control plane that authenticates the token "good". The field allow lists the permitted requests
+// as "user verb subresource".
 type reviewer struct {
 	allow []string
 	mu    sync.Mutex
@@ -53,7 +53,8 @@ func (v *reviewer) Authorize(_ context.Context, spec authz.SubjectAccessReviewSp
 	return authz.SubjectAccessReviewStatus{Allowed: slices.Contains(v.allow, spec.User+" "+a.Verb+" "+a.Subresource)}, nil
 }
 
-// serve starts a TLS server behind a guard. What passes is told who it is not.
+// serve starts a TLS server with authentication and authorization. A permitted request is answered with "passed" and
+// its Authorization header, which must be empty.
 func serve(t *testing.T, c access.Config) *httptest.Server {
 	c.NodeName, c.Log = "pi", slog.New(slog.DiscardHandler)
 	guard := access.New(c)
@@ -66,11 +67,11 @@ func serve(t *testing.T, c access.Config) *httptest.Server {
 	return srv
 }
 
-// ask sends a request with a certificate, a token, both or neither.
+// The function ask sends a request with a certificate, a token, both or neither.
 func ask(t *testing.T, srv *httptest.Server, method, path string, cert *tls.Certificate, authorization string) (int, string) {
 	t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true}
-	if cert != nil { // also one that the server does not ask for
+	if cert != nil { // the client sends it even if the server does not request it
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
@@ -147,7 +148,7 @@ func TestWho(t *testing.T) {
 			}
 		case "system:anonymous":
 			if !slices.Equal(spec.Groups, []string{"system:unauthenticated"}) {
-				t.Errorf("of nobody: %+v", spec)
+				t.Errorf("of an anonymous user: %+v", spec)
 			}
 		default:
 			if spec.UID != "u1" || !slices.Contains(spec.Groups, "system:authenticated") || spec.Extra["pod"][0] != "p" {
@@ -184,7 +185,7 @@ func TestWhat(t *testing.T) {
 		{"coarse", "POST", "/exec/ns/pod/c", 200, ""},
 		{"coarse", "GET", "/exec/ns/pod/c", 200, ""},
 		{"watcher", "GET", "/pods", 200, ""},
-		// A WebSocket begins with GET.
+		// A WebSocket request has the method GET.
 		{"watcher", "GET", "/exec/ns/pod/c", 403, "Forbidden (user=watcher, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
 		{"watcher", "GET", "/exec/ns/pod/uid/c", 403, "Forbidden (user=watcher, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
 		{"watcher", "GET", "/attach/ns/pod/c", 403, "Forbidden (user=watcher, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
@@ -200,7 +201,7 @@ func TestWhat(t *testing.T) {
 		{"scraper", "GET", "/stats/summary", 200, ""},
 		{"scraper", "GET", "/stats/flash", 200, ""},
 		{"coarse", "GET", "/stats/flash", 403, "Forbidden (user=coarse, verb=get, resource=nodes, subresource(s)=[stats])\n"},
-		{"scraper", "GET", "/metrics/../exec/ns/pod/c", 200, ""}, // by its first part; the server's mux redirects such a path
+		{"scraper", "GET", "/metrics/../exec/ns/pod/c", 200, ""}, // the first part decides; the mux redirects such a path
 		{"reader", "GET", "/logs/", 200, ""},
 		{"reader", "GET", "/containerLogs/a/b/c", 403, "Forbidden (user=reader, verb=get, resource=nodes, subresource(s)=[proxy])\n"},
 		{"broken", "GET", "/run", 500, "Authorization error (user=broken, verb=get, resource=nodes, subresource=proxy)"},
@@ -212,7 +213,7 @@ func TestWhat(t *testing.T) {
 	}
 	for _, spec := range v.asked {
 		if a := spec.ResourceAttributes; a.Resource != "nodes" || a.Version != "v1" || a.Name != "pi" || a.Namespace != "" {
-			t.Fatalf("asked for %+v", a)
+			t.Fatalf("the requested authorization is %+v", a)
 		}
 	}
 	if code, _ := ask(t, serve(t, access.Config{ClientCAFile: file, AlwaysAllow: true}), "DELETE", "/x", users["fine"], ""); code != 200 {
@@ -223,8 +224,8 @@ func TestWhat(t *testing.T) {
 	}
 }
 
-// TestAuthoritiesChange: the file is followed, and a broken one keeps nobody out
-// who was in.
+// TestAuthoritiesChange checks that the file with the client CAs is read again when it changes. If it is invalid or
+// missing, the previous CAs stay in use.
 func TestAuthoritiesChange(t *testing.T) {
 	first, second := accesstest.New(t), accesstest.New(t)
 	one, two := first.Client(t, "one"), second.Client(t, "two")
@@ -259,7 +260,7 @@ func TestAuthoritiesChange(t *testing.T) {
 	want("the second", 401, 200)
 }
 
-// TestClock: certificates are judged by the clock that is given.
+// TestClock checks that client certificates are verified at the time of the configured clock.
 func TestClock(t *testing.T) {
 	ca := accesstest.New(t)
 	cert, file := ca.Client(t, "x"), caFile(t, ca.PEM)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stalled writer takes the first bytes and then, until it is let go, nothing.
+// A stalled writer takes the first bytes and then blocks until the channel on is closed.
 type stalled struct {
 	bytes.Buffer
 	begun, on chan struct{}
@@ -30,8 +30,8 @@ func (w *stalled) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// names returns, for a log whose files have one line each that is longer than all buffers, which
-// of the lines were delivered.
+// The function names returns the names of the lines in out. In this log, each file has one line, which is longer than
+// all buffers.
 func names(t *testing.T, out string) (names string) {
 	t.Helper()
 	for l := range strings.Lines(out) {
@@ -49,7 +49,7 @@ func longLine(name string) string {
 	return time.Now().Format(time.RFC3339Nano) + " stdout F " + name + strings.Repeat("x", long)
 }
 
-// A stage is a log with the files a and b, rotated, and c, the newest.
+// A stage is a log with the rotated files a and b and the newest file c.
 type stage struct {
 	*testing.T
 	path string
@@ -89,23 +89,23 @@ func (s *stage) compress(n int, name string) {
 	s.remove(s.rotated(n))
 }
 
-// TestMissed: whatever becomes of a log while its reader takes nothing, he gets every line, or those
-// before the first that is missing, and an error.
+// TestMissed checks that a reader that blocks while the log is rotated, compressed or removed gets every line. If a
+// line is missing, it gets the lines before that one and an error.
 func TestMissed(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(s *stage)
 		want      string
 		err       error
 	}{
-		"nothing":                      {func(*stage) {}, "abc", nil},
-		"what is read was removed":     {func(s *stage) { s.remove(s.rotated(1)) }, "abc", nil},
-		"the next one was removed":     {func(s *stage) { s.remove(s.rotated(1), s.rotated(2)) }, "a", ErrMissed},
-		"all were compressed":          {func(s *stage) { s.compress(1, "a"); s.compress(2, "b") }, "abc", nil},
-		"a compressed one was removed": {func(s *stage) { s.compress(2, "b"); s.remove(s.rotated(1), s.rotated(2)+".gz") }, "a", ErrMissed},
-		"rotated, and none is missing": {func(s *stage) { s.write("d"); s.remove(s.rotated(1)) }, "abcd", nil},
-		"one that came and went":       {func(s *stage) { s.write("d"); s.write("e"); s.remove(s.rotated(1), s.rotated(2), s.rotated(3)) }, "a", ErrMissed},
-		"one in the middle":            {func(s *stage) { s.write("d"); s.write("e"); s.remove(s.rotated(3)) }, "ab", ErrMissed},
-		"all but what is read":         {func(s *stage) { s.remove(s.rotated(2), s.path) }, "a", ErrMissed},
+		"nothing":                       {func(*stage) {}, "abc", nil},
+		"the current file was removed":  {func(s *stage) { s.remove(s.rotated(1)) }, "abc", nil},
+		"the next file was removed":     {func(s *stage) { s.remove(s.rotated(1), s.rotated(2)) }, "a", ErrMissed},
+		"all were compressed":           {func(s *stage) { s.compress(1, "a"); s.compress(2, "b") }, "abc", nil},
+		"a compressed file was removed": {func(s *stage) { s.compress(2, "b"); s.remove(s.rotated(1), s.rotated(2)+".gz") }, "a", ErrMissed},
+		"rotated, and none is missing":  {func(s *stage) { s.write("d"); s.remove(s.rotated(1)) }, "abcd", nil},
+		"a new file was removed":        {func(s *stage) { s.write("d"); s.write("e"); s.remove(s.rotated(1), s.rotated(2), s.rotated(3)) }, "a", ErrMissed},
+		"a middle file was removed":     {func(s *stage) { s.write("d"); s.write("e"); s.remove(s.rotated(3)) }, "ab", ErrMissed},
+		"all but the current file":      {func(s *stage) { s.remove(s.rotated(2), s.path) }, "a", ErrMissed},
 		"a foreign file was removed": {func(s *stage) {
 			put(s.T, s.path+".x.tmp", "")
 			put(s.T, s.path+"x", "")
@@ -133,12 +133,6 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// TestMissedBlind: a reader without a watch, or whose watch has lost events, takes lines for missing
-// once the file that he has read is gone too: the oldest go first.
-
-// TestWatchBound: a watch keeps a bounded number of names of removed files, and reports that it dropped some.
-
-// TestDamaged: behind a compressed file that is damaged the log goes on, and its end is an error.
 func TestDamaged(t *testing.T) {
 	for name, cut := range map[string]func([]byte) []byte{
 		"empty":     func([]byte) []byte { return nil },
@@ -166,8 +160,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestManyDamaged: a pod that mounts the directory of logs may damage any number of files; the error
-// is about the first one, and so never grows.
+// TestManyDamaged checks that the error names only the first damaged file. A pod that mounts the log directory can
+// damage any number of files.
 func TestManyDamaged(t *testing.T) {
 	s := newStage(t)
 	for i := range 200 {
@@ -181,7 +175,7 @@ func TestManyDamaged(t *testing.T) {
 	}
 }
 
-// TestRemoved: a log that is removed is at its end only if its container is.
+// TestRemoved checks that a removed log is a regular end only if its container has exited.
 func TestRemoved(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		s := newStage(t)
@@ -203,8 +197,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestMissedBlind: a reader without a watch, or whose watch has lost events, takes lines for missing
-// once the file that he has read is gone too: the oldest go first.
+// TestMissedBlind checks that a reader without a watch, or whose watch has lost events, reports missing lines if the
+// file that it has read was removed too. The oldest files are removed first.
 func TestMissedBlind(t *testing.T) {
 	for _, overflow := range []bool{false, true} {
 		for _, removed := range []bool{false, true} {
@@ -234,7 +228,8 @@ func TestMissedBlind(t *testing.T) {
 	}
 }
 
-// TestWatchBound: what a watch holds of removed files is bounded, and it says when that is not all.
+// TestWatchBound checks that a watch stores a limited number of names of removed files, and reports that its list is
+// incomplete.
 func TestWatchBound(t *testing.T) {
 	s := newSet(filepath.Join(t.TempDir(), "0.log"))
 	w, err := newWatch(s, removals)

@@ -79,8 +79,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A growing log gets more lines with each write of what was read, as a container that writes faster
-// than the client reads.
+// A growingLog is a writer that appends lines to the log at each Write, like a container that writes faster than the
+// client reads.
 type growingLog struct {
 	t      *testing.T
 	path   string
@@ -105,10 +105,10 @@ func (g *growingLog) Write(b []byte) (int, error) {
 	return g.got.Write(b)
 }
 
-// TestReadEnds: without Follow a log ends where it ended at the request, and the last lines are those
-// of then, while the container writes faster than the log is read.
+// TestReadEnds checks that a read without Follow ends where the log ended at the request, and that Tail counts from
+// there, although the container writes faster than the log is read.
 func TestReadEnds(t *testing.T) {
-	text := strings.Repeat("first ", 20) // so that much is written before the end is read
+	text := strings.Repeat("first ", 20) // long, so that many lines are written before the end is read
 	first := line(0, "stdout F "+text)
 	for _, c := range []struct {
 		rotated    int // lines of a rotated file
@@ -166,8 +166,8 @@ func TestUnfinishedLine(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a line that did not fit is taken back by its writer, and another
-// takes its place.
+// TestFullDisk checks that the reader follows a log whose writer removes an incomplete line after the disk was full,
+// and then writes another line.
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	put(t, path, line(1, "stdout F one"))
@@ -198,8 +198,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A writer that rotates as the shim does: rename, create, later compress the
-// older ones and drop the oldest.
+// A rotator writes a log and rotates it as the shim does: it renames the file, creates a new one, later compresses
+// the older files and deletes the oldest.
 type rotator struct {
 	t    *testing.T
 	path string
@@ -243,8 +243,8 @@ func (r *rotator) rotate(compress bool) {
 	}
 }
 
-// TestFollow follows a log that rotates all the time, from its beginning and
-// from its tail, and wants every line once and in order.
+// TestFollow checks that each line of a log that is rotated continuously is returned once and in order, both from the
+// log's beginning and from its tail.
 func TestFollow(t *testing.T) {
 	const lines = 3000
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -257,7 +257,7 @@ func TestFollow(t *testing.T) {
 		readers.Go(func() {
 			o := Options{Follow: true, Tail: -1}
 			if i%2 == 1 {
-				o.Tail = 2 * lines // more than there are
+				o.Tail = 2 * lines // more than the log has
 			}
 			if i >= 2 {
 				<-start
@@ -278,7 +278,7 @@ func TestFollow(t *testing.T) {
 	}
 	w.write("end")
 	w.f.Close()
-	ended.Store(true) // only now, because an ended container writes nothing more
+	ended.Store(true) // only now, because an exited container writes no more lines
 	readers.Wait()
 	for i := range results {
 		got := strings.Split(strings.TrimSuffix(results[i].String(), "\n"), "\n")
@@ -295,8 +295,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestHiddenName: a file that is read while it is compressed and deleted, on a file
-// system that then gives it another name, is followed by the next one.
+// TestHiddenName checks that the file after the current one is found if the current one is compressed and deleted
+// while it is read, and the file system renames it.
 func TestHiddenName(t *testing.T) {
 	s := newSet(filepath.Join(t.TempDir(), "0.log"))
 	path := filepath.Join(s.dir, s.base)
@@ -319,7 +319,7 @@ func TestHiddenName(t *testing.T) {
 	next.close()
 }
 
-// lineWriter hands on each write.
+// A lineWriter sends each write to a channel.
 type lineWriter chan string
 
 func (w lineWriter) Write(b []byte) (int, error) { w <- string(b); return len(b), nil }
@@ -340,7 +340,7 @@ func TestFollowStops(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	// A log that is removed ends too.
+	// A removed log also ends.
 	go func() {
 		done <- Read(t.Context(), path, Options{Follow: true, Tail: 0}, func(context.Context) bool { return true }, out)
 	}()
@@ -367,7 +367,7 @@ func FuzzCRILogLine(f *testing.F) {
 		}
 		tail := read(t, path, Options{Tail: int64(n)})
 		if strings.Count(tail, "\n") > strings.Count(all, "\n")+1 {
-			t.Fatalf("tail %d gives more than all: %q, %q", n, tail, all)
+			t.Fatalf("tail %d returns more than the whole log: %q, %q", n, tail, all)
 		}
 	})
 }

@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// TestBrowser has a real browser show the page of a node whose pods do their worst: all of it
-// is there, nothing of it ran. With ISLET_PAGE_SHOTS, a directory, it leaves pictures there, of
-// a phone and of a desktop, light and dark. `make test-page` and `make test` install the browser, and
-// the test fails if there is none then.
+// TestBrowser checks, with a real browser, that the page shows all data of a node with hostile pods and runs none of
+// their scripts. With ISLET_PAGE_SHOTS, a directory, it stores screenshots for a phone and a desktop, light and dark.
+// `make test-page` and `make test` install the browser, and the test fails if it is missing then.
 func TestBrowser(t *testing.T) {
 	browser, asked := os.LookupEnv("ISLET_BROWSER")
 	switch {

@@ -24,10 +24,10 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// hostile is what a pod might say to run something in the page.
+// Text of a pod that tries to run a script in the page.
 const hostile = `</script><img src=x onerror="document.title='pwned'"><script>document.title='pwned'</script>`
 
-// node answers as the agent's API does, of a node with pods that do their worst.
+// node returns a fake of the agent's API for a node with hostile pods.
 func node() http.Handler {
 	now := time.Now()
 	nano, bytes, free, used := uint64(37_000_000), uint64(48<<20), uint64(600<<20), uint64(500<<20)
@@ -92,7 +92,7 @@ func ask(h http.Handler, method, target, host string, header ...string) *httptes
 	return w
 }
 
-// TestWho: only a browser on the device that asks for localhost gets anything, only by reading.
+// TestWho checks that the page is served only for read requests of a browser on this machine that asks for localhost.
 func TestWho(t *testing.T) {
 	p := newPage()
 	local := p.localOnly()
@@ -128,8 +128,8 @@ func TestWho(t *testing.T) {
 	}
 }
 
-// TestData: what a pod says stays text, what it has in its specification stays with it, and
-// what is passed on is bounded.
+// TestData checks that text of a pod is escaped, that values of its specification are not sent, and that the size of
+// the data is limited.
 func TestData(t *testing.T) {
 	local := newPage().localOnly()
 	w := ask(local, "GET", "/data", "localhost")
@@ -150,7 +150,8 @@ func TestData(t *testing.T) {
 	}
 }
 
-// TestSize: the page is small, and needs nothing from elsewhere nor anything inline.
+// TestSize checks that the page is small, and that it loads nothing from other servers and has no inline scripts or
+// styles.
 func TestSize(t *testing.T) {
 	size := 0
 	err := fs.WalkDir(assets, ".", func(path string, e fs.DirEntry, err error) error {
@@ -171,7 +172,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestHistory: an hour is kept and no more, with what went over the wire between readings.
+// TestHistory checks that the history covers one hour, with the network traffic between the readings.
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -188,7 +189,7 @@ func TestHistory(t *testing.T) {
 		if len(l) != points || l[points-1].At.Sub(l[0].At) != (points-1)*Interval {
 			t.Errorf("%d readings over %v", len(l), l[len(l)-1].At.Sub(l[0].At))
 		}
-		h.add(Reading{At: time.Now().Add(time.Second)}) // counters began anew
+		h.add(Reading{At: time.Now().Add(time.Second)}) // the counters were reset
 		if l = h.list(); l[points-1].SentBy != 0 {
 			t.Error(l[points-1])
 		}
@@ -197,8 +198,8 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestSlowClients: local users that hold as many connections as they get, and say nothing or half of
-// a request, do not keep the page from others.
+// TestSlowClients checks that local clients that hold the maximum of connections, and send no or half a request, do
+// not block other clients.
 func TestSlowClients(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -218,7 +219,7 @@ func TestSlowClients(t *testing.T) {
 	}()
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	dial := func() net.Conn {
-		for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() { // until it listens
+		for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() { // the page is listening
 			c, err := net.Dial("tcp", at)
 			if err == nil {
 				return c

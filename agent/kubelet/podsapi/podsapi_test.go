@@ -28,7 +28,7 @@ import (
 
 const window = 64 << 10 // a window of this size does not grow
 
-// node has pods, which tests change.
+// node is a node whose pods are changed by the tests.
 type node struct {
 	mu       sync.Mutex
 	complete bool
@@ -145,7 +145,7 @@ func value(t *testing.T, c prometheus.Counter) float64 {
 	return m.Counter.GetValue()
 }
 
-// tell returns the next event as text.
+// The function tell returns the next event as text.
 func tell(t *testing.T, from grpc.ServerStreamingClient[api.WatchPodsEvent]) string {
 	t.Helper()
 	e, err := from.Recv()
@@ -162,8 +162,8 @@ func tell(t *testing.T, from grpc.ServerStreamingClient[api.WatchPodsEvent]) str
 	return strings.TrimSpace(fmt.Sprintf("%s %s/%s %s %s", e.Type, p.Namespace, p.Name, p.Labels["l"], p.Status.Phase))
 }
 
-// TestListAndGet: a client gets the whole pods, an error for a pod that is not there, and no answer before the pods are
-// known.
+// TestListAndGet checks that a client gets complete pods, and an error for an unknown pod. Before the list of pods is
+// complete, a call is not answered.
 func TestListAndGet(t *testing.T) {
 	n := newNode(pod("b", "1"), pod("a", "2"))
 	s, connect := serve(t, n, sendTime)
@@ -185,7 +185,7 @@ func TestListAndGet(t *testing.T) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	if _, err := client.GetPod(t.Context(), &api.GetPodRequest{PodUID: "c"}); status.Code(err) != codes.NotFound {
-		t.Errorf("a pod that is not there: %v", err)
+		t.Errorf("an unknown pod: %v", err)
 	}
 	n.change(func() { n.complete = false })
 	_, errList := client.ListPods(t.Context(), &api.ListPodsRequest{})
@@ -197,7 +197,7 @@ func TestListAndGet(t *testing.T) {
 	_, errWatch := w.Recv()
 	for _, err := range []error{errList, errGet, errWatch} {
 		if status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("before the pods are known: %v", err)
+			t.Errorf("before the list of pods is complete: %v", err)
 		}
 	}
 	for _, c := range []struct {
@@ -217,7 +217,7 @@ func TestListAndGet(t *testing.T) {
 	}
 }
 
-// TestWatch: a watcher gets all pods, the end of the first list, and each change.
+// TestWatch checks that a watcher gets all pods, the end of the first list, and each change.
 func TestWatch(t *testing.T) {
 	n := newNode(pod("a", "1"))
 	_, connect := serve(t, n, sendTime)
@@ -245,7 +245,8 @@ func TestWatch(t *testing.T) {
 	expect("ADDED default/a 3 Running")
 }
 
-// TestCrowdOfWatchers: there is a maximum of watchers, over all connections. The end of one makes room for another.
+// TestCrowdOfWatchers checks that the number of watchers is limited over all connections. When one ends, another can
+// start.
 func TestCrowdOfWatchers(t *testing.T) {
 	_, connect := serve(t, newNode(), sendTime)
 	ctx, stop := context.WithCancel(t.Context())
@@ -259,7 +260,7 @@ func TestCrowdOfWatchers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for { // the limit of calls per second is for all clients
+		for { // the limit of calls per second applies to all clients together
 			_, err := w.Recv()
 			if err == nil {
 				break
@@ -292,7 +293,7 @@ func TestCrowdOfWatchers(t *testing.T) {
 	}
 }
 
-// TestSlowWatcher: a watcher that does not read is ended.
+// TestSlowWatcher checks that a watcher that does not read is disconnected.
 func TestSlowWatcher(t *testing.T) {
 	n := newNode()
 	big := strings.Repeat("x", 100<<10) // more than the window of a connection
@@ -307,7 +308,7 @@ func TestSlowWatcher(t *testing.T) {
 	if _, err := w.Header(); err != nil { // the first event is being sent
 		t.Fatal(err)
 	}
-	s.watchers.group.Wait() // until it has ended
+	s.watchers.group.Wait() // the watch has ended
 	for err == nil {
 		_, err = w.Recv()
 	}
@@ -319,7 +320,7 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// TestOff: without the feature gate there is no socket, and no part of the server is created.
+// TestOff checks that no socket and no part of the server is created without the feature gate.
 func TestOff(t *testing.T) {
 	root := t.TempDir()
 	cfg := &config.Config{}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// certificate makes one that signs itself.
+// certificate returns a self-signed certificate.
 func certificate(t *testing.T) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -52,7 +52,7 @@ func TestReach(t *testing.T) {
 	o := &Ports{all: []port{{number: int32(number), field: "port"}}}
 	cert, ctx := certificate(t), context.Background()
 	if err := o.Reach(ctx, nil, cert); err == nil {
-		t.Error("a server that does not know the authority is fine")
+		t.Error("a server with another authority is accepted")
 	}
 	if err := o.Reach(ctx, nil, nil); err != nil {
 		t.Errorf("without a certificate: %v", err)
@@ -62,13 +62,13 @@ func TestReach(t *testing.T) {
 		t.Error(err)
 	}
 	if err := o.Reach(ctx, []netip.Addr{netip.MustParseAddr("127.0.0.2")}, cert); err == nil {
-		t.Error("it is reached at an address where it does not listen")
+		t.Error("a server is reached at an address without a listener")
 	}
 	if err := (&Ports{}).Reach(ctx, nil, cert); err == nil {
-		t.Error("there is no port")
+		t.Error("no error for a missing port")
 	}
 	srv.Close()
 	if err := o.Reach(ctx, nil, cert); err == nil {
-		t.Error("nobody answers")
+		t.Error("no error for a port without a listener")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestLogErrors: before the first line an error is the status of the answer. After it, it is the last
-// line, and the answer breaks off; or a trailer, for clients that take those.
+// TestLogErrors checks that an error before the first line is the status of the response. A later error is the last
+// line, and the response ends incomplete. Clients that support trailers get the error in a trailer.
 func TestLogErrors(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("none", time.Now(), "nginx")
@@ -33,17 +33,17 @@ func TestLogErrors(t *testing.T) {
 	const reason = "lines are missing because 0.log.20261126-000002.gz is damaged: gzip: invalid header"
 	for _, query := range []string{"?", "?follow=true", "?tailLines=2", "?follow=true&tailLines=2"} {
 		if code, body := do(t, n, "GET", "/containerLogs/default/none/nginx"+query, ""); code != 404 || !strings.Contains(body, "has no log") {
-			t.Errorf("%s: a log that is not there: %d %q", query, code, body)
+			t.Errorf("%s: a missing log: %d %q", query, code, body)
 		}
 		if code, body := do(t, n, "GET", "/containerLogs/default/fifo/nginx"+query, ""); code != 500 || !strings.Contains(body, "regular") {
-			t.Errorf("%s: nothing could be read: %d %q", query, code, body)
+			t.Errorf("%s: an unreadable log: %d %q", query, code, body)
 		}
 		if body, end, err := logOf(t, n, query, false).rest(); body != "first\nislet: the log is not complete: "+reason+"\n" ||
 			!errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%s: a damaged log: %q, %q, %v", query, body, end, err)
 		}
 		if body, end, err := logOf(t, n, query, true).rest(); body != "first\n" || end != reason || err != nil {
-			t.Errorf("%s: a damaged log, for one who takes trailers: %q, %q, %v", query, body, end, err)
+			t.Errorf("%s: a damaged log with trailers: %q, %q, %v", query, body, end, err)
 		}
 		body, _, _ := logOf(t, n, query+"&timestamps=true", false).rest()
 		_, last, _ := strings.Cut(body, "\n")
@@ -54,8 +54,8 @@ func TestLogErrors(t *testing.T) {
 	}
 }
 
-// TestLogStopping: who follows a log learns that not its end ends the answer, but the agent's. A line
-// without an end gets one first.
+// TestLogStopping checks that the client of a followed log can distinguish the end of the agent from the end of the
+// log. An incomplete line is terminated first.
 func TestLogStopping(t *testing.T) {
 	for _, trailers := range []bool{false, true} {
 		n, stop := servertest.Start(t)
@@ -81,7 +81,7 @@ func TestLogStopping(t *testing.T) {
 	}
 }
 
-// An answered is a response whose body has not been read.
+// The type answered is a response whose body has not been read.
 type answered struct{ *http.Response }
 
 func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) answered {
@@ -101,7 +101,7 @@ func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) answer
 	return answered{resp}
 }
 
-// rest reads the body to its end.
+// The method rest reads the body to its end.
 func (a answered) rest() (body, trailer string, err error) {
 	b, err := io.ReadAll(a.Body)
 	return string(b), a.Trailer.Get(api.TrailerError), err

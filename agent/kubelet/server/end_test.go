@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// A late reader takes its first bytes only after a while.
+// A late writer blocks for three seconds before its first Write.
 type late struct {
 	bytes.Buffer
 	once sync.Once
@@ -26,7 +26,7 @@ func (l *late) Write(b []byte) (int, error) {
 	return l.Buffer.Write(b)
 }
 
-// endless is standard input that never ends.
+// The type endless is a standard input that never ends.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) {
@@ -34,8 +34,8 @@ func (endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSlowEnd: the client gets every byte and the code of a command that has long ended,
-// also when it reads late, and while it goes on sending what nobody reads.
+// TestSlowEnd checks that the client gets every byte and the exit code of a command that has exited long before. The
+// client reads late, or continues to send data that is not read.
 func TestSlowEnd(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")

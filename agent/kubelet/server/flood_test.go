@@ -18,9 +18,9 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// TestHostile: clients that say much, little or nothing.
+// TestHostile checks the server with clients that send too much, too little or no data.
 func TestHostile(t *testing.T) {
-	t.Parallel() // it waits for timeouts
+	t.Parallel() // the test waits for timeouts
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
 	a := openAPI(t, n.Server)
@@ -28,13 +28,13 @@ func TestHostile(t *testing.T) {
 		t.Errorf("a long header: %v %v", resp, err)
 	}
 	if resp, err := a.client().Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode < 400 {
-		t.Errorf("a header without end: %v", resp.Status)
+		t.Errorf("an excessive header: %v", resp.Status)
 	}
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: a.config(), DisableKeepAlives: true}} // HTTP/1.1
 	if resp, err := c.Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode != 431 {
-		t.Errorf("a header without end, by HTTP/1.1: %v", resp.Status)
+		t.Errorf("an excessive header with HTTP/1.1: %v", resp.Status)
 	}
-	// Who is not known is not kept.
+	// The connection of an unauthenticated client is closed.
 	conn, err := tls.Dial("tcp", a.addr, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestHostile(t *testing.T) {
 		!strings.HasSuffix(string(all), "Unauthorized") {
 		t.Errorf("an unknown client: %q %v", all, err)
 	}
-	// A handshake that never begins, and a request that never ends.
+	// One client never begins its handshake, and one never completes its request.
 	slow := make([]net.Conn, 2)
 	for i := range slow {
 		if slow[i], err = net.Dial("tcp", a.addr); err != nil {
@@ -70,8 +70,8 @@ func withHeader(u string, size int) *http.Request {
 	return req
 }
 
-// TestFlood: of thousands of connections few are kept, they cost little, and
-// when they are gone others get in.
+// TestFlood checks that only some of thousands of connections are kept, that each costs few goroutines, and that new
+// connections succeed after the others are closed.
 func TestFlood(t *testing.T) {
 	n, _ := servertest.Start(t)
 	a := openAPI(t, n.Server)
@@ -86,7 +86,7 @@ func TestFlood(t *testing.T) {
 	}
 	kept, config := 0, a.config()
 	config.ServerName = "127.0.0.1"
-	for _, c := range slices.Backward(conns[1700:]) { // the first ones gave way, before the last was accepted
+	for _, c := range slices.Backward(conns[1700:]) { // the first ones were closed before the last one was accepted
 		if c := tls.Client(c, config); c.SetDeadline(time.Now().Add(time.Minute)) == nil && c.Handshake() == nil {
 			kept++
 		}
@@ -112,7 +112,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestManyAddresses: what one address holds does not lock out another.
+// TestManyAddresses checks that the connections of one address do not block another address.
 func TestManyAddresses(t *testing.T) {
 	n, _ := servertest.Start(t)
 	addr := open(t, n.Server.RunHealthz)

@@ -18,15 +18,15 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// A flow is what a client of port 10250 gets bytes from.
+// A flow is a way for a client of port 10250 to get data.
 type flow struct {
 	streamtest.Way
-	give, flood string // paths of one that ends by itself, and of one that does not
-	code        int    // of give
-	want        []byte // of give
+	give, flood string // paths: give ends by itself, flood does not
+	code        int    // exit code of give
+	want        []byte // data of give
 }
 
-// flows are all that there are.
+// The function flows returns the flows of all protocols.
 func flows() (all []flow) {
 	bytes := servertest.Bytes(servertest.Given)
 	for _, w := range streamtest.Commands("v5.channel.k8s.io", "v5.channel.k8s.io") {
@@ -37,7 +37,7 @@ func flows() (all []flow) {
 		f.give = fmt.Sprintf("/exec/default/web/nginx?command=give&command=%d&command=%d&output=1&error=1", servertest.Given, f.code)
 		f.Name = "exec by " + w.Name
 		all = append(all, f)
-		f.Name = "attach by " + w.Name // whose code is not that of the container
+		f.Name = "attach by " + w.Name // attach does not return the container's exit code
 		f.give, f.flood, f.code = "/attach/default/web/nginx?output=1&error=1", "/attach/default/web/flood?output=1&error=1", 0
 		all = append(all, f)
 	}
@@ -81,33 +81,33 @@ func getLog(c *streamtest.Client, path string, version int) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// logged is the log of the container nginx.
+// The function logged returns the log of the container nginx.
 func logged() []byte {
 	line := string(servertest.Bytes(8<<10-16)) + "the end of line\n"
 	return []byte(strings.Repeat(line, servertest.Given/len(line)))
 }
 
-// flowNode is a node whose containers nginx and flood give bytes and have logs.
+// flowNode returns a node whose containers nginx and flood write data and have logs.
 func flowNode(t *testing.T) *servertest.Node {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx", "flood")
 	lines := strings.Split(strings.TrimSuffix(string(logged()), "\n"), "\n")
 	n.Log(t, "web-nginx", lines...)
-	for range 64 { // more than fits into the kernels on the way
+	for range 64 { // more than the buffers of the kernel hold
 		n.Log(t, "web-flood", lines...)
 	}
 	n.Runtime.Exit("web-nginx")
 	return n
 }
 
-// A port10250 counts the requests that it serves.
+// A port10250 is a server that counts its requests.
 type port10250 struct {
 	*secured
 	begun  chan struct{}
 	served sync.WaitGroup
 }
 
-// silence is how long a client of these tests may leave everything unanswered.
+// The time after which the server closes a connection whose client does not respond.
 const silence = 2 * time.Second
 
 func openFlows(t *testing.T, n *servertest.Node) *port10250 {
@@ -129,16 +129,16 @@ func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	return p
 }
 
-// client reads through a link.
+// client returns a client that is connected through a proxy. The parameter read decides how the proxy reads.
 func (p *port10250) client(ctx context.Context, t *testing.T, read streamtest.Reader) *streamtest.Client {
 	config := p.rest(t)
 	config.Host = "https://" + streamtest.Link(ctx, t, p.addr, read)
 	return &streamtest.Client{Config: config, TLS: p.config()}
 }
 
-// TestFlows: by every way and every version of every protocol a client that reads slowly, or stops,
-// gets each byte and the code; one that hangs up, or vanishes, gets no success, and ends what
-// the server does for it.
+// TestFlows checks all flows, with every version of each protocol. A client that reads slowly or pauses gets every
+// byte and the exit code. A client that closes the connection or becomes unreachable gets no success, and the server
+// ends its request.
 func TestFlows(t *testing.T) {
 	n := flowNode(t)
 	for name, read := range map[string]streamtest.Reader{"slow": streamtest.Slow, "stops": streamtest.Stops} {
@@ -171,7 +171,7 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// leave has a client of a flow that has no end go.
+// leave checks that the server ends the request of a flow without end after the client has left.
 func leave(t *testing.T, p *port10250, c *streamtest.Client, f flow, hangUp func()) {
 	got := make(chan error, 1)
 	go func() {
@@ -186,8 +186,8 @@ func leave(t *testing.T, p *port10250, c *streamtest.Client, f flow, hangUp func
 	go func() { p.served.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(2 * time.Minute): // the kernel alone takes a quarter of an hour
-		t.Errorf("%s: the server is still at it", f.Name)
+	case <-time.After(2 * time.Minute): // the kernel alone would take 15 minutes
+		t.Errorf("%s: the server still serves the request", f.Name)
 	}
 	hangUp()
 	if err := <-got; err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// TestStreamBombs: the frames of a session of exec or port-forward that unpack to much, or that are
-// long, end the session before they are unpacked.
+// TestStreamBombs checks that a frame of exec or port-forward that is too long, compressed or not, ends the session
+// before it is decompressed.
 func TestStreamBombs(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")

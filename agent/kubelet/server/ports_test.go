@@ -35,7 +35,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// open serves a port of the server until the test ends.
+// open serves a port of the server until the test ends, and returns its address.
 func open(t testing.TB, run func(context.Context, net.Listener) error) string {
 	t.Helper()
 	ln, err := server.Listen(t.Context(), "127.0.0.1", 0, "a test", "port", quiet)
@@ -54,7 +54,7 @@ func open(t testing.TB, run func(context.Context, net.Listener) error) string {
 	return ln.Addr().String()
 }
 
-// secured is port 10250 for a client certificate that may do everything.
+// The type secured is port 10250 with a client certificate that permits all requests.
 type secured struct {
 	addr string
 	ca   *accesstest.Authority
@@ -68,7 +68,7 @@ func openAPI(t testing.TB, s *server.Server) *secured {
 	})
 }
 
-// openAPIBy is openAPI for a run of its own.
+// openAPIBy is like openAPI, but the parameter run serves the port.
 func openAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config, func(http.Handler) http.Handler) error) *secured {
 	t.Helper()
 	a := &secured{ca: accesstest.New(t)}
@@ -123,7 +123,7 @@ func fetch(t testing.TB, c *http.Client, method, u string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// variant is a server like n's with other paths.
+// variant returns a server with n's configuration after change has modified it.
 func variant(t testing.TB, n *servertest.Node, change func(*server.Config)) *server.Server {
 	t.Helper()
 	c := n.Server.Config
@@ -248,7 +248,8 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestAllowedMethods: a path that only reads answers another method with 405 and with the methods that it allows.
+// TestAllowedMethods checks that a path that only reads answers any other method with 405 and the list of the allowed
+// methods.
 func TestAllowedMethods(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -280,7 +281,7 @@ func TestAllowedMethods(t *testing.T) {
 	}
 }
 
-// TestExecOverTLS: Kubernetes' own clients, with a client certificate.
+// TestExecOverTLS checks exec with the clients of Kubernetes and a client certificate.
 func TestExecOverTLS(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -308,7 +309,7 @@ func TestExecOverTLS(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// TestIdleStream: a stream on which nothing moves ends, as a failure.
+// TestIdleStream checks that a stream without data ends with an error after streamingConnectionIdleTimeout.
 func TestIdleStream(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -349,12 +350,12 @@ func TestListen(t *testing.T) {
 	}
 	early, err := server.Listen(t.Context(), "192.0.2.7", 0, "the kubelet API", "port", quiet)
 	if err != nil {
-		t.Fatalf("an address that is not there yet: %v", err)
+		t.Fatalf("an address that does not exist yet: %v", err)
 	}
 	early.Close()
 }
 
-// reviews knows two tokens, of which the cluster lets one read the node.
+// The type reviews is a fake control plane that authenticates two tokens and permits one of them to read the node.
 type reviews struct {
 	asked chan authz.SubjectAccessReviewSpec
 }
@@ -371,7 +372,7 @@ func (r reviews) Authorize(_ context.Context, spec authz.SubjectAccessReviewSpec
 	return authz.SubjectAccessReviewStatus{Allowed: spec.User == "admin"}, nil
 }
 
-// TestPageByToken: on port 10250 the status page is for whom the cluster lets read the node.
+// TestPageByToken checks that port 10250 serves the status page to users who are authorized to read the node.
 func TestPageByToken(t *testing.T) {
 	n, _ := servertest.Start(t)
 	s := variant(t, n, func(c *server.Config) {
@@ -405,7 +406,7 @@ func TestPageByToken(t *testing.T) {
 			if want == 200 || want == 403 {
 				if a := (<-r.asked).ResourceAttributes; a == nil || a.Verb != "get" || a.Resource != "nodes" || a.Subresource != "proxy" ||
 					a.Name != "pi" {
-					t.Errorf("the cluster is asked whether %+v", a)
+					t.Errorf("the request for authorization is %+v", a)
 				}
 			}
 		}

@@ -28,7 +28,7 @@ func client(n *servertest.Node) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true}, Timeout: 30 * time.Second}
 }
 
-// do sends a request and returns the code and body of the answer.
+// do sends a request and returns the code and the body of the response.
 func do(t *testing.T, n *servertest.Node, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://islet"+path, strings.NewReader(body))
@@ -59,7 +59,7 @@ func TestKubeletPaths(t *testing.T) {
 	for _, c := range []struct {
 		method, path string
 		code         int
-		want         string // contained in the answer
+		want         string // part of the response
 	}{
 		{"GET", "/healthz", 200, "ok"},
 		{"GET", "/pods", 200, `"kind":"PodList"`},
@@ -141,7 +141,7 @@ func TestWatch(t *testing.T) {
 	want("ADDED a", "SYNCED")
 	b := n.Pod("b", time.Now(), "app")
 	want("ADDED b")
-	n.Put(b.DeepCopy()) // nothing changed
+	n.Put(b.DeepCopy()) // an unchanged pod
 	b = b.DeepCopy()
 	b.Status.Phase = v1.PodFailed
 	n.Put(b)
@@ -163,7 +163,7 @@ func TestSocket(t *testing.T) {
 	if _, err := os.Stat(n.Socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)
 	}
-	// One that a killed agent left.
+	// The socket's file is left behind by a killed agent.
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: n.Socket})
 	if err != nil {
 		t.Fatal(err)
@@ -177,8 +177,7 @@ func TestSocket(t *testing.T) {
 	ln.Close()
 }
 
-// TestTooMany: beyond the limit connections are refused, and there is room again
-// when others have gone.
+// TestTooMany checks that connections beyond the limit are closed, and that new ones succeed after others are closed.
 func TestTooMany(t *testing.T) {
 	n, _ := servertest.Start(t)
 	var held []net.Conn
@@ -202,7 +201,7 @@ func TestTooMany(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("no room again")
+			t.Fatal("no new connection succeeds")
 		}
 		runtime.Gosched()
 	}
@@ -210,7 +209,7 @@ func TestTooMany(t *testing.T) {
 
 func TestImport(t *testing.T) {
 	n, _ := servertest.Start(t)
-	// The answer begins while the body is still being sent.
+	// The response begins while the request's body is still being sent.
 	r, w := io.Pipe()
 	req, _ := http.NewRequest("POST", "http://islet"+api.PathImageImport+"?name=x.tar", r)
 	resp, err := client(n).Do(req)
@@ -256,7 +255,7 @@ func FuzzHTTP(f *testing.F) {
 	})
 }
 
-// recorder is a ResponseWriter that takes everything.
+// recorder is an http.ResponseWriter that records the response.
 type recorder struct {
 	header http.Header
 	code   int

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// wires is a listener whose connections are in memory, so that the time of a
-// bubble passes while a peer is waited for.
+// The type wires is a listener with connections in memory. The time of a synctest bubble does not stop while they
+// wait.
 type wires struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -41,8 +41,8 @@ func (w *wires) Accept() (net.Conn, error) {
 func (w *wires) Close() error   { w.once.Do(func() { close(w.done) }); return nil }
 func (w *wires) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
 
-// TestSlowClients leaves many streams hanging in every way and ends the server:
-// the bubble sees to it that no goroutine remains.
+// TestSlowClients checks that the server stops, and that no goroutine remains, while many streams hang in different
+// ways.
 func TestSlowClients(t *testing.T) {
 	upgrade := "Connection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\n" +
 		"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"
@@ -80,9 +80,9 @@ func slowClients(t *testing.T, n *servertest.Node, request string) {
 		if _, err := io.WriteString(c, request); err != nil {
 			t.Fatal(err)
 		}
-		c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // some say nothing
+		c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // some requests have no response
 		c.Read(make([]byte, 512))
-		if i%2 == 0 { // some go, the others stay
+		if i%2 == 0 { // half of the clients close the connection
 			c.Close()
 		}
 	}
@@ -92,7 +92,7 @@ func slowClients(t *testing.T, n *servertest.Node, request string) {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("the server ended %s after it was asked to", took)
+		t.Errorf("the server needed %s to stop", took)
 	}
-	time.Sleep(time.Minute) // whatever has a time limit has met it
+	time.Sleep(time.Minute) // all time limits have passed
 }

@@ -19,9 +19,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// TestEndInKernel: what the server has written, but the client has not taken when the command ends,
-// is not lost because the client goes on sending: the library that reads would see parts of
-// that, and end the session.
+// TestEndInKernel checks that output that the client has not read when the command exits is not lost if the client
+// continues to send. The server must not read parts of that data and end the session.
 func TestEndInKernel(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -55,9 +54,9 @@ func TestEndInKernel(t *testing.T) {
 	all.Wait()
 }
 
-// TestEndBehindProxy: an API server hangs up on both sides when one of them has ended. A client that reads
-// slowly behind it, and goes on sending, gets every byte and the code all the same, as
-// the server lets it hang up first. So by SPDY and by each subprotocol of WebSockets.
+// TestEndBehindProxy checks that a client behind an API server, which closes both connections when one of them ends,
+// gets every byte and the exit code. The client reads slowly and continues to send. The server lets the client close
+// first. SPDY and each subprotocol of WebSockets are tested.
 func TestEndBehindProxy(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -94,7 +93,7 @@ func TestEndBehindProxy(t *testing.T) {
 				return
 			}
 			defer c.Close()
-			go func() { // standard input without end
+			go func() { // endless standard input
 				kind, m := websocket.BinaryMessage, append([]byte{0}, make([]byte, 4<<10)...)
 				if strings.Contains(protocol, "base64") {
 					kind, m = websocket.TextMessage, append([]byte("0"), strings.Repeat("A", 4<<10)...)
@@ -119,8 +118,8 @@ func TestEndBehindProxy(t *testing.T) {
 	all.Wait()
 }
 
-// hasty passes connections on as an API server does: it reads what there is, and closes both ends with
-// the first direction that ends.
+// The function hasty starts a proxy that forwards connections as an API server does: it closes both connections when
+// the first direction ends. It returns the proxy's address.
 func hasty(t *testing.T, to string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

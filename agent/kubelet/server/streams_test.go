@@ -28,8 +28,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// executor is Kubernetes' own client, for either protocol. It takes no dialer of
-// ours, so it goes by way of TCP.
+// executor returns a client of Kubernetes for either protocol. The client accepts no dialer, so it connects to a TCP
+// bridge.
 func executor(t *testing.T, n *servertest.Node, protocol, path string) remotecommand.Executor {
 	t.Helper()
 	host := "http://" + bridge(t, n)
@@ -50,7 +50,7 @@ func executor(t *testing.T, n *servertest.Node, protocol, path string) remotecom
 	return x
 }
 
-// bridge makes the unix socket reachable by TCP.
+// bridge starts a proxy from a TCP port to the unix socket, and returns its address.
 func bridge(t *testing.T, n *servertest.Node) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func bridge(t *testing.T, n *servertest.Node) string {
 				defer to.Close()
 				go io.Copy(to, c)
 				io.Copy(c, to)
-				linger.Close(context.Background(), c) // the client may still send
+				linger.Close(context.Background(), c) // the client may still send data
 			}()
 		}
 	}()
@@ -117,7 +117,7 @@ func TestExec(t *testing.T) {
 	n.Runtime.Streams.Wait()
 }
 
-// sizeQueue is a terminal that is resized.
+// A sizeQueue sends terminal sizes to the client.
 type sizeQueue chan remotecommand.TerminalSize
 
 func (q sizeQueue) Next() *remotecommand.TerminalSize {
@@ -156,7 +156,7 @@ func TestExecTerminal(t *testing.T) {
 	}
 }
 
-// TestExecClientGone: the process is told when its client goes away.
+// TestExecClientGone checks that the process in the container ends when its client disconnects.
 func TestExecClientGone(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -167,7 +167,7 @@ func TestExecClientGone(t *testing.T) {
 			r, w := io.Pipe()
 			done := make(chan error, 1)
 			go func() { done <- x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: w, Stderr: io.Discard}) }()
-			io.ReadFull(r, make([]byte, says)) // it runs
+			io.ReadFull(r, make([]byte, says)) // the process runs
 			cancel()
 			r.Close()
 			<-done
@@ -176,13 +176,13 @@ func TestExecClientGone(t *testing.T) {
 	}
 }
 
-// A frame is a message of a WebSocket: its channel, and what it says.
+// A frame is a message of a WebSocket: a channel and its data.
 type frame struct {
 	channel byte
 	text    string
 }
 
-// frames reads a session to its end.
+// The function frames reads a session to its end and returns its messages.
 func frames(t *testing.T, c *websocket.Conn, base64d bool) (all []frame) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(time.Minute))
@@ -209,8 +209,7 @@ func frames(t *testing.T, c *websocket.Conn, base64d bool) (all []frame) {
 	}
 }
 
-// dialOld connects as old clients do: with the subprotocols they know, or none,
-// and with an origin that is not this server.
+// dialOld connects as an old client does: with its subprotocols or none, and with the origin of another server.
 func dialOld(t *testing.T, n *servertest.Node, path string, protocols ...string) *websocket.Conn {
 	t.Helper()
 	d := websocket.Dialer{NetDialContext: n.Dial, Subprotocols: protocols}
@@ -236,8 +235,8 @@ func webSockets(t *testing.T, n *servertest.Node, subresource string) (count flo
 	return count
 }
 
-// TestWebSocketProtocols: clients of every age are greeted, get their output, and
-// learn how the command ended, as each version of the protocol has it.
+// TestWebSocketProtocols checks that clients of each subprotocol get the command's output, and its exit code in the
+// format of that version.
 func TestWebSocketProtocols(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -262,7 +261,7 @@ func TestWebSocketProtocols(t *testing.T) {
 			t.Errorf("%q: exit 3: %q, want %q", protocols, got, want)
 		}
 	}
-	for subresource, want := range map[string]float64{"exec": 2, "attach": 0, "portforward": 0} { // as a kubelet, only with v5
+	for subresource, want := range map[string]float64{"exec": 2, "attach": 0, "portforward": 0} { // only with v5, as in a kubelet
 		if got := webSockets(t, n, subresource); got != want {
 			t.Errorf("%v sessions of %s over a WebSocket were counted", got, subresource)
 		}
@@ -270,12 +269,12 @@ func TestWebSocketProtocols(t *testing.T) {
 	d := websocket.Dialer{NetDialContext: n.Dial, Subprotocols: []string{"v9.channel.k8s.io"}}
 	if _, resp, err := d.Dial("ws://islet/exec/default/web/nginx?command=echo&output=1", nil); err == nil || resp == nil ||
 		resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a subprotocol that nobody knows: %v, %+v", err, resp)
+		t.Errorf("an unknown subprotocol: %v, %+v", err, resp)
 	}
 	n.Runtime.Streams.Wait()
 }
 
-// TestTextWebSocket: a terminal in a browser.
+// TestTextWebSocket checks a session with a terminal over the base64 subprotocols, which browsers use.
 func TestTextWebSocket(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -293,8 +292,8 @@ func TestTextWebSocket(t *testing.T) {
 	}
 }
 
-// TestWebSocketPortForward: a client forwards a port by channels, two for each
-// port; each begins with the port's number.
+// TestWebSocketPortForward checks port forwarding over a WebSocket, which has two channels for each port. The first
+// message of a channel is the port's number.
 func TestWebSocketPortForward(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
@@ -321,7 +320,7 @@ func TestWebSocketPortForward(t *testing.T) {
 			got[channel] += string(data)
 		}
 		if got[1] != "P\x00" {
-			t.Errorf("%q: the channel of errors said %q", protocols, got[1])
+			t.Errorf("%q: the error channel sent %q", protocols, got[1])
 		}
 		c.Close()
 	}

@@ -19,7 +19,7 @@ func TestTroubles(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		pod    v1.Pod
-		reason string // "": no trouble
+		reason string // "" if there is no problem
 		stuck  bool
 	}{
 		{"runs", v1.Pod{Status: v1.PodStatus{Phase: v1.PodRunning, StartTime: ago(time.Hour)}}, "", false},

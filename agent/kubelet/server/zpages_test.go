@@ -20,7 +20,7 @@ func TestZPages(t *testing.T) {
 	for _, c := range []struct {
 		method, path, body string
 		code               int
-		want               string // contained in the answer
+		want               string // part of the response
 	}{
 		{"PUT", "/debug/flags/v", "4", 200, "successfully set klog.logging.verbosity to 4"},
 		{"PUT", "/debug/flags/v", "-1", 400, "failed set klog.logging.verbosity"},
@@ -39,7 +39,7 @@ func TestZPages(t *testing.T) {
 	if len(levels) != 1 || levels[0] != 4 {
 		t.Errorf("levels %v were set", levels)
 	}
-	// The pages are, but for times and versions, as k8s.io/apiserver 0.36 writes them.
+	// Except for times and versions, the pages are equal to those of k8s.io/apiserver 0.36.
 	const warning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n"
 	changes := regexp.MustCompile(`(?m)^(Started|Up|Go version): .+$`)
 	for path, want := range map[string]string{

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// TestCalm: what registers all the time does so less and less often, beside others which do
-// not wait; after a while it is as if it were new. Names without end cost no memory without
-// end.
+// TestCalm checks that a plugin that registers continuously must wait longer each time, and that other plugins do not
+// wait. After some time the first wait is zero again. The number of stored names is limited.
 func TestCalm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := New(Config{Root: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
@@ -27,17 +26,17 @@ func TestCalm(t *testing.T) {
 			t.Errorf("registered %d times in ten minutes", registered)
 		}
 		if wait := r.calm("other"); wait != 0 {
-			t.Errorf("another waits %s", wait)
+			t.Errorf("another plugin waits %s", wait)
 		}
 		time.Sleep(forgotten + time.Second)
 		if wait := r.calm("flaps"); wait != 0 || len(r.flaps) != 1 {
-			t.Errorf("after a while it waits %s; %d are known", wait, len(r.flaps))
+			t.Errorf("after some time the plugin waits %s; %d names are stored", wait, len(r.flaps))
 		}
 		for i := range 10 * maxSockets {
 			r.calm(fmt.Sprint(i))
 		}
 		if len(r.flaps) != maxSockets {
-			t.Errorf("%d are known", len(r.flaps))
+			t.Errorf("%d names are stored", len(r.flaps))
 		}
 	})
 }

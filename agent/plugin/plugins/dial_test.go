@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
-// TestHeavyAnswer: an answer of two bytes a device is refused before it is decoded, and
-// one of some thousand devices is not.
+// TestHeavyAnswer checks that a response with a huge number of empty devices is rejected before it is decoded. A
+// response with some thousand devices is accepted.
 func TestHeavyAnswer(t *testing.T) {
 	c := codec.New(maxMemory)
 	many := &pluginapi.ListAndWatchResponse{}

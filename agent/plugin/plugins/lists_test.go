@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lists sends one after another without a pause.
+// The type lists is a stream that sends several lists without a pause.
 type lists struct{ left int }
 
 func (l *lists) Recv() (*int, error) {
@@ -20,14 +20,14 @@ func (l *lists) Recv() (*int, error) {
 	return &l.left, nil
 }
 
-// TestEachList: lists are taken no more often than ten times in a second, the first one at once, until
-// the plugin, the agent or who takes them has had enough.
+// TestEachList checks that the first list is received immediately, and then at most ten lists per second. It ends
+// with the stream, the context, or an error of the callback.
 func TestEachList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, taken := time.Now(), 0
 		err := EachList(t.Context(), &lists{5}, func(*int) error { taken++; return nil })
 		if took := time.Since(began); err != io.EOF || taken != 5 || took != 4*listEvery {
-			t.Errorf("%d were taken in %v: %v", taken, took, err)
+			t.Errorf("%d lists were received in %v: %v", taken, took, err)
 		}
 		full := errors.New("full")
 		if err := EachList(t.Context(), &lists{5}, func(left *int) error {
@@ -41,7 +41,7 @@ func TestEachList(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		taken = 0
 		if err := EachList(ctx, &lists{5}, func(*int) error { taken++; stop(); return nil }); err != context.Canceled || taken != 1 {
-			t.Errorf("%d were taken after the end: %v", taken, err)
+			t.Errorf("%d lists were received after the end: %v", taken, err)
 		}
 	})
 }

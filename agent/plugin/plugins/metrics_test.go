@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestMetrics: sockets and registered plugins are counted, also a plugin whose socket is gone and that is not deregistered yet.
+// TestMetrics checks that sockets and registered plugins are counted. A plugin whose socket was removed is counted
+// until it is deregistered.
 func TestMetrics(t *testing.T) {
 	r := &Registry{sockets: map[string]*socket{
 		"/a.sock": {there: true, has: &registered{}}, "/b.sock": {there: true}, "/c.sock": {has: &registered{}}, "/d.sock": {},

@@ -18,7 +18,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// A world is a registry that runs, with what its handler was told.
+// A world is a running registry that records the calls of its handler.
 type world struct {
 	*testing.T
 	*Registry
@@ -26,12 +26,12 @@ type world struct {
 	events chan string
 
 	mu     sync.Mutex
-	refuse error // what Register says
+	refuse error // error that Register returns
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	root, err := os.MkdirTemp("", "plugins") // short: a socket's path is
+	root, err := os.MkdirTemp("", "plugins") // short, because the length of a socket's path is limited
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(root) })
 	w := &world{T: t, root: root, events: make(chan string, 100)}
@@ -39,7 +39,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// anew is a new start of the agent.
+// The method anew creates the registry again, as a restarted agent does.
 func (w *world) anew() {
 	w.Helper()
 	var err error
@@ -47,7 +47,7 @@ func (w *world) anew() {
 	must(w.T, err)
 }
 
-// run runs the registry until the test or what is returned ends it.
+// run runs the registry until the test ends or the caller calls end.
 func (w *world) run() (end func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -89,12 +89,12 @@ func (w *world) wait(want ...string) {
 	}
 }
 
-// A plugin is a server of the registration API that says what it is told to.
+// A plugin is a server of the registration API with configurable responses.
 type plugin struct {
 	registration.UnimplementedRegistrationServer
 	info   *registration.PluginInfo
 	hang   bool
-	deaf   bool // cannot be told
+	deaf   bool // it returns an error from NotifyRegistrationStatus
 	told   chan *registration.RegistrationStatus
 	server *grpc.Server
 }
@@ -141,8 +141,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestLife: plugins come before and after the agent, in directories, under the same path
-// again, and go; and the agent comes again.
+// TestLife checks that plugins are registered if they start before or after the agent, in subdirectories, or again
+// with the same path. They are deregistered when they end, and registered again after a restart of the agent.
 func TestLife(t *testing.T) {
 	w := newWorld(t)
 	first := w.serve("first.sock", &plugin{info: csi("first")})
@@ -151,16 +151,16 @@ func TestLife(t *testing.T) {
 	end := w.run()
 	w.wait("+first 1.0.0")
 	if s := <-first.told; !s.PluginRegistered || s.Error != "" {
-		t.Errorf("told %v", s)
+		t.Errorf("notified of %v", s)
 	}
 	w.serve("a/b/second.sock", &plugin{info: csi("second")})
 	w.wait("+second 1.0.0")
-	first.server.Stop() // removes the socket
+	first.server.Stop() // Stop removes the socket
 	w.wait("-first")
 	again := w.serve("first.sock", &plugin{info: csi("again")})
 	w.wait("+again 1.0.0")
 	<-again.told
-	// Replaced at once: a rename leaves no moment without a socket.
+	// A rename replaces the socket atomically.
 	w.serve(".new.sock", &plugin{info: csi("new")})
 	must(t, os.Rename(filepath.Join(w.dir, ".new.sock"), filepath.Join(w.dir, "first.sock")))
 	w.wait("-again", "+new 1.0.0")
@@ -181,7 +181,8 @@ func TestLife(t *testing.T) {
 	w.wait("+new 1.0.0")
 }
 
-// TestRefused: what cannot be registered is told so, and holds up nobody.
+// TestRefused checks that a plugin that cannot be registered is notified of the error, and does not delay other
+// plugins.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	pods := filepath.Join(w.root, "pods", "uid")
@@ -224,15 +225,15 @@ func TestRefused(t *testing.T) {
 	w.run()
 	for want, p := range refused {
 		if s := <-p.told; s.PluginRegistered || !strings.Contains(s.Error, strings.TrimSpace(want)) {
-			t.Errorf("%s: told %v", want, s)
+			t.Errorf("%s: notified of %v", want, s)
 		}
 	}
 	w.serve("good", &plugin{info: with(func(i *registration.PluginInfo) { i.Name, i.Endpoint = "good", filepath.Join(w.dir, "1") })})
 	w.wait("+good 1.0.0")
 }
 
-// TestHostile: sockets that hang, lie about their size or close at once hold up neither
-// another nor the end.
+// TestHostile checks that sockets that hang, send invalid data or close at once delay neither other plugins nor the
+// agent's end.
 func TestHostile(t *testing.T) {
 	w := newWorld(t)
 	for name, talk := range map[string]func(net.Conn){
@@ -262,14 +263,14 @@ func TestHostile(t *testing.T) {
 	w.run()
 	w.serve("good", &plugin{info: csi("good")})
 	w.wait("+good 1.0.0")
-	// Somebody listens where nobody did.
+	// A plugin now listens at the path of a stale socket.
 	must(t, os.Remove(filepath.Join(w.dir, "left-over")))
 	w.serve("left-over", &plugin{info: csi("back")})
 	w.wait("+back 1.0.0")
 }
 
-// TestAgain: what fails is tried again, and what was taken up is given back when the plugin
-// could not be told.
+// TestAgain checks that a failed registration is retried. A plugin that was registered but could not be notified is
+// deregistered.
 func TestAgain(t *testing.T) {
 	w := newWorld(t)
 	w.refuse = errors.New("not now")
@@ -277,7 +278,7 @@ func TestAgain(t *testing.T) {
 	w.run()
 	for range 2 {
 		if s := <-p.told; s.PluginRegistered || !strings.Contains(s.Error, "not now") {
-			t.Errorf("told %v", s)
+			t.Errorf("notified of %v", s)
 		}
 	}
 	w.mu.Lock()
@@ -288,7 +289,7 @@ func TestAgain(t *testing.T) {
 	w.wait("+deaf 1.0.0", "-deaf", "+deaf 1.0.0")
 }
 
-// TestDirectoryRemoved: plugins register again after their directory was removed.
+// TestDirectoryRemoved checks that plugins register again after their directory was removed.
 func TestDirectoryRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.serve("first", &plugin{info: csi("first")})
@@ -310,12 +311,12 @@ func TestDirectoryRemoved(t *testing.T) {
 					continue
 				}
 			case <-late:
-				t.Fatal("the directory was not made again")
+				t.Fatal("the directory was not created again")
 			}
 			break
 		}
 		w.serve("again", &plugin{info: csi("again")})
-		for e := range w.events { // the first one goes
+		for e := range w.events { // the first plugin is deregistered
 			if e == "+again 1.0.0" {
 				break
 			}
@@ -323,8 +324,8 @@ func TestDirectoryRemoved(t *testing.T) {
 	}
 }
 
-// TestDirectoryCannotBeMade: a directory that cannot be made when the agent starts, or after
-// the root directory was moved away, is made once that is possible, and plugins register in it.
+// TestDirectoryCannotBeMade checks that the directory is created later if it could not be created at the agent's
+// start, or after the root directory was moved away. Plugins then register in it.
 func TestDirectoryCannotBeMade(t *testing.T) {
 	w := newWorld(t)
 	made, err := fsnotify.NewWatcher()
@@ -339,7 +340,7 @@ func TestDirectoryCannotBeMade(t *testing.T) {
 	must(t, os.Remove(disk))
 	for late := time.After(time.Minute); ; {
 		if fi, err := os.Lstat(disk); err == nil && fi.IsDir() {
-			break // the registry makes all directories down to its own
+			break // the registry creates the directory and its parents
 		}
 		select {
 		case <-made.Events:
@@ -355,7 +356,7 @@ func TestDirectoryCannotBeMade(t *testing.T) {
 	w.wait("+second 1.0.0")
 }
 
-// TestTooMuch: not more than so many sockets and directories are looked at.
+// TestTooMuch checks that the number of watched sockets and directories is limited.
 func TestTooMuch(t *testing.T) {
 	w := newWorld(t)
 	for i := range maxSockets + 20 {
@@ -366,11 +367,11 @@ func TestTooMuch(t *testing.T) {
 	}
 	must(t, os.MkdirAll(filepath.Join(w.dir, strings.Repeat("/d", maxDepth+3)), 0o755))
 	end := w.run()
-	for len(w.known()) < maxSockets { // until the scan has got so far
+	for len(w.known()) < maxSockets { // the scan has found the maximum number of sockets
 	}
 	end()
 	if n := len(w.known()); n != maxSockets || !w.full {
-		t.Errorf("%d sockets are known, and that is too much: %v", n, w.full)
+		t.Errorf("%d sockets are known, the limit is reached: %v", n, w.full)
 	}
 	if len(w.dirs) > maxDepth+1 {
 		t.Errorf("watched: %v", w.dirs)

@@ -24,8 +24,8 @@ import (
 	"github.com/islet-edge/islet/internal/socket"
 )
 
-// TestServer: whoever connects is served, too many calls are refused, a crowd that says
-// nothing is waited out by the next call, and the socket is root's.
+// TestServer checks that the server answers calls after a maximum of idle connections was closed, rejects calls
+// beyond the rate limit, and that only root can access the socket.
 func TestServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "s.sock")
 	for range 2 {
@@ -67,7 +67,7 @@ func TestServer(t *testing.T) {
 			}
 		}
 		if refused == 200 {
-			t.Error("nobody was served")
+			t.Error("no call succeeded")
 		}
 		conn.Close()
 		stop()
@@ -77,7 +77,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestRate: calls and streams share one limit.
+// TestRate checks that calls and streams share one limit.
 func TestRate(t *testing.T) {
 	limit := rate.NewLimiter(0, 2)
 	call, stream := limitCalls(limit), limitStreams(limit)
@@ -94,7 +94,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestEnd: when Run has returned nobody is served any more, whatever ended it.
+// TestEnd checks that no client is served after Run has returned, whether its context or Close ended it.
 func TestEnd(t *testing.T) {
 	for _, asked := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "s.sock")
@@ -136,12 +136,12 @@ func TestEnd(t *testing.T) {
 		select {
 		case <-ended:
 		case <-time.After(10 * time.Second):
-			t.Errorf("asked to end %t: a client is still served", asked)
+			t.Errorf("context ended %t: a client is still served", asked)
 		}
 	}
 }
 
-// TestUnused: one that nobody connects to ends, too.
+// TestUnused checks that a server without connections ends.
 func TestUnused(t *testing.T) {
 	s, err := Listen(filepath.Join(t.TempDir(), "s.sock"), socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
 	if err != nil {
@@ -157,8 +157,7 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestBombs: a request that is too long, has too many headers, or is one of too many at a time, is refused
-// before it is kept.
+// TestBombs checks that a request with too long a message or too many headers is rejected before it is stored.
 func TestBombs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	s, err := Listen(path, socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}))
@@ -181,14 +180,14 @@ func TestBombs(t *testing.T) {
 	}
 	if _, err := client.Check(ctx, long, grpc.UseCompressor(gzip.Name)); status.Code(err) != codes.Unimplemented &&
 		status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a packed one: %v", err)
+		t.Errorf("a compressed one: %v", err)
 	}
 	var headers []string
 	for i := range 2000 {
 		headers = append(headers, fmt.Sprint("x-", i), "y")
 	}
 	if _, err := client.Check(metadata.AppendToOutgoingContext(ctx, headers...), &healthpb.HealthCheckRequest{}); err == nil {
-		t.Error("2000 headers are taken")
+		t.Error("a request with 2000 headers is accepted")
 	}
 	if _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
 		t.Errorf("a good request after them: %v", err)

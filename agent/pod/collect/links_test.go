@@ -36,14 +36,14 @@ func TestLinks(t *testing.T) {
 			got = append(got, e.Name())
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("there are %q, not %q", got, want)
+			t.Errorf("links %q, not %q", got, want)
 		}
 	}
 	pod := func(uid string) *v1.Pod {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: types.UID(uid)}}
 	}
 	a, b, c := log("u1", "a"), log("u1", "b"), log("u2", "c")
-	for range 2 { // twice is once
+	for range 2 { // a repeated call has no effect
 		for path, of := range map[string]string{a: "u1", b: "u1", c: "u2"} {
 			name := filepath.Base(filepath.Dir(path))
 			if err := l.Link(pod(of), name, "id"+name, path); err != nil {
@@ -60,7 +60,7 @@ func TestLinks(t *testing.T) {
 	}
 	left("foreign.log", "web_ns_a-ida.log", "web_ns_b-idb.log", "web_ns_c-idc.log")
 	if to, err := os.Readlink(filepath.Join(l.Dir, "web_ns_a-ida.log")); err != nil || to != a {
-		t.Errorf("it leads to %s, %v", to, err)
+		t.Errorf("the link leads to %s, %v", to, err)
 	}
 	if err := l.Unlink(a); err != nil {
 		t.Error(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// values returns the series of the collectors by name and labels.
+// The function values returns the values of the collectors' series. A key consists of the name and the labels.
 func values(t *testing.T, c ...prometheus.Collector) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -46,7 +46,7 @@ func equal(t *testing.T, got, want map[string]float64) {
 	}
 }
 
-// TestAdmissions: decisions about pods are counted with a bounded number of labels.
+// TestAdmissions checks that decisions about pods are counted, with a limited number of labels.
 func TestAdmissions(t *testing.T) {
 	a := newAdmissions()
 	for _, reason := range []string{"OutOfcpu", "OutOfexample.com/gpu", "OutOfexample.com/x", "SysctlForbidden", "anything", "else", ""} {
@@ -78,7 +78,7 @@ func TestAdmissions(t *testing.T) {
 	})
 }
 
-// TestTerminated: each end of a container is counted once.
+// TestTerminated checks that each exit of a container is counted once.
 func TestTerminated(t *testing.T) {
 	f := New(nil, true)
 	runs := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
@@ -93,7 +93,7 @@ func TestTerminated(t *testing.T) {
 	}
 	statuses := []v1.PodStatus{
 		{},
-		{InitContainerStatuses: list(ended(0, "Completed"))}, // ended before it was seen
+		{InitContainerStatuses: list(ended(0, "Completed"))}, // exited before the first status
 		{InitContainerStatuses: list(ended(0, "Completed")), ContainerStatuses: list(runs, runs)},
 		{InitContainerStatuses: list(ended(0, "Completed")), ContainerStatuses: list(ended(137, "OOMKilled"), runs)},
 		{InitContainerStatuses: list(ended(0, "Completed")), ContainerStatuses: list(ended(137, "OOMKilled"), runs), EphemeralContainerStatuses: list(runs)},
@@ -109,7 +109,7 @@ func TestTerminated(t *testing.T) {
 	})
 }
 
-// TestProtected: the protected memory has no series on a node that protects none.
+// TestProtected checks that the metrics of protected memory have no series on a node without protected memory.
 func TestProtected(t *testing.T) {
 	w := newWatches()
 	equal(t, values(t, w.least, w.low), map[string]float64{})
@@ -118,7 +118,7 @@ func TestProtected(t *testing.T) {
 	equal(t, values(t, w.least, w.low), map[string]float64{"memory_qos_node_memory_min_bytes": 0, "memory_qos_node_memory_low_bytes": 7})
 }
 
-// TestRotated: the metric of replaced serving certificates has no series before the first one.
+// TestRotated checks that the metric of replaced serving certificates has no series before the first replacement.
 func TestRotated(t *testing.T) {
 	w := newWatches()
 	equal(t, values(t, w.rotated), map[string]float64{})
@@ -127,7 +127,7 @@ func TestRotated(t *testing.T) {
 	equal(t, values(t, w.rotated), map[string]float64{"certificate_manager_server_rotation_seconds": 2})
 }
 
-// TestDeferredResizes: resizes that are no longer deferred are counted by how that ended.
+// TestDeferredResizes checks that resizes that are no longer deferred are counted by their result.
 func TestDeferredResizes(t *testing.T) {
 	r := newResizes()
 	r.Resolved("accepted", "high", 7)

@@ -18,14 +18,14 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// slow is pulled in some time.
+// The type slow is a fake image service whose pulls take the given time.
 type slow struct {
 	cri.Images
 	took time.Duration
 }
 
 func (s slow) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
-	time.Sleep(s.took) // of a bubble
+	time.Sleep(s.took) // in the time of the bubble
 	return &api.PullImageResponse{}, nil
 }
 
@@ -65,14 +65,14 @@ func TestPodStart(t *testing.T) {
 			}
 		}
 		pull("init:1", 2*time.Second)
-		pull("other:1", 4*time.Second) // between the two of this pod
+		pull("other:1", 4*time.Second) // an image of another pod
 		pull("app:latest", 8*time.Second)
 		began := metav1.Now()
 		time.Sleep(16 * time.Second)
 		initialized := []v1.ContainerStatus{{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{StartedAt: began, FinishedAt: metav1.Now()}}}}
 		time.Sleep(32 * time.Second)
 		runs := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}}}
-		ran := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}} // before the agent
+		ran := v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}} // started before the agent
 		states := []*v1.PodStatus{
 			{Phase: v1.PodPending},
 			{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{runs, ran}},
@@ -100,7 +100,8 @@ func TestPodStart(t *testing.T) {
 	})
 }
 
-// TestSandboxes: pods with a user namespace are counted among all, and by themselves.
+// TestSandboxes checks that sandboxes with a user namespace are included in the metric of all sandboxes, and have
+// their own metric.
 func TestSandboxes(t *testing.T) {
 	f := New(operations.New(), false)
 	f.sandbox(&v1.Pod{}, nil)
@@ -117,7 +118,7 @@ func TestSandboxes(t *testing.T) {
 	}
 }
 
-// TestWatches: each is seen under its name.
+// TestWatches checks that each measurement is in the metric with its name.
 func TestWatches(t *testing.T) {
 	f := New(operations.New(), true)
 	f.Relisted(time.Second, time.Time{})

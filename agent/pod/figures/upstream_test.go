@@ -23,8 +23,8 @@ var update = flag.Bool("update", false, "write docs/metrics.md")
 
 const docs = "../../../docs/metrics.md"
 
-// absent says why a name that a kubelet has is left out: what it counts does not exist
-// here, or not yet. Each expression matches whole names.
+// The list absent contains the names of a kubelet's metrics that islet does not have, with the reason. Each
+// expression matches a whole name.
 var absent = []struct{ names, why string }{
 	{`container_cpu_load_average_10s|container_cpu_load_d_average_10s|container_tasks_state`, "a kubelet serves zeros, because it does not enable the collectors of these metrics"},
 	{`container_health_state`, "health checks of Docker; a kubelet serves -1 for each container"},
@@ -51,7 +51,7 @@ var absent = []struct{ names, why string }{
 	{`workqueue_.*|informer_.*|leader_election_.*|running_managed_controllers|.*registered_metrics_total|hidden_metrics_total|disabled_metrics_total|cardinality_enforcement_.*`, "they belong to libraries of Kubernetes' components, which islet does not use"},
 }
 
-// own are names that differ from upstream's in something, and why.
+// The map own contains the names of metrics that differ from upstream's, with the difference.
 var own = map[string]string{
 	"container_memory_events_*, container_memory_pg*, container_memory_workingset_refault_*, container_memory_file_*": "only with cgroup v2. With v1 a kubelet serves zeros",
 	"container_network_*":          "belongs to the pod's cgroup, because pods have no sandbox container: the label name is the sandbox's ID, and image is empty. Pods on the host's network have no such metrics. The machine's figures (id=\"/\") do not include the host's ends of pods' veths (isl* with 12 digits) and, as in cAdvisor, veth*, docker* and nerdctl*",
@@ -64,7 +64,7 @@ var own = map[string]string{
 	"volume_manager_total_volumes": "islet has no two lists of volumes: the metric counts the volumes of pods and what is set up of them. A volume whose claim is not bound is in neither state, as with a kubelet",
 }
 
-// beyond are names that a kubelet does not have, or has no more, with what they tell.
+// The list beyond contains the names of metrics that a kubelet does not have, or no longer has, with their meaning.
 var beyond = []struct{ name, kind, labels, what string }{
 	{"islet_build_info", "gauge", "version", "the version"},
 	{"islet_events_dropped_total", "counter", "", "number of events that were dropped before they were sent to the API server"},
@@ -83,7 +83,7 @@ var beyond = []struct{ name, kind, labels, what string }{
 
 type upstreamMetric struct{ page, name, kind, stability, labels string }
 
-// typeOf is what one is on a page: what upstream lists as custom has a collector of its own.
+// typeOf returns the metric's type on the page. A metric that upstream lists as custom has its own collector.
 func (u upstreamMetric) typeOf() string {
 	switch {
 	case u.kind != "custom":
@@ -108,7 +108,7 @@ func upstream(t *testing.T) (out []upstreamMetric) {
 	return out
 }
 
-// described are the names whose types and labels are known here.
+// The function described returns the metrics whose types and labels are known to this test, by page and name.
 func described(t *testing.T) map[string]upstreamMetric {
 	t.Helper()
 	out := map[string]upstreamMetric{}
@@ -125,7 +125,7 @@ func described(t *testing.T) map[string]upstreamMetric {
 		case *prometheus.GaugeVec, prometheus.Gauge, Resizing, counts.Claims:
 			kind = "gauge"
 		}
-		if g, ok := c.(prometheus.Gauge); ok && kind == "counter" { // a Gauge has what a Counter has
+		if g, ok := c.(prometheus.Gauge); ok && kind == "counter" { // a Gauge also has the methods of a Counter
 			_, kind = g, "gauge"
 		}
 		all := make(chan *prometheus.Desc, 10)
@@ -149,8 +149,8 @@ func described(t *testing.T) map[string]upstreamMetric {
 	return out
 }
 
-// TestUpstream: every name that a kubelet has is served with its type and labels, or it is
-// said why not; and what is said to be absent is.
+// TestUpstream checks that each metric of a kubelet is served with its type and labels or listed as absent, that no
+// absent metric is served, and that docs/metrics.md is current.
 func TestUpstream(t *testing.T) {
 	known, used, missing := described(t), map[int]bool{}, map[string][]string{}
 	var served []upstreamMetric
@@ -169,7 +169,7 @@ func TestUpstream(t *testing.T) {
 			if have.kind != u.typeOf() || have.labels != u.labels {
 				t.Errorf("%s is a %s of %q, upstream a %s of %q", u.name, have.kind, have.labels, u.kind, u.labels)
 			}
-		case strings.Contains(source, `"`+u.name+`"`): // counted in another room
+		case strings.Contains(source, `"`+u.name+`"`): // counted in another package
 		case why >= 0:
 			used[why] = true
 			missing[absent[why].why] = append(missing[absent[why].why], u.name)
@@ -182,7 +182,7 @@ func TestUpstream(t *testing.T) {
 	}
 	for i, a := range absent {
 		if !used[i] {
-			t.Errorf("nothing that %q names is absent", a.names)
+			t.Errorf("%q matches no absent metric", a.names)
 		}
 	}
 	text := document(served, missing)
@@ -196,7 +196,7 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// source is the program's own, without tests.
+// source returns the string literals of the program that may be metric names, without its tests.
 func source(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("grep", "-rhE", `"[a-z]+_[a-z_]+"`, "--include=*.go", "--exclude=*_test.go", "../..", "../../../metrics",

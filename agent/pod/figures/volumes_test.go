@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestImageVolumes: each image that a container mounts counts, and with it whether the
-// container could be created.
+// TestImageVolumes checks that each image that a container mounts is counted, together with the result of the
+// container's creation.
 func TestImageVolumes(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "data:1"}}}, {Name: "scratch"}},

@@ -24,14 +24,14 @@ func TestAllocatable(t *testing.T) {
 		if room.Pods().Value() != want || room.Cpu().Value() < 1 || room.Memory().Value() < 1<<20 || room.StorageEphemeral().Value() < 1<<20 {
 			t.Errorf("%s: got %v", args, room)
 		}
-		if f := room.StorageEphemeral().Format; f != resource.DecimalSI { // as the allocatable
+		if f := room.StorageEphemeral().Format; f != resource.DecimalSI { // the same format as the allocatable
 			t.Errorf("ephemeral storage is in %s", f)
 		}
 	}
 }
 
-// TestOthersResources: what others advertise on the Node counts at admission, and native
-// resources are this machine's to tell.
+// TestOthersResources checks that resources that other components advertise on the Node are used for admission. They
+// do not replace the native resources of this machine.
 func TestOthersResources(t *testing.T) {
 	cfg, _, err := config.Load([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), "--node-ip=10.0.0.2"})
 	if err != nil {
@@ -43,18 +43,18 @@ func TestOthersResources(t *testing.T) {
 	}
 	reported := v1.ResourceList{"example.com/foo": resource.MustParse("4"), v1.ResourceCPU: resource.MustParse("1k")}
 	if !m.SetNode(m.Labels(), nil, reported) || m.SetNode(m.Labels(), nil, reported) {
-		t.Error("a change is told once")
+		t.Error("a change is not reported exactly once")
 	}
 	if room := m.Admit().Allocatable; room.Name("example.com/foo", resource.DecimalSI).Value() != 4 || room.Cpu().Value() >= 1000 {
-		t.Errorf("room %v", room)
+		t.Errorf("allocatable %v", room)
 	}
 	if _, kept := m.Now().Allocatable["example.com/foo"]; kept {
 		t.Error("the machine's own resources were changed")
 	}
 	if !m.SetNode(m.Labels(), nil, nil) {
-		t.Error("it was taken away")
+		t.Error("the removal of the resource is not reported")
 	}
 	if _, there := m.Admit().Allocatable["example.com/foo"]; there {
-		t.Error("it is still there")
+		t.Error("the resource is still allocatable")
 	}
 }

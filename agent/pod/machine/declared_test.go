@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// TestDeclared: the Node declares the features of Kubernetes' registry that islet has. Each other one is known to be
-// missing.
+// TestDeclared checks that the Node declares each feature of Kubernetes' registry that islet supports, and that each
+// other feature is in the list of missing ones.
 func TestDeclared(t *testing.T) {
 	missing := []string{
 		"InPlacePodVerticalScalingMemoryBackedVolumes", "UserNamespacesHostNetworkSupport", "DRANodeAllocatableResources",
@@ -38,7 +38,8 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-// TestBindOptions: options of mounts have an effect if the gate is on, unless the runtime reports that it has none.
+// TestBindOptions checks that mount options have an effect if the gate is on, unless the runtime reports that it does
+// not support them.
 func TestBindOptions(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		cfg := &config.Config{}

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "machine")) }
 
-// TestNodeEvents: what changes is told once, and what was so before the agent
-// learned of it is no change.
+// TestNodeEvents checks that each change of the node has one event, and that the state at the agent's start is not a
+// change.
 func TestNodeEvents(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "islet.db"), log)
@@ -47,7 +47,7 @@ func TestNodeEvents(t *testing.T) {
 			got = append(got, e.Reason)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("told %v, not %v", got, want)
+			t.Errorf("events %v, not %v", got, want)
 		}
 	}
 	start()
@@ -61,7 +61,7 @@ func TestNodeEvents(t *testing.T) {
 	told("Starting", "Rebooted")
 	resolv = filepath.Join(t.TempDir(), "resolv.conf")
 	start()
-	told("Starting", "CheckLimitsForResolvConf") // it is not there
+	told("Starting", "CheckLimitsForResolvConf") // the file does not exist
 	if err := os.WriteFile(resolv, []byte("search a b c\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -17,15 +17,15 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// silent is a runtime that does not answer.
+// The type silent is a runtime that does not respond.
 type silent struct{ Runtime }
 
 func (silent) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return nil, errors.New("no answer")
 }
 
-// TestFacts: the Node says which swap the machine has, and nothing of swap if it has none; the
-// pressures that hold are its conditions, with an event each.
+// TestFacts checks that the Node reports the machine's swap only if it has any, and that the current pressures are
+// conditions, with an event each.
 func TestFacts(t *testing.T) {
 	cfg, _, err := config.Load([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), "--node-ip=10.0.0.2"})
 	if err != nil {
@@ -53,7 +53,7 @@ func TestFacts(t *testing.T) {
 	for _, x := range []struct {
 		swap      int64
 		pressures []v1.NodeConditionType
-		event     string // the last one
+		event     string // the last event
 	}{
 		{0, nil, "NodeReady"},
 		{3 << 30, []v1.NodeConditionType{v1.NodeMemoryPressure}, "NodeHasInsufficientMemory"},

@@ -5,7 +5,7 @@ import (
 	"testing/fstest"
 )
 
-// TestInUserNamespace tests runningInUserNamespace in the status of the Node.
+// TestInUserNamespace checks the value of runningInUserNamespace in the status of the Node.
 func TestInUserNamespace(t *testing.T) {
 	for text, want := range map[string]bool{
 		"         0          0 4294967295\n":                false,

@@ -8,7 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The value is one that a kubelet has given since 1.31: its containers go on.
+// TestHashIsAKubelets checks that the hash is the one that kubelets have used since 1.31, so that their containers
+// continue to run.
 func TestHashIsAKubelets(t *testing.T) {
 	ctr := &v1.Container{Name: "test_container", Image: "foo/image:v1", Args: []string{"/bin/sh", "-c", "echo abc"}}
 	if got := Hash(ctr); got != "8e45cbd0" {
@@ -17,11 +18,11 @@ func TestHashIsAKubelets(t *testing.T) {
 	other := *ctr
 	other.Args = nil
 	if Hash(&other) != Hash(ctr) {
-		t.Error("what cannot change counts")
+		t.Error("a field that cannot change is part of the hash")
 	}
 	other.Image = "foo/image:v2"
 	if Hash(&other) == Hash(ctr) {
-		t.Error("the image does not count")
+		t.Error("the image is not part of the hash")
 	}
 }
 
@@ -44,7 +45,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// old makes a container of another definition than the wanted one.
+// The function old returns the container with another definition than that of the pod.
 func old(c Container) Container {
 	c.Hash, c.Image = "old", "app:0"
 	return c

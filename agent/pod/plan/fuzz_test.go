@@ -24,8 +24,8 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// live leads a pod through the events that data spells, lets everything go well,
-// and then has one more change honoured.
+// The function live applies the events of data to a pod, then lets all actions succeed, and checks that one more
+// change takes effect.
 func live(data []byte, decide func(Input) Decision) {
 	if len(data) == 0 {
 		return
@@ -43,19 +43,19 @@ func live(data []byte, decide func(Input) Decision) {
 	w.settle()
 	w.change(2 + shape%12)
 	w.settle()
-	if w.off() { // and the next boot
+	if w.off() { // with a boot after the shutdown
 		w.restart(0)
 		w.in.Off = time.Time{}
 		w.settle()
 	}
 }
 
-// event lets one thing happen; arg chooses which or how much.
+// event applies one event of the given kind. The parameter arg selects a variant.
 func (w *world) event(pod *v1.Pod, kind, arg int) {
 	subjects := slices.Sorted(maps.Keys(w.in.Busy))
 	containers := w.in.Seen.Containers
 	switch kind {
-	case 0, 1, 2: // an action ends well
+	case 0, 1, 2: // an action succeeds
 		if len(subjects) > 0 {
 			w.finish(subjects[arg%len(subjects)])
 		}
@@ -63,26 +63,26 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 		if len(subjects) > 0 {
 			w.fail(subjects[arg%len(subjects)], arg>>1)
 		}
-	case 5, 6: // a container ends
+	case 5, 6: // a container exits
 		if len(containers) > 0 {
 			w.ends(containers[arg%len(containers)].ID, int32(arg%3), arg)
 		}
-	case 7: // time passes, and something is seen of what happened
+	case 7: // time passes, and some changes become visible
 		if arg > 7 {
 			w.relist()
 		}
 		w.in.Now = w.in.Now.Add(time.Duration(arg) * 11 * time.Second)
-	case 8: // the clock is set, far or near
+	case 8: // the clock is set, by much or little
 		w.setClock([]time.Duration{-time.Hour, time.Hour, -5 * time.Second, -100 * 24 * time.Hour}[arg%4])
-	case 9: // the shim is killed: the containers with it, or the sandbox only
+	case 9: // the shim is killed, with its containers or only with the sandbox
 		if arg%2 == 0 {
 			w.killAll(137)
 		} else {
 			w.stopSandboxes(func(Sandbox) bool { return true })
 		}
-	case 10: // the agent restarts: everything in memory is lost, actions are cut short
+	case 10: // the agent restarts: its memory is lost, and its actions are interrupted
 		w.restart(arg)
-	case 11: // power cut: nothing runs, the clock may start anywhere
+	case 11: // power cut: no container runs, and the clock may have any value
 		w.restart(arg)
 		w.killAll(255)
 		w.stopSandboxes(func(Sandbox) bool { return true })
@@ -91,14 +91,14 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 		if w.in.Started.After(w.in.Now) {
 			w.in.Started = w.in.Now
 		}
-	case 12: // the wish changes
+	case 12: // the desired state changes
 		w.wish(pod, arg)
-	case 13: // a probe gives up, or says nothing yet
+	case 13: // a probe fails, or has no result yet
 		if len(containers) > 0 {
 			w.in.Health = maps.Clone(w.in.Health)
 			w.in.Health[containers[arg%len(containers)].ID] = []Health{{Started: true, Unhealthy: true}, {Started: true, Ready: true}, {}, {Unhealthy: true}}[arg%4]
 		}
-	case 14: // the runtime lost its state, or does not know a container's any more
+	case 14: // the runtime loses its state, or that of a container
 		if w.remote && arg%4 == 3 {
 			w.others(arg >> 2)
 		} else if arg%4 == 0 {
@@ -113,11 +113,11 @@ func (w *world) event(pod *v1.Pod, kind, arg int) {
 	}
 }
 
-// change changes what may change while a pod lives.
+// The method change changes a field that may change while a pod runs.
 func (w *world) change(arg int) {
 	if arg%4 == 0 {
 		w.in.Grace = time.Duration(arg) * time.Second
-		if sb, ok := w.in.Seen.Sandbox(); ok && arg%8 == 4 { // the node's network is another one
+		if sb, ok := w.in.Seen.Sandbox(); ok && arg%8 == 4 { // the node has another network
 			w.in.Stale = sb.ID
 		}
 		return
@@ -140,7 +140,7 @@ func (w *world) change(arg int) {
 	if len(list) > 0 {
 		list[arg>>2%len(list)].Image = fmt.Sprint("app:", arg)
 	}
-	if arg > 13 { // an agent from before hashes made the containers
+	if arg > 13 { // the containers were created by an agent that did not use hashes
 		w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
 		for i := range w.in.Seen.Containers {
 			w.in.Seen.Containers[i].Hash = ""
@@ -153,8 +153,8 @@ func (w *world) change(arg int) {
 	}
 }
 
-// setClock moves the wall clock. What the worker remembers has monotonic
-// readings and moves along; what the runtime has written down does not.
+// setClock moves the wall clock. The worker's times are monotonic and move along. The times that the runtime has
+// stored do not.
 func (w *world) setClock(by time.Duration) {
 	w.in.Now, w.in.Started = w.in.Now.Add(by), w.in.Started.Add(by)
 	if !w.in.Stopping.IsZero() {
@@ -185,7 +185,7 @@ func (w *world) restart(how int) {
 	clear(w.in.Replaced)
 	w.in.PreStopped = map[string]time.Duration{}
 	w.in.Health, w.graced = maps.Clone(w.in.Health), false
-	for id, h := range w.in.Health { // what the status says stays known
+	for id, h := range w.in.Health { // the status keeps the results of probes
 		w.in.Health[id] = Health{Started: h.Started, Ready: h.Ready}
 	}
 	w.in.Ended, w.in.Forgotten, w.applied = false, false, ""
@@ -211,30 +211,30 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 	switch arg {
 	case 8, 9:
 		w.refuse = arg == 8
-	case 10: // a pod ended, or the node is another
+	case 10: // a pod ended, or the node changed
 		in.Reconsider = in.End != nil
 		in.Undecided = len(w.asks) > 0
-	case 11: // the machine goes off
+	case 11: // the machine shuts down
 		if in.Off.IsZero() {
 			in.Off = in.Now
 			stop()
 		}
-	case 12: // or does not
+	case 12: // the shutdown is cancelled
 		in.Off = time.Time{}
 		if in.Want != nil && !in.Deleting && in.End == nil {
 			in.Stopping = time.Time{}
 		}
-	case 0: // the store was lost, too
+	case 0: // the store is lost too
 		in.Want = nil
 		stop()
 	case 1:
 		in.Deleting = in.Want != nil
 		stop()
-	case 2, 3: // the same UID comes back
+	case 2, 3: // the same UID is desired again
 		in.Want, in.Deleting, in.End, in.Stopping, in.Waiting = pod, false, nil, time.Time{}, false
 	case 4:
 		in.Hold, in.Want = true, nil
-	case 5: // its source has spoken
+	case 5: // its source has listed its pods
 		if in.Hold {
 			in.Hold, in.Want, in.Deleting, in.End = false, pod, false, nil
 		}
@@ -249,7 +249,7 @@ func (w *world) wish(pod *v1.Pod, arg int) {
 	}
 }
 
-// settle lets everything go well and asserts that the pod gets where it should.
+// settle lets all actions succeed and checks that the pod reaches its desired state.
 func (w *world) settle() {
 	w.relist()
 	w.in.Hold, w.in.Waiting = false, false
@@ -274,7 +274,7 @@ func (w *world) settle() {
 	w.must(false, 30, "no fixpoint: %+v", w.in)
 }
 
-// pass lets startup probes pass.
+// The method pass lets startup probes succeed. It reports whether there were any.
 func (w *world) pass() (any bool) {
 	w.in.Health = maps.Clone(w.in.Health)
 	for id, h := range w.in.Health {

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// dressed is a pod with the features of decorate.
+// The function dressed returns a pod with the features of decorate.
 func dressed(restartPolicy v1.RestartPolicy, inits, sidecars, mains, extra int) *v1.Pod {
 	p := wanted(restartPolicy, inits, sidecars, mains)
 	decorate(p, extra)
@@ -19,10 +19,10 @@ func dressed(restartPolicy v1.RestartPolicy, inits, sidecars, mains, extra int) 
 const (
 	postStart     = 1
 	preStop       = 2
-	preStopBeside = 4 // of sidecars
+	preStopBeside = 4 // preStop hooks of sidecars
 	debugged      = 8
 	targeted      = 8 | 16
-	restartsAll   = 32 // c0, for exit code 2
+	restartsAll   = 32 // rules of c0, for exit code 2
 )
 
 func hooking(c Container) Container { c.PostStart = true; return c }
@@ -69,11 +69,11 @@ func TestDecideHooks(t *testing.T) {
 		{"a change of the spec does not wait for it", Input{Want: dressed("", 0, 0, 1, postStart), Spec: "new", Applied: "old", Seen: seen(hook), Busy: busy(after)}, []Action{{Op: Update, Hash: "new"}}, nil},
 
 		{"preStop first", Input{Want: dressed("", 0, 0, 1, preStop), Deleting: true, Stopping: t0, Seen: seen(running("c0"))}, []Action{before("c0", grace)}, nil},
-		{"then the stop, in what is left", Input{Want: dressed("", 0, 0, 1, preStop), Deleting: true, Stopping: t0.Add(-20 * time.Second), Seen: seen(running("c0")), PreStopped: map[string]time.Duration{"r-c0": 20 * time.Second}}, []Action{stop("c0", 10*time.Second)}, nil},
+		{"then the stop, in the rest of the grace period", Input{Want: dressed("", 0, 0, 1, preStop), Deleting: true, Stopping: t0.Add(-20 * time.Second), Seen: seen(running("c0")), PreStopped: map[string]time.Duration{"r-c0": 20 * time.Second}}, []Action{stop("c0", 10*time.Second)}, nil},
 		{"nothing is left", Input{Want: dressed("", 0, 0, 1, preStop), Deleting: true, Stopping: t0.Add(-grace), Seen: seen(running("c0")), PreStopped: map[string]time.Duration{"r-c0": grace}}, []Action{stop("c0", leastGrace)}, nil},
 		{"no time for a hook", Input{Want: dressed("", 0, 0, 1, preStop), Deleting: true, Stopping: t0.Add(-time.Minute), Seen: seen(running("c0"))}, []Action{stop("c0", leastGrace)}, nil},
 		{"less grace cuts it short", Input{Want: dressed("", 0, 0, 1, preStop), Deleting: true, Stopping: t0, Seen: seen(running("c0")), Busy: busy(before("c0", time.Hour))}, nil, []string{"c0"}},
-		{"of what a probe gave up", Input{Want: dressed("", 0, 0, 1, preStop), Seen: seen(running("c0")), Health: map[string]Health{"r-c0": {Unhealthy: true}}}, []Action{before("c0", grace)}, nil},
+		{"of a container whose probe failed", Input{Want: dressed("", 0, 0, 1, preStop), Seen: seen(running("c0")), Health: map[string]Health{"r-c0": {Unhealthy: true}}}, []Action{before("c0", grace)}, nil},
 		{"then it stops, in the rest of its own time", Input{Want: dressed("", 0, 0, 1, preStop), Seen: seen(running("c0")), Health: map[string]Health{"r-c0": {Unhealthy: true}}, PreStopped: map[string]time.Duration{"r-c0": 12 * time.Second}}, []Action{stop("c0", 18*time.Second)}, nil},
 		{"what was asked to stop stops", Input{Want: dressed("", 0, 0, 1, preStop), Seen: seen(running("c0")), PreStopped: map[string]time.Duration{"r-c0": time.Second}}, []Action{stop("c0", 29*time.Second)}, nil},
 		{"sidecars hear of the end at once", Input{Want: dressed("", 0, 2, 1, preStopBeside), Deleting: true, Stopping: t0, Seen: seen(running("c0"), running("s0"), running("s1"))},
@@ -126,7 +126,7 @@ func TestDecideHooks(t *testing.T) {
 	}
 }
 
-// The deadline of a pod may be set, and brought nearer, while it runs.
+// TestDeadlineChanges checks that the deadline of a pod can be set, and shortened, while the pod runs.
 func TestDeadlineChanges(t *testing.T) {
 	in := Input{Want: wanted("Always", 0, 0, 1), Admitted: true, Started: t0, Now: t0.Add(time.Minute), Grace: time.Second,
 		Seen: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: []Container{running("c0")}}}

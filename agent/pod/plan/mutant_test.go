@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// spoil makes a planner out of Decide that sometimes decides wrongly.
+// spoil returns a planner that modifies some decisions of Decide.
 func spoil(wrong func(Input, *Decision)) func(Input) Decision {
 	return func(in Input) Decision {
 		d := Decide(in)
@@ -31,10 +31,10 @@ func each(d *Decision, op Op, f func(*Action)) {
 	}
 }
 
-// idle reports whether nothing happens to a pod, nor is about to.
+// The function idle reports whether no action of a pod is running or about to begin.
 func idle(in Input, d *Decision) bool { return !in.Hold && len(in.Busy)+len(d.Start) == 0 }
 
-// mutants are planners with one mistake each.
+// The planners in mutants have one mistake each.
 var mutants = map[string]func(Input, *Decision){
 	"spins": func(in Input, d *Decision) {
 		if !d.Wake.IsZero() {
@@ -51,7 +51,7 @@ var mutants = map[string]func(Input, *Decision){
 		in.Hold = false
 		*d = Decide(in)
 	},
-	"does not know what is busy": func(in Input, d *Decision) {
+	"ignores running actions": func(in Input, d *Decision) {
 		in.Busy = nil
 		*d = Decide(in)
 	},
@@ -59,7 +59,7 @@ var mutants = map[string]func(Input, *Decision){
 		in.Failed = nil
 		*d = Decide(in)
 	},
-	"does not see what is stale": func(in Input, d *Decision) {
+	"ignores a stale sandbox": func(in Input, d *Decision) {
 		in.Stale = ""
 		*d = Decide(in)
 	},
@@ -68,7 +68,7 @@ var mutants = map[string]func(Input, *Decision){
 			d.Start = []Action{{Op: StopSandbox, ID: sb.ID}}
 		}
 	},
-	"starts what ends": func(in Input, d *Decision) {
+	"starts containers of a pod that is deleted": func(in Input, d *Decision) {
 		if in.Want != nil && in.Deleting {
 			in.Deleting = false
 			*d = Decide(in)
@@ -92,7 +92,7 @@ var mutants = map[string]func(Input, *Decision){
 			*d = Decide(in)
 		}
 	},
-	"begins a stop anew": func(in Input, d *Decision) {
+	"repeats a stop": func(in Input, d *Decision) {
 		for subject, f := range in.Busy {
 			if f.Op == StopContainer && !in.Stopping.IsZero() && f.Since.Add(f.Grace).After(in.Stopping.Add(in.Grace+leastGrace)) && !slices.Contains(d.Cancel, subject) {
 				d.Cancel = append(d.Cancel, subject)
@@ -108,7 +108,7 @@ var mutants = map[string]func(Input, *Decision){
 			*d = Decide(in)
 		}
 	},
-	"removes what runs": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Op = RemoveContainer }) },
+	"removes running containers": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Op = RemoveContainer }) },
 	"keeps no dead container": func(in Input, d *Decision) {
 		for _, c := range in.Seen.Containers {
 			if _, busy := in.Busy[c.Name]; c.State == Exited && !busy && len(d.Start) == 0 && len(in.Busy) == 0 && !in.Hold {
@@ -128,7 +128,7 @@ var mutants = map[string]func(Input, *Decision){
 			*d = Decide(in)
 		}
 	},
-	"forgets what ran": func(in Input, d *Decision) {
+	"ignores the observed containers": func(in Input, d *Decision) {
 		in.Seen.Containers = nil
 		if in.Want != nil && !in.Deleting && len(in.Busy) == 0 {
 			*d = Decide(in)
@@ -153,7 +153,7 @@ var mutants = map[string]func(Input, *Decision){
 		*d = Decide(in)
 	},
 	"does not count crashes": func(_ Input, d *Decision) { each(d, StartContainer, func(a *Action) { a.Streak = 0 }) },
-	"counts what the node lost": func(in Input, d *Decision) {
+	"counts exits that the node caused as crashes": func(in Input, d *Decision) {
 		each(d, StartContainer, func(a *Action) {
 			if c, ok := in.Seen.Last(a.Container); ok && lost(c) {
 				a.Streak = c.Streak + 1
@@ -203,7 +203,7 @@ var mutants = map[string]func(Input, *Decision){
 			}
 		})
 	},
-	"lets what was given up rest": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Again = false }) },
+	"does not restart a container whose probe failed": func(_ Input, d *Decision) { each(d, StopContainer, func(a *Action) { a.Again = false }) },
 	"ignores new definitions": func(in Input, d *Decision) {
 		in.Seen.Containers = slices.Clone(in.Seen.Containers)
 		for i := range in.Seen.Containers {
@@ -211,7 +211,7 @@ var mutants = map[string]func(Input, *Decision){
 		}
 		*d = Decide(in)
 	},
-	"replaces what is older than hashes": func(in Input, d *Decision) {
+	"replaces containers without a hash": func(in Input, d *Decision) {
 		in.Seen.Containers = slices.Clone(in.Seen.Containers)
 		for i, c := range in.Seen.Containers {
 			if c.Hash == "" {
@@ -227,14 +227,14 @@ var mutants = map[string]func(Input, *Decision){
 			}
 		}
 	},
-	"runs again what was not replaced": func(in Input, d *Decision) {
+	"restarts containers that were not replaced": func(in Input, d *Decision) {
 		in.Replaced = map[string]string{}
 		for _, c := range in.Seen.Containers {
 			in.Replaced[c.Name] = c.ID
 		}
 		*d = Decide(in)
 	},
-	"does not run again what was replaced": func(in Input, d *Decision) {
+	"does not restart replaced containers": func(in Input, d *Decision) {
 		in.Replaced = nil
 		*d = Decide(in)
 	},
@@ -256,7 +256,7 @@ var mutants = map[string]func(Input, *Decision){
 			d.Start = []Action{{Op: Admit}}
 		}
 	},
-	"asks for a verdict while a predecessor is there": func(in Input, d *Decision) {
+	"admits a pod while its predecessor exists": func(in Input, d *Decision) {
 		if in.Want != nil && in.Waiting && idle(in, d) {
 			d.Start = []Action{{Op: Admit}}
 		}
@@ -296,21 +296,21 @@ var mutants = map[string]func(Input, *Decision){
 		in.Forgotten = false
 		*d = Decide(in)
 	},
-	"goes on forgetting what is wanted": func(in Input, d *Decision) {
+	"forgets a desired pod": func(in Input, d *Decision) {
 		if f, busy := in.Busy[""]; busy && f.Op == Forget {
 			d.Cancel = nil
 		}
 	},
-	"goes on with what is the end of others": func(in Input, d *Decision) {
+	"does not cancel an admission or an end": func(in Input, d *Decision) {
 		if f, busy := in.Busy[""]; busy && (f.Op == Admit || f.Op == Ended) {
 			d.Cancel = nil
 		}
 	},
-	"goes on while the machine goes off": func(in Input, d *Decision) {
+	"ignores a shutdown of the machine": func(in Input, d *Decision) {
 		in.Off = time.Time{}
 		*d = Decide(in)
 	},
-	"takes for done what the machine's end cut off": func(in Input, d *Decision) {
+	"keeps a container that the shutdown stopped": func(in Input, d *Decision) {
 		if !in.Off.IsZero() && !in.Deleting {
 			d.Start = slices.DeleteFunc(d.Start, func(a Action) bool {
 				last, _ := in.Seen.Last(a.Container)
@@ -376,7 +376,7 @@ var mutants = map[string]func(Input, *Decision){
 		*d = Decide(in)
 	},
 	"gives preStop hooks too much time": func(_ Input, d *Decision) { each(d, PreStop, func(a *Action) { a.Grace += time.Second }) },
-	"goes on with hooks of what has ended": func(in Input, d *Decision) {
+	"does not cancel the preStop hook of an exited container": func(in Input, d *Decision) {
 		d.Cancel = slices.DeleteFunc(slices.Clone(d.Cancel), func(s string) bool { return in.Busy[s].Op == PreStop })
 	},
 	"restarts ephemeral containers": func(in Input, d *Decision) {
@@ -435,7 +435,7 @@ var mutants = map[string]func(Input, *Decision){
 		d.Cancel = slices.DeleteFunc(slices.Clone(d.Cancel), func(s string) bool { return in.Busy[s].Op == Resize })
 	},
 	"does not doubt the pod's size": func(in Input, d *Decision) { in.Unsure = false; *d = Decide(in) },
-	"does not look at what containers have": func(in Input, d *Decision) {
+	"ignores the sizes of the running containers": func(in Input, d *Decision) {
 		in.Sized = map[string]Resources{}
 		for _, c := range in.Seen.Containers {
 			in.Sized[c.ID] = in.Sizes[c.Name].Resources
@@ -449,7 +449,7 @@ var mutants = map[string]func(Input, *Decision){
 		}
 		*d = Decide(in)
 	},
-	"resizes before what restarts has stopped": func(in Input, d *Decision) {
+	"resizes before a container that restarts has stopped": func(in Input, d *Decision) {
 		if in.Want == nil || in.Deleting || in.End != nil || len(in.Busy) > 0 {
 			return
 		}
@@ -469,30 +469,29 @@ var mutants = map[string]func(Input, *Decision){
 	},
 }
 
-// Each invariant of the world is worth its name: planners with mistakes are found
-// out, and Decide is not.
+// TestMutants checks that the invariants of the world reject each planner with a mistake, and accept Decide.
 func TestMutants(t *testing.T) {
 	if v := hunt(Decide, 3000); v != "" {
 		t.Errorf("Decide: %s", v)
 	}
 	if os.Getenv("ISLET_TEST_LONG") == "" {
-		t.Skip("planners that are wrong try the tests of the planner: ISLET_TEST_LONG=1")
+		t.Skip("set ISLET_TEST_LONG=1 to check that planners with mistakes are rejected")
 	}
 	for name, wrong := range mutants {
 		v := hunt(spoil(wrong), 3000)
 		if v == "" {
-			t.Errorf("nothing finds the planner that %s", name)
+			t.Errorf("no invariant rejects the planner that %s", name)
 		}
 		t.Logf("planner that %s: %s", name, v)
 	}
 }
 
-// rare are the lives in which the mistakes show that show in one of ten thousand: a pod
-// whose size is in doubt, and one that restarts as a whole. When the world has changed, and
-// nothing finds those planners any more, look for others.
+// The seeds in rare produce lives that reveal mistakes which occur in one of ten thousand lives: a pod with an
+// uncertain size, and a pod whose containers all restart. If they no longer reveal them after a change of the world,
+// find other seeds.
 var rare = []uint64{4322, 9327}
 
-// hunt leads random lives until an invariant breaks.
+// hunt runs random lives until an invariant is violated.
 func hunt(decide func(Input) Decision, lives uint64) (found violation) {
 	for i := range lives + uint64(len(rare)) {
 		seed := i - uint64(len(rare))

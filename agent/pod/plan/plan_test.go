@@ -65,16 +65,16 @@ func TestDecide(t *testing.T) {
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
 		{"mains stop before sidecars", Input{Want: shared, Deleting: true, Now: t0, Stopping: t0, Grace: grace, Seen: seen(ready, running("c0"), running("s0"), running("s1"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
-		{"the last sidecar first, in what is left", Input{Want: shared, Deleting: true, Now: t0.Add(20 * time.Second), Stopping: t0, Grace: grace, Seen: seen(ready, exited("c0", 0, 0, t0), running("s0"), running("s1"))},
+		{"the last sidecar first, in the rest of the grace period", Input{Want: shared, Deleting: true, Now: t0.Add(20 * time.Second), Stopping: t0, Grace: grace, Seen: seen(ready, exited("c0", 0, 0, t0), running("s0"), running("s1"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "s1", ID: "r-s1", Grace: 10 * time.Second}}}},
 		{"all at once when time is up", Input{Want: shared, Deleting: true, Now: t0.Add(time.Minute), Stopping: t0, Grace: grace, Seen: seen(ready, running("s0"), running("s1"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "s0", ID: "r-s0", Grace: leastGrace}, {Op: StopContainer, Container: "s1", ID: "r-s1", Grace: leastGrace}}}},
 		{"delete cancels a pull", Input{Busy: map[string]Flight{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}, Seen: seen(ready)}, Decision{Cancel: []string{"c0"}}},
 		{"less grace replaces a stop", Input{Want: wanted("Always", 0, 0, 1), Deleting: true, Now: t0, Stopping: t0, Seen: seen(ready, running("c0")),
 			Busy: map[string]Flight{"c0": {Action{Op: StopContainer, Container: "c0", Grace: time.Hour}, t0}}}, Decision{Cancel: []string{"c0"}}},
-		{"the least grace is not begun anew", Input{Want: wanted("Always", 0, 0, 1), Deleting: true, Now: t0.Add(time.Minute), Stopping: t0, Grace: grace, Seen: seen(ready, running("c0")),
+		{"the least grace is not repeated", Input{Want: wanted("Always", 0, 0, 1), Deleting: true, Now: t0.Add(time.Minute), Stopping: t0, Grace: grace, Seen: seen(ready, running("c0")),
 			Busy: map[string]Flight{"c0": {Action{Op: StopContainer, Container: "c0", Grace: leastGrace}, t0.Add(time.Minute - time.Second)}}}, Decision{}},
-		{"the first attempt of a pod that came back", Input{Want: wanted("Always", 0, 0, 1), Lives: 2, Seen: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 2}}}},
+		{"the first attempt of a pod's next life", Input{Want: wanted("Always", 0, 0, 1), Lives: 2, Seen: seen(ready)}, Decision{Start: []Action{{Op: StartContainer, Container: "c0", Attempt: 2}}}},
 		{"gone", Input{}, Decision{Start: []Action{{Op: Forget}}}},
 		{"forgotten", Input{Forgotten: true}, Decision{Done: true}},
 	} {
@@ -127,8 +127,8 @@ func becauseOf(reason string, streak uint32) Container {
 	return c
 }
 
-// TestStreakOfTheNode: six restarts of the machine, or shims that die, leave no back-off to a
-// container that is killed after them, and a crash loop is still one after a shim has died.
+// TestStreakOfTheNode checks that restarts of the machine, or lost shims, do not count as crashes of a container. A
+// crash loop stays one after its shim was lost.
 func TestStreakOfTheNode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end   func(c *Container)

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestInitInNewSandbox: in a new sandbox the init containers run again before the main containers, although containers
-// of the former sandbox are still known, and in whatever state they are. Only a main container of the new sandbox
-// shows that the pod is initialized.
+// TestInitInNewSandbox checks that the init containers run again in a new sandbox before the main containers,
+// whatever the state of the former sandbox's containers is. Only a main container of the new sandbox shows that the
+// pod is initialized.
 func TestInitInNewSandbox(t *testing.T) {
 	in := func(sandbox string, c Container, state State, attempt uint32) Container {
 		c.ID, c.SandboxID, c.State, c.Attempt = fmt.Sprint(c.Name, sandbox, attempt), sandbox, state, attempt

@@ -11,19 +11,19 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// resizes is what the world knows of resources. What a pod is given is in its spec, as
-// limits of memory; containers whose name ends with 1 get them by a restart only.
+// The type resizes is the state of resources in the world. The allocated resources are the memory limits in the spec.
+// Containers whose name ends with 1 are resized only by a restart.
 type resizes struct {
-	asks     map[string]int64 // what is asked for beyond what is given, by container
-	prepared *Resources       // to what this agent has prepared the pod's cgroup; nil: it has not
-	level    Resources        // what the pod as a whole is held to
-	leveled  *Resources       // the same, as the worker knows it
+	asks     map[string]int64 // requested but not allocated memory, by container
+	prepared *Resources       // size for which this agent has prepared the pod's cgroup; nil: none
+	level    Resources        // size of the pod's cgroup
+	leveled  *Resources       // the same, as far as the worker knows
 	unsure   bool
 	sized    map[string]Resources
 	begun    map[string]begun // by subject
 }
 
-// begun is what was wanted when an action began.
+// The type begun contains the sizes that were desired when an action began.
 type begun struct {
 	sizes map[string]Size
 	level Resources
@@ -41,7 +41,7 @@ func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
 		if q, ok := ctr.Resources.Limits[v1.ResourceMemory]; ok {
 			s.Memory = q.Value()
 		}
-		if kind == podspec.Main { // so that containers may change without the whole
+		if kind == podspec.Main { // so that the size of a container can change without that of the pod
 			level.Memory += s.Memory
 		}
 		if kind != podspec.Init && strings.HasSuffix(ctr.Name, "1") {
@@ -52,7 +52,7 @@ func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
 	return sizes, level
 }
 
-// ask has somebody ask for other resources.
+// The method ask requests other resources.
 func (w *world) ask(arg int) {
 	if w.in.Want == nil {
 		return
@@ -67,7 +67,7 @@ func (w *world) ask(arg int) {
 	w.in.Undecided = true
 }
 
-// grant gives what is asked for, unless the node refuses.
+// grant allocates the requested resources, unless the node refuses them.
 func (w *world) grant() {
 	w.in.Undecided = false
 	if w.refuse || w.in.Want == nil {
@@ -82,7 +82,7 @@ func (w *world) grant() {
 	w.in.Want, w.asks = pod, nil
 }
 
-// showSizes gives the planner what the worker knows of sizes.
+// showSizes copies the worker's knowledge of sizes to the planner's input.
 func (w *world) showSizes(sb Sandbox) {
 	w.in.Sizes, w.in.Level = sizesOf(w.in.Want)
 	if sb.Ready && w.leveled == nil {
@@ -98,7 +98,7 @@ func (w *world) showSizes(sb Sandbox) {
 	}
 }
 
-// forgetSizes is a restart of the agent.
+// forgetSizes deletes the sizes that a restarted agent does not know.
 func (w *world) forgetSizes() {
 	w.leveled, w.unsure, w.sized, w.prepared = nil, false, nil, nil
 	w.in.Undecided = len(w.asks) > 0
@@ -114,7 +114,7 @@ func (w *world) begin(a Action) {
 	w.begun[a.Container] = begun{w.in.Sizes, w.in.Level}
 }
 
-// prepare makes the pod's cgroup, or adopts it.
+// prepare creates or adopts the pod's cgroup.
 func (w *world) prepare(a Action) {
 	level := w.begun[a.Container].level
 	if w.prepared != nil && *w.prepared == level {
@@ -127,7 +127,7 @@ func (w *world) prepare(a Action) {
 	w.level = level
 }
 
-// resize gives what runs its resources; half of it, if it fails in between.
+// resize sets the resources of the running containers. If whole is false, it fails after the first container.
 func (w *world) resize(a Action, whole bool) {
 	b := w.begun[a.Container]
 	sb, _ := w.in.Seen.Sandbox()
@@ -147,7 +147,7 @@ func (w *world) resize(a Action, whole bool) {
 	}
 }
 
-// resized notes what only the worker knows of a Resize.
+// The method resized records the result of a Resize action in the worker's memory.
 func (w *world) resized(a Action, ok bool) {
 	if a.Op != Resize {
 		return
@@ -184,7 +184,7 @@ func (w *world) checkResize(a Action, newest Sandbox, ending bool) {
 	w.must(needs, 64, "resizes for nothing")
 }
 
-// settledSizes says that everything has what it was given.
+// The method settledSizes checks that all containers, and the pod, have their allocated resources.
 func (w *world) settledSizes(over bool) {
 	in := w.in
 	sb, _ := in.Seen.Sandbox()

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The steps that the runtime does not show: the node's verdict, and what the hooks do.
+// TestSteps checks the steps that the runtime does not show: the admission, and the calls of hooks.
 func TestSteps(t *testing.T) {
 	ready, lost := []Sandbox{{ID: "s", Ready: true}}, []Sandbox{{ID: "s"}}
 	runs := Observed{Sandboxes: ready, Containers: []Container{running("c0")}}

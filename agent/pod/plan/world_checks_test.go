@@ -75,7 +75,7 @@ func (w *world) check(a Action) {
 	}
 }
 
-// checkPreStop says that a hook runs once, before its container stops.
+// checkPreStop checks that a preStop hook runs once, before its container stops.
 func (w *world) checkPreStop(a Action) {
 	c := find(w.in.Seen, a.ID)
 	_, ran := w.in.PreStopped[a.ID]
@@ -84,7 +84,7 @@ func (w *world) checkPreStop(a Action) {
 	w.must(a.Grace > 0, 52, "a preStop hook has %v", a.Grace)
 }
 
-// checkHooked says that nothing stops without its preStop hook, if there is time for it.
+// checkHooked checks that no container stops without its preStop hook, if the grace period permits the hook.
 func (w *world) checkHooked(a Action, ending bool) {
 	c := find(w.in.Seen, a.ID)
 	if c == nil || w.in.Want == nil {
@@ -101,8 +101,8 @@ func (w *world) checkHooked(a Action, ending bool) {
 	w.must(!renews || a.Grace <= leastGrace, 61, "%s has %v though all restart", a.Container, a.Grace)
 }
 
-// checkTurn says that no main container starts while one before it is on its way to the
-// end of its hook.
+// checkTurn checks that no main container starts before the postStart hooks of the containers before it have
+// returned.
 func (w *world) checkTurn(a Action, d Decision) {
 	for _, ctr := range w.in.Want.Spec.Containers {
 		if ctr.Name == a.Container || a.Container[0] != 'c' {
@@ -158,7 +158,7 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 	if Initialized(w.in, sb) {
 		return
 	}
-	for _, ctr := range w.in.Want.Spec.InitContainers { // all before it must be done
+	for _, ctr := range w.in.Want.Spec.InitContainers { // all init containers before it must have finished
 		if ctr.Name == a.Container {
 			return
 		}
@@ -169,8 +169,8 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 	}
 }
 
-// checkGrace says that a container gets what its pod grants; one that its probes gave up,
-// what the probe does, and that this one runs again also if it ends well.
+// checkGrace checks that the grace period is that of the pod, or that of the probe if a probe failed. In that case
+// the container is restarted even if it exits with code 0.
 func (w *world) checkGrace(a Action, ending bool) {
 	c := find(w.in.Seen, a.ID)
 	sb, _ := w.in.Seen.Sandbox()
@@ -190,7 +190,7 @@ func (w *world) checkGrace(a Action, ending bool) {
 	case !started && ctr.StartupProbe != nil:
 		want = time.Duration(*ctr.StartupProbe.TerminationGracePeriodSeconds) * time.Second
 	}
-	if c.Round < Round(w.in) && c.Name[0] != 'e' { // checkHooked has the rule
+	if c.Round < Round(w.in) && c.Name[0] != 'e' { // checkHooked checks this case
 		return
 	}
 	want = max(want-w.in.PreStopped[c.ID], min(leastGrace, want))
@@ -201,7 +201,7 @@ func (w *world) checkGrace(a Action, ending bool) {
 	w.must(a.Again == (w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil), 50, "again: %v", a.Again)
 }
 
-// checkStop says that nothing is stopped without a reason.
+// checkStop checks that no container is stopped without a reason.
 func (w *world) checkStop(a Action, sb Sandbox) {
 	c := find(w.in.Seen, a.ID)
 	if w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.off() || Finished(w.in) || Expired(w.in) || c == nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// finish ends the action on a subject well.
+// finish lets the action on a subject succeed.
 func (w *world) finish(subject string) {
 	a := w.in.Busy[subject].Action
 	w.relist()
@@ -15,7 +15,7 @@ func (w *world) finish(subject string) {
 	delete(w.in.Failed, Key{subject, a.Op})
 	w.happen(a, Running)
 	w.resized(a, true)
-	switch a.Op { // what only the worker knows
+	switch a.Op { // effects that only the worker knows
 	case RunSandbox, Update:
 		w.applied = a.Hash
 	case Ended:
@@ -28,7 +28,7 @@ func (w *world) finish(subject string) {
 	}
 }
 
-// fail ends it badly: half of the time after it had an effect.
+// fail lets the action on a subject fail. In half of the cases it has had an effect.
 func (w *world) fail(subject string, how int) {
 	a := w.in.Busy[subject].Action
 	w.relist()
@@ -43,20 +43,20 @@ func (w *world) fail(subject string, how int) {
 	w.in.Failed[k] = f
 	w.resized(a, false)
 	switch how % 4 {
-	case 0: // killed between create and start, or the start failed; a resize is half done
+	case 0: // killed between create and start, or the start failed; a resize was applied in part
 		if a.Op == StartContainer || a.Op == Resize {
 			w.happen(a, Created)
 		}
-	case 1: // it worked, the answer was lost
+	case 1: // the action succeeded, but the response was lost
 		w.happen(a, Running)
-	case 2: // another runtime calls a container that did not start one that has ended
+	case 2: // another runtime reports a container that did not start as exited
 		if w.remote && a.Op == StartContainer {
 			w.happen(a, Exited)
 		}
 	}
 }
 
-// happen applies the effect of an action.
+// The method happen applies the effect of an action.
 func (w *world) happen(a Action, state State) {
 	switch a.Op {
 	case Admit:
@@ -90,7 +90,7 @@ func (w *world) happen(a Action, state State) {
 			w.in.Hooked = maps.Clone(w.in.Hooked)
 			w.in.Hooked[a.ID] = true
 		}
-	case StopContainer: // every other one ends well
+	case StopContainer: // every second container exits with code 0
 		w.exit(a.ID, []int32{0, 137}[a.ID[len(a.ID)-1]&1])
 	case RemoveContainer:
 		w.vanish(a.ID)
@@ -103,7 +103,7 @@ func (w *world) startContainer(a Action, state State) {
 		return
 	}
 	w.prepare(a)
-	for i, c := range w.in.Seen.Containers { // creating it twice is success
+	for i, c := range w.in.Seen.Containers { // a repeated creation succeeds
 		if c.Name == a.Container && c.Attempt == a.Attempt {
 			if c.State == Created && state == Running {
 				w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
@@ -123,7 +123,7 @@ func (w *world) startContainer(a Action, state State) {
 		c.Resources, c.Anew = &size.Resources, size.Anew
 	}
 	w.in.Seen.Containers = append(slices.Clone(w.in.Seen.Containers), c)
-	if c.Name == "s0" || c.Name == "c0" { // which have probes: some sidecars take a while
+	if c.Name == "s0" || c.Name == "c0" { // these two have probes; some sidecars take time to start
 		started := c.Name == "c0" || w.nextID%3 > 0
 		w.in.Health = maps.Clone(w.in.Health)
 		w.in.Health[c.ID] = Health{Started: started, Ready: started}

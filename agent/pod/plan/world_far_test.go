@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// far is what is different about a runtime behind a CRI socket, such as containerd with
-// its pause containers. It tells of ends late, or when it is asked after an action; a
-// sandbox that is stopped takes its containers along; and others may remove what is the
-// node's.
+// The type far contains the differences of a runtime behind a CRI socket, such as containerd with its pause
+// containers. It reports exits late, or only when it is listed after an action. The stop of a sandbox stops its
+// containers. Other programs may remove the node's containers.
 type far struct {
 	remote bool
-	unseen map[string]end // of containers that the view shows as running, by ID
+	unseen map[string]end // exited containers that are still observed as running, by ID
 }
 
-// An end is how a container ended, and when.
+// An end is the exit code and the time of a container's exit.
 type end struct {
 	code int32
 	at   time.Time
 }
 
-// ends lets a container end by itself: a remote runtime may tell of it later.
+// The method ends lets a container exit. A remote runtime may report that later.
 func (w *world) ends(id string, code int32, arg int) {
 	c := find(w.in.Seen, id)
 	if !w.remote || arg%4 == 0 || c == nil || !c.Live() {
@@ -38,18 +37,18 @@ func (w *world) ends(id string, code int32, arg int) {
 	w.unseen[id] = end{code, w.in.Now}
 }
 
-// relist shows everything as it is, as after each action of the worker.
+// relist updates the observed state, as after each action of the worker.
 func (w *world) relist() {
 	for id, e := range w.unseen {
 		if c := find(w.in.Seen, id); c != nil && c.Live() {
 			w.exit(id, e.code)
-			find(w.in.Seen, id).FinishedAt = e.at // of a copy that exit made
+			find(w.in.Seen, id).FinishedAt = e.at // the copy that exit made
 		}
 	}
 	w.unseen = nil
 }
 
-// takesAlong ends the containers of a sandbox that a remote runtime stops, or removes them.
+// takesAlong stops or removes the containers of a sandbox that a remote runtime stops or removes.
 func (w *world) takesAlong(sandbox string, removes bool) {
 	if !w.remote {
 		return
@@ -65,7 +64,7 @@ func (w *world) takesAlong(sandbox string, removes bool) {
 	}
 }
 
-// vanish removes a container. Its attempt may be used again if it was the highest.
+// The method vanish removes a container. Its attempt may be used again if it was the highest one.
 func (w *world) vanish(id string) {
 	c := find(w.in.Seen, id)
 	if c == nil {
@@ -79,8 +78,8 @@ func (w *world) vanish(id string) {
 	}
 }
 
-// others remove something of the pod with a tool of the runtime's: a container, whether it
-// runs or not, or a sandbox with all that is in it.
+// The method others removes a container, whether it runs or not, or a sandbox with its containers, as a user of the
+// runtime's tool may do.
 func (w *world) others(arg int) {
 	if n := len(w.in.Seen.Containers); n > 0 && arg%2 == 0 {
 		w.vanish(w.in.Seen.Containers[arg%n].ID)
@@ -91,11 +90,11 @@ func (w *world) others(arg int) {
 	}
 }
 
-// removeSandbox removes a sandbox. What others remove may have had a later attempt.
+// removeSandbox removes a sandbox. If another program removed it, its attempt may be used again.
 func (w *world) removeSandbox(id string) {
 	w.takesAlong(id, true)
 	w.in.Seen.Sandboxes = slices.DeleteFunc(slices.Clone(w.in.Seen.Sandboxes), func(s Sandbox) bool { return s.ID == id })
-	if w.remote || len(w.in.Seen.Sandboxes) == 0 { // forgotten on purpose
+	if w.remote || len(w.in.Seen.Sandboxes) == 0 { // no longer recorded
 		w.sandbox = -1
 	}
 	for _, s := range w.in.Seen.Sandboxes {

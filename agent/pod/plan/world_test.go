@@ -15,9 +15,9 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// wanted makes a pod whose init containers are i0 ..., its sidecars s0 ... after
-// them, and its main containers c0 .... The first sidecar and the first main container
-// have probes, with more and with less grace than the pod.
+// The function wanted returns a pod with the init containers i0, i1 and so on, then the sidecars s0, s1, and the main
+// containers c0, c1. The first sidecar and the first main container have probes, with a longer and a shorter grace
+// period than the pod.
 func wanted(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p := &v1.Pod{}
@@ -44,8 +44,8 @@ func wanted(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod 
 	return p
 }
 
-// decorate gives a pod the features that the bits of extra stand for: hooks, an
-// ephemeral container e0, and rules by which all restart.
+// decorate adds the features in the bits of extra to a pod: hooks, an ephemeral container e0, and rules that restart
+// all containers.
 func decorate(pod *v1.Pod, extra int) {
 	hook := &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}
 	rules := func(code int32) []v1.ContainerRestartRule {
@@ -77,13 +77,13 @@ func decorate(pod *v1.Pod, extra int) {
 	}
 }
 
-// definition finds a container of the pod by name.
+// definition returns the pod's container with the given name.
 func definition(pod *v1.Pod, name string) *v1.Container {
 	_, ctr := podspec.Find(&pod.Spec, name)
 	return ctr
 }
 
-// hooks are those of a container of the pod.
+// The function hooks returns the hooks of a pod's container.
 func hooks(pod *v1.Pod, name string) (h v1.Lifecycle) {
 	if pod != nil {
 		if ctr := definition(pod, name); ctr != nil && ctr.Lifecycle != nil {
@@ -93,22 +93,22 @@ func hooks(pod *v1.Pod, name string) (h v1.Lifecycle) {
 	return h
 }
 
-// A violation is what a broken invariant panics with.
+// A violation is the text of a panic about an invariant that does not hold.
 type violation string
 
-// world is the smallest runtime that can go wrong. It asserts what must hold
-// whatever happens: the numbers in its messages name the invariants.
+// world is a minimal runtime whose actions may fail. It checks the invariants. The numbers in its messages identify
+// them.
 type world struct {
 	in       Input
 	decide   func(Input) Decision
 	nextID   int
-	sandbox  int             // highest sandbox attempt ever made
-	attempts map[string]int  // highest attempt ever made, by container
-	graced   bool            // time went on steadily since the end was asked for
-	refuse   bool            // the next verdict
-	held     map[string]bool // what the hooks hold: "pod" since the sandbox was prepared, "running" until Ended
-	applied  string          // the spec that the worker knows to be the hooks'
-	spec     *v1.PodSpec     // whose hash is
+	sandbox  int             // highest sandbox attempt so far
+	attempts map[string]int  // highest attempt so far, by container
+	graced   bool            // the clock was not set since the pod's end was requested
+	refuse   bool            // rejects the next admission
+	held     map[string]bool // state held by hooks: "pod" since the sandbox was prepared, "running" until Ended
+	applied  string          // hash of the spec that the hooks have applied, as the worker knows
+	spec     *v1.PodSpec     // the spec of hash
 	hash     string
 	resizes
 	far
@@ -120,13 +120,13 @@ func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
 		Hooked: map[string]bool{}, PreStopped: map[string]time.Duration{}}}
 }
 
-// off reports whether the machine goes off, and with it the pod.
+// The method off reports whether the machine shuts down, and the pod with it.
 func (w *world) off() bool {
 	return !w.in.Off.IsZero() && w.in.Want != nil && w.in.End == nil && w.in.Admitted
 }
 
-// undone reports whether a container ended well because the machine goes off, though it
-// is to be tried until it does by itself.
+// The method undone reports whether a container exited with code 0 because of the shutdown, so that it must run again
+// after the boot.
 func (w *world) undone(c *Container) bool {
 	return w.off() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 && !c.FinishedAt.Before(w.in.Off) &&
 		w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure
@@ -140,16 +140,16 @@ func (w *world) must(ok bool, invariant int, format string, args ...any) {
 	}
 }
 
-// plan decides, checks the decision and puts its actions in flight.
+// plan calls the planner, checks the decision and begins its actions.
 func (w *world) plan() Decision {
 	w.in.Busy, w.in.Failed, w.in.Replaced = maps.Clone(w.in.Busy), maps.Clone(w.in.Failed), maps.Clone(w.in.Replaced)
-	if w.in.Want != nil { // as the worker does
+	if w.in.Want != nil { // like the worker
 		maps.DeleteFunc(w.in.Failed, func(k Key, f Failure) bool {
 			return k.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, k.Container))
 		})
 	}
 	w.specs()
-	if w.in.Want != nil && !w.in.Deleting && w.in.End == nil { // as the worker does
+	if w.in.Want != nil && !w.in.Deleting && w.in.End == nil { // like the worker
 		if over := Finished(w.in) || Expired(w.in) || w.off(); !over {
 			w.in.Stopping = time.Time{}
 		} else if w.in.Stopping.IsZero() {
@@ -205,7 +205,7 @@ func (w *world) plan() Decision {
 			w.in.Replaced[a.Container] = a.ID
 		}
 		w.in.Forgotten = false
-		if a.Op == RunSandbox || a.Op == StartContainer { // whose first step is Prepare
+		if a.Op == RunSandbox || a.Op == StartContainer { // the first step of both is Prepare
 			w.in.Ended, w.held["pod"], w.held["running"] = false, true, true
 		}
 	}
@@ -222,7 +222,7 @@ func (w *world) plan() Decision {
 	return d
 }
 
-// idle reports whether nothing goes on that an action on the pod itself has to wait for.
+// The method idle reports whether no running action blocks an action on the pod itself.
 func (w *world) idle(op Op) bool {
 	for _, f := range w.in.Busy {
 		hook := f.Op == PostStart || f.Op == PreStop
@@ -233,7 +233,7 @@ func (w *world) idle(op Op) bool {
 	return true
 }
 
-// preStopped notes that a hook has ended, however it did.
+// The method preStopped records that a preStop hook has ended, successfully or not.
 func (w *world) preStopped(f Flight) {
 	if f.Op == PreStop {
 		w.in.PreStopped = maps.Clone(w.in.PreStopped)
@@ -241,7 +241,7 @@ func (w *world) preStopped(f Flight) {
 	}
 }
 
-// specs gives the planner the hashes of specs as the worker does.
+// The method specs sets the hashes of specs in the planner's input, as the worker does.
 func (w *world) specs() {
 	w.in.Spec, w.in.Applied = "", ""
 	if w.in.Want == nil {
@@ -255,8 +255,7 @@ func (w *world) specs() {
 	w.showSizes(sb)
 }
 
-// next reports whether it is a container's turn to start: none is that still has
-// init containers before it.
+// The method next reports whether a container may start: all init containers before it have finished.
 func (w *world) next(name string) bool {
 	sb, ok := w.in.Seen.Sandbox()
 	if !ok || !sb.Ready || sb.ID == w.in.Stale || Finished(w.in) || Expired(w.in) || Renewing(w.in) {

@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// serveEnv makes the test program an HTTP server, whose CPU time is not that of probes.
+// With this variable, the test program is an HTTP server. Its CPU time is not counted for the probes.
 const serveEnv = "ISLET_TEST_PROBED"
 
 func TestMain(m *testing.M) {
@@ -38,11 +38,11 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	fmt.Println(l.Addr().(*net.TCPAddr).Port)
-	go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // until its parent ends
+	go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // until its parent exits
 	http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
 }
 
-// probed starts a server, and returns its port.
+// The function probed starts a server and returns its port.
 func probed(b *testing.B) int {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serveEnv+"=1")
@@ -74,8 +74,8 @@ func used(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkHTTP shows what 100 pods cost that have an HTTP probe each: CPU in percent of
-// a core, and the memory that stays.
+// BenchmarkHTTP measures the cost of 100 pods with an HTTP probe each: the CPU usage in percent of a core, and the
+// memory.
 func BenchmarkHTTP(b *testing.B) {
 	for _, period := range []int32{1, 10} {
 		b.Run(fmt.Sprintf("every=%ds", period), func(b *testing.B) {
@@ -90,7 +90,7 @@ func BenchmarkHTTP(b *testing.B) {
 				p.Spec.Containers = []v1.Container{{Name: "c", LivenessProbe: probe}}
 				inputs[p.UID] = plan.Input{Want: p, Seen: plan.Observed{
 					Sandboxes:  []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"127.0.0.1"}}},
-					Containers: []plan.Container{{ID: p.Name, Name: "c", SandboxID: "s", State: plan.Running}}, // for long: they are spread
+					Containers: []plan.Container{{ID: p.Name, Name: "c", SandboxID: "s", State: plan.Running}}, // started before
 				}}
 			}
 			memory := func() uint64 {
@@ -102,7 +102,7 @@ func BenchmarkHTTP(b *testing.B) {
 			before := memory()
 			p := New(Config{
 				Caller: call.New(call.Config{Version: "v1.36.3"}), Input: func(uid types.UID) plan.Input { return inputs[uid] }, Log: slog.New(slog.DiscardHandler),
-				Changed: func(types.UID) {}, Events: eventtest.Sink(func(e eventtest.Event) { b.Error(strings.TrimSpace(e.Message)) }), // each probe succeeds
+				Changed: func(types.UID) {}, Events: eventtest.Sink(func(e eventtest.Event) { b.Error(strings.TrimSpace(e.Message)) }), // each succeeds
 			})
 			for uid := range inputs {
 				p.Poke(uid)
@@ -111,7 +111,7 @@ func BenchmarkHTTP(b *testing.B) {
 			done := make(chan error, 1)
 			go func() { done <- p.Run(ctx) }()
 			for b.Loop() {
-				time.Sleep(time.Duration(period) * time.Second) // until all are asked once
+				time.Sleep(time.Duration(period) * time.Second) // until each container was probed once
 				from, began := used(b), time.Now()
 				time.Sleep(max(10*time.Second, 3*time.Duration(period)*time.Second))
 				b.ReportMetric(100*float64(used(b)-from)/float64(time.Since(began)), "%core")

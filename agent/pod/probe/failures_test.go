@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// A container that fails is given up however often the agent restarts meanwhile, and
-// stays so; only that of which this was found out.
+// TestFailuresOutliveTheAgent checks that failures of a liveness probe are counted over restarts of the agent, and
+// that a container that has failed stays unhealthy. The count belongs to one container ID.
 func TestFailuresOutliveTheAgent(t *testing.T) {
 	bubble(t, pod(live(), ready()), func(w *world) {
 		w.answer(livePort, errRefused)
@@ -33,7 +33,7 @@ func TestFailuresOutliveTheAgent(t *testing.T) {
 		w.pass(15 * time.Second) // one failure
 		w.expect("ready")
 		w.answer(livePort, nil)
-		w.pass(10 * time.Second) // and none
+		w.pass(10 * time.Second) // no failure
 		w.answer(livePort, errRefused)
 		w.end()
 		w.start()
@@ -46,7 +46,8 @@ func TestFailuresOutliveTheAgent(t *testing.T) {
 	})
 }
 
-// A file that somebody else wrote is no reason to give anything up, nor to read for ever.
+// TestForeignMemory checks that a file with invalid or huge content makes no container unhealthy, and is read only in
+// part.
 func TestForeignMemory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "probes")
 	for _, text := range []string{"", "\n\n", "c1 Liveness", "c1 Liveness x\n", "c1 Liveness -3\n", "c1\x00 Liveness 3\n", strings.Repeat("c1", maxFile) + " Liveness 3\n", strings.Repeat("x Liveness 3\n", maxFile/10) + "c1 Liveness 3\n"} {
@@ -63,6 +64,6 @@ func TestForeignMemory(t *testing.T) {
 	m.load()
 	m.set("c1", liveness, 2) // cannot be written
 	if m.get("c1", liveness) != 2 {
-		t.Error("it forgets at once")
+		t.Error("the count is lost")
 	}
 }

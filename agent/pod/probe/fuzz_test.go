@@ -9,9 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// FuzzProbes leads a container through answers, restarts of it and of the agent, calls
-// that hang and what else data spells. Whatever happens, nothing is said of a container
-// that it did not answer, and it is asked no more often than it may be.
+// FuzzProbes applies the events of data to a container: results of probes, restarts of the container or the agent,
+// and hanging calls. A verdict must follow from the container's results, and the number of calls is limited.
 func FuzzProbes(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 2, 32, 64, 3, 0, 4, 0})
 	f.Add([]byte{7, 1, 10, 224, 224, 4, 224, 2, 0, 3, 18, 224, 224})
@@ -60,7 +59,7 @@ func FuzzProbes(f *testing.F) {
 	})
 }
 
-// holds asserts what is so at any time; periods is how many have passed since forget.
+// The method holds checks the invariants. The parameter periods is the number of periods since forget.
 func (w *world) holds(fail, succeed int, periods time.Duration) {
 	w.t.Helper()
 	id := w.in.Seen.Containers[0].ID
@@ -72,7 +71,7 @@ func (w *world) holds(fail, succeed int, periods time.Duration) {
 		all := answers(port)
 		return len(all) >= fail && !slices.Contains(all[len(all)-fail:], true)
 	}
-	was := func(port, n int) bool { // it succeeded n times in a row
+	was := func(port, n int) bool { // the probe succeeded n times in a row
 		run := 0
 		for _, ok := range answers(port) {
 			run++
@@ -91,7 +90,7 @@ func (w *world) holds(fail, succeed int, periods time.Duration) {
 	case h.Started && !was(startPort, 1):
 		w.t.Fatalf("%s has started: %v", id, answers(startPort))
 	case h.Unhealthy && !lastFailed(livePort) && !lastFailed(startPort):
-		w.t.Fatalf("%s is given up: %v, %v", id, answers(livePort), answers(startPort))
+		w.t.Fatalf("%s is unhealthy: %v, %v", id, answers(livePort), answers(startPort))
 	case h.Ready && !h.Started:
 		w.t.Fatalf("%s is ready, but has not started", id)
 	case len(w.calls) > 3*(int(periods)+10):

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/probe/call"
 )
 
-// A container is not ready before it says so. It is asked often at first, since most
-// start soon, then once a period; only what changes its readiness is told.
+// TestReadiness checks that a container is not ready before its first success. The readiness probe runs at short
+// intervals at first, and then once a period. Only a change of the readiness wakes the worker.
 func TestReadiness(t *testing.T) {
 	bubble(t, pod(ready()), func(w *world) {
 		w.answer(readyPort, errRefused)
@@ -38,7 +38,7 @@ func TestReadiness(t *testing.T) {
 		}
 		w.answer(readyPort, errRefused)
 		w.pass(20 * time.Second)
-		w.expect("ready") // two failures are not three
+		w.expect("ready") // two failures are below the threshold of three
 		w.answer(readyPort, nil)
 		w.pass(10 * time.Second)
 		w.answer(readyPort, errRefused)
@@ -52,7 +52,7 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
-// Success at the first try counts at once, and begins the periods.
+// TestReadyEarly checks that a success of the first probe counts, and that the periods begin with it.
 func TestReadyEarly(t *testing.T) {
 	bubble(t, pod(ready(successes(2))), func(w *world) {
 		w.pass(time.Second)
@@ -63,8 +63,8 @@ func TestReadyEarly(t *testing.T) {
 	})
 }
 
-// A container gets a whole period before it is asked whether it lives, and is given up
-// after so many failures in a row. The next one begins anew.
+// TestLiveness checks that the first liveness probe runs after one period, and that the container is unhealthy after
+// FailureThreshold consecutive failures. The next container has its own count.
 func TestLiveness(t *testing.T) {
 	bubble(t, pod(live(every(5))), func(w *world) {
 		w.answer(livePort, errRefused)
@@ -76,7 +76,7 @@ func TestLiveness(t *testing.T) {
 		w.expect("unhealthy")
 		w.forget()
 		w.pass(time.Minute)
-		w.asked() // until there is another one
+		w.asked() // no probe until the next container
 		w.change(func(in *plan.Input) { in.Seen.Containers[0] = running("c2", 1) })
 		w.expect("ready")
 		w.pass(14 * time.Second)
@@ -90,7 +90,8 @@ func TestLiveness(t *testing.T) {
 	})
 }
 
-// Nothing else is asked before a container has started; then its readiness is at once.
+// TestStartup checks that no other probe runs before the startup probe has succeeded, and that the readiness probe
+// runs immediately afterwards.
 func TestStartup(t *testing.T) {
 	bubble(t, pod(live(), ready(), start(every(2))), func(w *world) {
 		w.answer(startPort, errRefused)
@@ -105,7 +106,7 @@ func TestStartup(t *testing.T) {
 		w.asked("14s live c1 10.0.0.7", "14.1s ready c1 10.0.0.7")
 		w.answer(startPort, errRefused)
 		w.pass(time.Minute)
-		w.expect("ready") // it has started for good
+		w.expect("ready") // the startup probe is not repeated
 	})
 	bubble(t, pod(live(), ready(), start(every(2), failures(4))), func(w *world) {
 		w.answer(startPort, errRefused)
@@ -119,7 +120,8 @@ func TestStartup(t *testing.T) {
 	})
 }
 
-// A sidecar is asked as others are, an init container that ends by itself is not.
+// TestInitContainers checks that a sidecar is probed like a main container, and that other init containers are not
+// probed.
 func TestInitContainers(t *testing.T) {
 	bubble(t, asSidecar(pod(start())), func(w *world) {
 		w.expect("starts")
@@ -146,7 +148,7 @@ func TestInitialDelay(t *testing.T) {
 		w.pass(9 * time.Second)
 		w.asked("12s ready c1 10.0.0.7", "15s live c1 10.0.0.7")
 	})
-	for name, jump := range map[string]time.Duration{"future": time.Hour, "past": -time.Hour} { // of the machine's clock
+	for name, jump := range map[string]time.Duration{"future": time.Hour, "past": -time.Hour} { // a change of the clock
 		p := pod(ready(after(30)))
 		bubble(t, p, func(w *world) {
 			w.change(func(in *plan.Input) {
@@ -155,14 +157,14 @@ func TestInitialDelay(t *testing.T) {
 			})
 			w.pass(31 * time.Second)
 			if calls, _, _ := w.forget(); calls == 0 {
-				t.Errorf("%s: nobody was asked", name)
+				t.Errorf("%s: no probe ran", name)
 			}
 		})
 	}
 }
 
-// What an earlier run of the agent found holds until enough answers say otherwise; and
-// not all are asked at once.
+// TestRestartOfTheAgent checks that the readiness before a restart of the agent stays until enough results contradict
+// it, and that the first probes are distributed over time.
 func TestRestartOfTheAgent(t *testing.T) {
 	bubble(t, pod(live(), ready(), start()), func(w *world) {
 		w.pass(30 * time.Second)
@@ -178,12 +180,12 @@ func TestRestartOfTheAgent(t *testing.T) {
 		w.mu.Lock()
 		for _, c := range w.calls {
 			if strings.Contains(c, "start") || strings.HasPrefix(c, "30s") {
-				t.Errorf("asked %s", c)
+				t.Errorf("unexpected call %s", c)
 			}
 		}
 		w.mu.Unlock()
 		w.pass(20 * time.Second)
-		w.expect("started") // it failed three times
+		w.expect("started") // three failures
 		w.end()
 		w.forget()
 		w.start()
@@ -192,7 +194,7 @@ func TestRestartOfTheAgent(t *testing.T) {
 		w.pass(time.Second)
 		w.expect("ready")
 	})
-	// It started while no agent ran: nothing is known of it.
+	// The container started while no agent ran, so its readiness is unknown.
 	bubble(t, pod(ready()), func(w *world) {
 		w.pass(time.Second)
 		w.expect("ready")
@@ -205,8 +207,8 @@ func TestRestartOfTheAgent(t *testing.T) {
 	})
 }
 
-// An agent on trial asks whom it finds ready within a second, and finds it ready itself before it
-// says that all is as it was. It gives up nothing, and leaves nothing of it to the next.
+// TestTrial checks that an agent on trial probes each ready container within a second, and reports the pod as
+// confirmed only after a success. It stops no container, and its results are not stored for the next agent.
 func TestTrial(t *testing.T) {
 	p := pod(live(every(60), failures(1)), ready(every(60)))
 	confirmed := func(w *world, want bool) {
@@ -217,7 +219,7 @@ func TestTrial(t *testing.T) {
 	}
 	bubble(t, p, func(w *world) {
 		w.pass(time.Minute)
-		confirmed(w, true) // it is on no trial
+		confirmed(w, true) // the agent is not on trial
 		w.end()
 		w.hold = true
 		w.start()
@@ -226,7 +228,7 @@ func TestTrial(t *testing.T) {
 		w.answer(livePort, errRefused)
 		w.forget()
 		w.pass(2 * time.Second)
-		w.expect("ready") // it needs three
+		w.expect("ready") // not ready needs three failures
 		confirmed(w, false)
 		if calls, _, _ := w.forget(); calls != 2 {
 			t.Errorf("%d calls", calls)
@@ -235,7 +237,7 @@ func TestTrial(t *testing.T) {
 		w.answer(readyPort, nil)
 		w.start()
 		w.pass(2 * time.Second)
-		confirmed(w, false) // for its liveness
+		confirmed(w, false) // the liveness probe fails
 		w.expect("ready")
 		w.end()
 		w.answer(livePort, nil)
@@ -247,7 +249,7 @@ func TestTrial(t *testing.T) {
 		w.start()
 		w.expect("ready")
 	})
-	// A container need not say that it lives before its time.
+	// A container need not be live before its initial delay has passed.
 	p = pod(live(after(600)))
 	bubble(t, p, func(w *world) {
 		w.end()
@@ -258,8 +260,8 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// While a pod ends it is asked for its readiness, and for nothing else; then it is
-// forgotten.
+// TestTermination checks that only the readiness probe runs while a pod terminates, and that the pod's state is
+// deleted afterwards.
 func TestTermination(t *testing.T) {
 	for name, ends := range map[string]func(*plan.Input){
 		"deleted": func(in *plan.Input) { in.Deleting = true },
@@ -285,25 +287,25 @@ func TestTermination(t *testing.T) {
 			}
 		})
 	}
-	bubble(t, pod(ready()), func(w *world) { // nobody wants it any more
+	bubble(t, pod(ready()), func(w *world) { // the pod is not desired any more
 		w.change(func(in *plan.Input) { in.Want = nil })
 		w.pass(time.Minute)
 		w.asked()
 	})
 }
 
-// One is not asked that does not run yet, is being stopped, or whose address may be
-// another pod's.
+// TestNotAsked checks that a container is not probed before it runs, while it is stopped, or if its address may
+// belong to another pod.
 func TestNotAsked(t *testing.T) {
 	bubble(t, pod(live(every(1)), ready(every(1))), func(w *world) {
 		w.change(func(in *plan.Input) {
 			in.Busy = map[string]plan.Flight{"c": {Action: plan.Action{Op: plan.StartContainer}}}
 		})
 		w.pass(5 * time.Second)
-		w.asked() // it has not quite started
+		w.asked() // the container's start is in progress
 		w.change(func(in *plan.Input) { in.Busy, in.Seen.Containers[0].PostStart = nil, true })
 		w.pass(5 * time.Second)
-		w.asked() // its postStart hook runs
+		w.asked() // the postStart hook is running
 		for _, op := range []plan.Op{plan.PreStop, plan.StopContainer} {
 			w.change(func(in *plan.Input) {
 				in.Hooked, in.Busy = map[string]bool{"c1": true}, map[string]plan.Flight{"c": {Action: plan.Action{Op: op}}}
@@ -329,8 +331,8 @@ func TestNotAsked(t *testing.T) {
 	})
 }
 
-// A call that hangs is the only one of its check, ends with its timeout, and what was
-// missed meanwhile is not made up for. The end of the container is its end, too.
+// TestSlowCalls checks that a probe that hangs ends with its timeout. Until then the probe does not run again, and
+// missed periods are not repeated. The probe is cancelled when its container ends.
 func TestSlowCalls(t *testing.T) {
 	slow := func(p *v1.Probe) { p.TimeoutSeconds, p.FailureThreshold = 25, 1 }
 	bubble(t, pod(live(slow)), func(w *world) {
@@ -348,7 +350,7 @@ func TestSlowCalls(t *testing.T) {
 		w.asked("45s live c2 10.0.0.7")
 		w.change(func(in *plan.Input) { in.Seen.Containers[0] = running("c3", 2) })
 		w.pass(9 * time.Second)
-		w.told() // of the call that was broken off
+		w.told() // no event about the cancelled probe
 		w.expect("ready")
 	})
 	bubble(t, pod(ready(func(p *v1.Probe) { p.TimeoutSeconds, p.PeriodSeconds = 3, 2 })), func(w *world) {
@@ -362,7 +364,8 @@ func TestSlowCalls(t *testing.T) {
 	})
 }
 
-// Answers that say nothing of the container change nothing, and are tried again.
+// TestErrors checks that a result that does not depend on the container changes nothing, and that the probe is
+// repeated.
 func TestErrors(t *testing.T) {
 	bubble(t, pod(live(failures(1))), func(w *world) {
 		w.answer(livePort, fmt.Errorf("invalid port number: 0: %w", call.ErrInvalid))
@@ -377,7 +380,7 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// TestAnswers: what each kind of call may be answered, and what a kubelet makes of it.
+// TestAnswers checks the verdict and the event for each result of each kind of probe. They are those of a kubelet.
 func TestAnswers(t *testing.T) {
 	exec := func(p *v1.Probe) {
 		p.ProbeHandler = v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check", "$(MODE)", "$(SECRET)", "$(NONE)", "$$(MODE)"}}}
@@ -419,19 +422,19 @@ func TestAnswers(t *testing.T) {
 			w.pass(10 * time.Second)
 			w.expect(tt.health)
 			if len(w.calls) > 0 && w.calls[0] != "10s "+asked[tt.kind] {
-				t.Errorf("asked %q, want %q", w.calls[0], asked[tt.kind])
+				t.Errorf("calls %q, want %q", w.calls[0], asked[tt.kind])
 			}
 			switch {
 			case tt.event == "" && len(w.events) == 0:
 			case len(w.events) != 1 || tt.kind != "panic" && w.events[0] != "web/c Warning "+tt.event ||
 				!strings.HasPrefix(w.events[0], "web/c Warning "+tt.event):
-				t.Errorf("%s, %v: told %q, want %q", tt.kind, tt.answer, w.events, tt.event)
+				t.Errorf("%s, %v: events %q, want %q", tt.kind, tt.answer, w.events, tt.event)
 			}
 		})
 	}
 }
 
-// series counts the figures of probes.
+// series returns the number of series of the probes' metrics.
 func series(t *testing.T, p *Probes) (n int) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -446,7 +449,7 @@ func series(t *testing.T, p *Probes) (n int) {
 	return n
 }
 
-// A probe that changes while its container runs is the one that counts.
+// TestChangedProbe checks that a probe that changes while its container runs takes effect.
 func TestChangedProbe(t *testing.T) {
 	bubble(t, pod(ready()), func(w *world) {
 		w.pass(time.Second)
@@ -463,7 +466,7 @@ func TestChangedProbe(t *testing.T) {
 	})
 }
 
-// Nobody waits for answers once the agent ends.
+// TestEnd checks that the agent's end does not wait for running probes.
 func TestEnd(t *testing.T) {
 	bubble(t, pod(ready()), func(w *world) {
 		w.mu.Lock()

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// Ports by which the calls of a test are told apart.
+// The port of a call identifies its probe.
 const (
 	livePort = iota + 1
 	readyPort
@@ -38,7 +38,7 @@ type world struct {
 	t      *testing.T
 	probes *Probes
 	file   string
-	hold   bool // the next run is on trial
+	hold   bool // the next agent is on trial
 	stop   context.CancelFunc
 	done   chan error
 	begin  time.Time
@@ -47,14 +47,14 @@ type world struct {
 	in      plan.Input
 	status  v1.PodStatus
 	answers map[int]error     // by port
-	hang    bool              // calls wait for their context
-	calls   []string          // "1.5s ready c1 10.0.0.7"
-	results map[string][]bool // by container and port: what was answered, success or not
+	hang    bool              // calls wait until their context ends
+	calls   []string          // such as "1.5s ready c1 10.0.0.7"
+	results map[string][]bool // by container and port: true for each success
 	events  []string
 	changes int
 }
 
-// bubble runs a test with a pod of which one container runs since now.
+// bubble runs a test with a pod whose container has just started.
 func bubble(t *testing.T, pod *v1.Pod, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -71,7 +71,7 @@ func running(id string, attempt uint32) plan.Container {
 	return plan.Container{ID: id, Name: "c", SandboxID: "s", Attempt: attempt, State: plan.Running, StartedAt: time.Now().Round(0)}
 }
 
-// start begins a run of the agent.
+// start starts an agent.
 func (w *world) start() {
 	w.probes = New(Config{
 		Caller: w, Events: eventtest.Sink(w.record), Hold: w.hold, File: w.file, Log: slog.New(slog.DiscardHandler), Node: func() []string { return []string{"192.168.0.2"} },
@@ -103,7 +103,7 @@ func (w *world) end() {
 	<-w.done
 }
 
-// show makes the part of the status that matters here, as the agent does.
+// The method show sets the container statuses of the pod, as the agent does.
 func (w *world) show() {
 	w.mu.Lock()
 	in := w.in
@@ -123,7 +123,7 @@ func (w *world) show() {
 	w.mu.Unlock()
 }
 
-// change changes what is wanted or there.
+// The method change modifies the desired pod or its observed state.
 func (w *world) change(f func(in *plan.Input)) {
 	w.mu.Lock()
 	w.in.Seen.Containers = slices.Clone(w.in.Seen.Containers)
@@ -135,20 +135,20 @@ func (w *world) change(f func(in *plan.Input)) {
 	synctest.Wait()
 }
 
-// answer sets what calls are answered from now on.
+// answer sets the result of all later calls to a port.
 func (w *world) answer(port int, err error) {
 	w.mu.Lock()
 	w.answers[port] = err
 	w.mu.Unlock()
 }
 
-// pass lets time pass.
+// The method pass lets time pass.
 func (w *world) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// health is that of the container which runs.
+// health returns the state of the running container.
 func (w *world) health() string {
 	var out []string
 	for _, c := range w.in.Seen.Containers {
@@ -176,18 +176,18 @@ func (w *world) expect(health string) {
 	}
 }
 
-// asked compares the calls since the last time with those that were to be made.
+// The method asked checks the calls since the last time.
 func (w *world) asked(want ...string) {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Equal(w.calls, want) {
-		w.t.Errorf("asked\n%s\nwant\n%s", strings.Join(w.calls, "\n"), strings.Join(want, "\n"))
+		w.t.Errorf("calls\n%s\nwant\n%s", strings.Join(w.calls, "\n"), strings.Join(want, "\n"))
 	}
 	w.calls = nil
 }
 
-// forget drops what was asked and told until now, and returns how much.
+// The method forget deletes the recorded calls, events and changes, and returns their numbers.
 func (w *world) forget() (calls, events, changes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,12 +201,12 @@ func (w *world) told(want ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Equal(w.events, want) {
-		w.t.Errorf("told\n%s\nwant\n%s", strings.Join(w.events, "\n"), strings.Join(want, "\n"))
+		w.t.Errorf("events\n%s\nwant\n%s", strings.Join(w.events, "\n"), strings.Join(want, "\n"))
 	}
 	w.events = nil
 }
 
-// call is any call.
+// call records a call and returns its result.
 func (w *world) call(ctx context.Context, what string, port int, timeout time.Duration) error {
 	w.mu.Lock()
 	w.calls = append(w.calls, fmt.Sprintf("%v %s", time.Since(w.begin), what))
@@ -221,11 +221,11 @@ func (w *world) call(ctx context.Context, what string, port int, timeout time.Du
 	return ctx.Err()
 }
 
-// Connect implements Caller: a port is a kind of probe.
+// Connect implements Caller. The port is the kind of probe.
 func (w *world) Connect(ctx context.Context, t call.Target, a *v1.TCPSocketAction, timeout time.Duration) (err error) {
 	port := a.Port.IntValue()
 	defer func() {
-		if ctx.Err() == nil { // else nobody waits for it any more
+		if ctx.Err() == nil { // otherwise the result is ignored
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			key := fmt.Sprint(t.ID, port)
@@ -255,19 +255,19 @@ func (w *world) Check(ctx context.Context, t call.Target, a *v1.GRPCAction, time
 	return w.call(ctx, "check "+t.IP, int(a.Port), timeout)
 }
 
-// A status is the answer of an HTTP server.
+// A status is a response code of an HTTP server, as an error.
 type status int
 
 func (status) Error() string { return "an HTTP status" }
 
-// record keeps an event as a line.
+// record stores an event as a line.
 func (w *world) record(e eventtest.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, fmt.Sprintf("%s/%s %s %s: %s", e.Pod.Name, e.Container, e.Type, e.Reason, e.Message))
 }
 
-// pod has one container with what the options say.
+// pod returns a pod with one container, which the options modify.
 func pod(options ...func(*v1.Container)) *v1.Pod {
 	p := podtest.New("web", podtest.UID("u"), podtest.RestartPolicy(v1.RestartPolicyAlways))
 	for _, o := range options {
@@ -276,7 +276,7 @@ func pod(options ...func(*v1.Container)) *v1.Pod {
 	return p
 }
 
-// tcp is a probe as a manifest has it once it is defaulted.
+// tcp returns a probe with the API's default values.
 func tcp(port int, options ...func(*v1.Probe)) *v1.Probe {
 	p := &v1.Probe{TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3}
 	p.TCPSocket = &v1.TCPSocketAction{Port: intstr.FromInt(port)}
@@ -303,7 +303,7 @@ func every(n int32) func(*v1.Probe)     { return func(p *v1.Probe) { p.PeriodSec
 func successes(n int32) func(*v1.Probe) { return func(p *v1.Probe) { p.SuccessThreshold = n } }
 func failures(n int32) func(*v1.Probe)  { return func(p *v1.Probe) { p.FailureThreshold = n } }
 
-// sidecars turns the container into one.
+// asSidecar makes the container a sidecar.
 func asSidecar(p *v1.Pod) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p.Spec.InitContainers = []v1.Container{p.Spec.Containers[0]}

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// A phase is terminal only once nothing runs and nothing is about to, and then for
-// good.
+// TestEnd checks that the phase becomes terminal only when no container runs or is about to start, and that it does
+// not change afterwards.
 func TestEnd(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	hour := int64(3600)

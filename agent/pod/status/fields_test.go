@@ -11,15 +11,16 @@ import (
 
 const statusFile = "../../../docs/pod-status.md"
 
-// What the node makes of a field of a status.
+// Support of the node for a status field.
 const (
-	fills  = "filled"       // some life of TestLives shows it
-	fillsW = "filled where" // by what the lives do not have
+	fills  = "filled"       // the status of some life in TestLives has it
+	fillsW = "filled where" // filled by features that are not in the lives
 	others = "not the node's"
 	none   = "empty"
 )
 
-// statusTypes are the types whose every field has a row, in the order of the page.
+// The list statusTypes contains the types whose fields are documented, in the order of the page. Each field has a
+// row.
 var statusTypes = []fieldtest.Table{
 	{Of: reflect.TypeFor[v1.PodStatus](), Title: "status", Rows: []fieldtest.Row{
 		{"observedGeneration", fills, ""},
@@ -102,8 +103,8 @@ var statusTypes = []fieldtest.Table{
 const statusHead = "# What a pod's status says\n\nThis page lists every field of a pod's status, in the order of the API (k8s.io/api), and whether this node sets it, as a kubelet 1.37 does. It is generated from the code; a test\n" +
 	"fails if the API has a field that is not in the list, or if a field marked *filled* is empty in all pods of the tests.\n"
 
-// TestEveryFieldOfAStatus: no field of the API is forgotten, and what is said to be filled
-// is, in one life or another.
+// TestEveryFieldOfAStatus checks that each field of the API has a row, and that a field that is documented as filled
+// is filled in some life.
 func TestEveryFieldOfAStatus(t *testing.T) {
 	shown := map[reflect.Type]map[string]bool{}
 	for _, l := range lives() {
@@ -112,7 +113,7 @@ func TestEveryFieldOfAStatus(t *testing.T) {
 	for _, st := range statusTypes {
 		for _, r := range st.Rows {
 			if is := shown[st.Of][r.Name()]; is != (r.Verdict() == fills) && r.Verdict() != fillsW {
-				t.Errorf("%s.%s is said to be %s; a life shows it: %v", st.Of.Name(), r.Name(), r.Verdict(), is)
+				t.Errorf("%s.%s is documented as %s; filled in a life: %v", st.Of.Name(), r.Name(), r.Verdict(), is)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ func hooking(c plan.Container) plan.Container { c.PostStart = true; return c }
 
 func inRound(c plan.Container, round uint32) plan.Container { c.Round = round; return c }
 
-// restarts is a pod all of whose containers restart when c ends with 42.
+// restarts returns a pod whose containers all restart when c exits with code 42.
 func restarts() *v1.Pod {
 	p := wanted("Never")
 	never := v1.ContainerRestartPolicyNever
@@ -66,7 +66,8 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// What ephemeral containers do is shown, and changes nothing else of the status.
+// TestEphemeral checks that the status has the states of ephemeral containers, and that they do not change other
+// fields.
 func TestEphemeral(t *testing.T) {
 	pod := wanted("Never")
 	alone := Make(plan.Input{Want: pod, Now: t0, Seen: seen(running("c", 0))}, v1.PodStatus{}, Host{Runtime: "containerd"})
@@ -100,7 +101,8 @@ func TestEphemeral(t *testing.T) {
 	}
 }
 
-// AllContainersRestarting is shown for pods with such a rule only.
+// TestRestarting checks that only pods with a rule to restart all containers have the condition
+// AllContainersRestarting.
 func TestRestarting(t *testing.T) {
 	condition := func(in plan.Input) string {
 		in.Now = t0
@@ -127,7 +129,7 @@ func TestRestarting(t *testing.T) {
 	}
 }
 
-// The generation that the node acts on is in the status and in each of its conditions.
+// TestGeneration checks that the status, and each of its conditions, has the generation of the observed spec.
 func TestGeneration(t *testing.T) {
 	pod := restarts()
 	pod.Generation = 7
@@ -146,7 +148,7 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
-// The stop signal that counts is shown of containers that ask for one.
+// TestStopSignal checks that the status has the effective stop signal of a container whose spec sets one.
 func TestStopSignal(t *testing.T) {
 	asks := &v1.Lifecycle{StopSignal: new(v1.SIGRTMINPLUS3)}
 	for _, tt := range []struct {

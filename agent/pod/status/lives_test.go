@@ -17,13 +17,13 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.yaml and docs/pod-status.md")
 
-// life is a moment in the life of a pod.
+// life is the input of a status at one time in the life of a pod.
 type life struct {
 	in     plan.Input
 	before v1.PodStatus
 }
 
-// whole is a pod with all that shows in a status.
+// The function whole returns a pod with all features that are visible in a status.
 func whole() *v1.Pod {
 	p := wanted(v1.RestartPolicyAlways)
 	p.Generation = 4
@@ -36,7 +36,7 @@ func whole() *v1.Pod {
 	return p
 }
 
-// lives are typical moments. Each has a file in testdata.
+// The function lives returns typical inputs. Each has a file with its status in testdata.
 func lives() map[string]life {
 	up := func(c plan.Container) plan.Container {
 		c.Image, c.ImageID, c.User = "docker.io/library/"+c.Name+":1", "docker.io/library/"+c.Name+"@sha256:0123", &plan.User{UID: 1000, GID: 2000, Groups: []int64{2000, 3000}}
@@ -86,7 +86,7 @@ func statusOf(l life) v1.PodStatus {
 	return Make(l.in, l.before, Host{IPs: []string{"192.168.0.2", "fd00::2"}, Runtime: "containerd", ReadOnlyTrees: func(*v1.Pod) bool { return true }})
 }
 
-// TestLives holds whole statuses against files that a person can read.
+// TestLives compares whole statuses with the files in testdata.
 func TestLives(t *testing.T) {
 	for name, l := range lives() {
 		have, err := yaml.Marshal(statusOf(l))
@@ -100,12 +100,12 @@ func TestLives(t *testing.T) {
 			}
 		}
 		if want, err := os.ReadFile(file); err != nil || string(want) != string(have) {
-			t.Errorf("%s (%v): go test ./agent/pod/status -run TestLives -update, and look at what changed:\n%s", file, err, have)
+			t.Errorf("%s (%v): go test ./agent/pod/status -run TestLives -update, and review the changes:\n%s", file, err, have)
 		}
 	}
 }
 
-// filled notes the fields of a value that are not empty, by type.
+// The function filled records the nonempty fields of a value, by type.
 func filled(v reflect.Value, in map[reflect.Type]map[string]bool) {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestMounts: a status has the mounts of each container, and of those that are read-only
-// whether all below them is.
+// TestMounts checks that the status has the mounts of each container, and for read-only mounts whether they are
+// recursively read-only.
 func TestMounts(t *testing.T) {
 	maybe, on := v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{
@@ -32,6 +32,6 @@ func TestMounts(t *testing.T) {
 		}
 	}
 	if st := Make(plan.Input{Want: p}, v1.PodStatus{}, Host{}); *st.ContainerStatuses[0].VolumeMounts[2].RecursiveReadOnly != v1.RecursiveReadOnlyDisabled {
-		t.Error("a runtime of which nothing is known can do it")
+		t.Error("an unknown runtime has recursive read-only mounts")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// A pod that ends with its machine says so and is not ready, but is not over, unless it
-// was before or may not run twice. What the node itself did to a pod is forgotten when it
-// runs again; what others say of it is not.
+// TestOff checks that a pod that ends with the machine's shutdown has the reason and is not ready, but is not in a
+// terminal phase, unless it had finished before or must not run again. A DisruptionTarget condition of the node is
+// removed when the pod runs again. One of another component stays.
 func TestOff(t *testing.T) {
 	since := t0.Add(-time.Minute)
 	late := func(c plan.Container) plan.Container { c.FinishedAt = t0.Add(-time.Second); return c }
@@ -29,26 +29,26 @@ func TestOff(t *testing.T) {
 		{"may not run twice", plan.Input{Want: wanted("Never"), Seen: seen(late(ended("c", 0, 0))), Off: since}, "Failed Terminated c=Completed", nodeShutdown},
 		{"was done before", plan.Input{Want: wanted("Never"), Seen: seen(early(ended("c", 0, 0))), Off: since}, "Succeeded c=Completed", ""},
 		{"after the boot", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 1))}, "Running c=Running+ Ready", ""},
-		{"makes room", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Preempting}}, "Running c=Running+ Ready", "Pod was preempted by Kubelet to accommodate a critical pod."},
+		{"is preempted", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Preempting}}, "Running c=Running+ Ready", "Pod was preempted by Kubelet to accommodate a critical pod."},
 		{"is evicted", plan.Input{Want: wanted("Always"), Seen: seen(running("c", 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Running c=Running+ Ready", "why"},
 		{"was evicted", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why", Disrupted: true}}, "Failed Evicted c=Error", "why"},
 		{"exceeds its limit", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 137, 0)), End: &plan.End{Reason: plan.Evicted, Message: "why"}}, "Failed Evicted c=Error", ""},
-		{"made room", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 143, 0)), End: &plan.End{Reason: plan.Preempting}}, "Failed Preempting c=Error", "Pod was preempted by Kubelet to accommodate a critical pod."},
+		{"was preempted", plan.Input{Want: wanted("Always"), Seen: seen(ended("c", 143, 0)), End: &plan.End{Reason: plan.Preempting}}, "Failed Preempting c=Error", "Pod was preempted by Kubelet to accommodate a critical pod."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.in.Now, tt.in.Admitted = t0, true
 			before := v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet}, {Type: "mine"}}}
 			st := Make(tt.in, before, Host{})
-			if tt.name == "ended well" { // and then it is removed
+			if tt.name == "ended well" { // the container is removed afterwards
 				tt.in.Seen = seen()
 				if again := brief(Make(tt.in, st, Host{})); again != tt.want {
-					t.Errorf("once it is removed %s, want %s", again, tt.want)
+					t.Errorf("after the container's removal: %s, want %s", again, tt.want)
 				}
 				up := v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}, Ready: true}}}
 				unseen := Make(tt.in, up, Host{})
 				if now := unseen.ContainerStatuses[0]; now.State.Waiting == nil || now.Ready || now.LastTerminationState.Terminated == nil ||
 					unseen.Phase != v1.PodRunning {
-					t.Errorf("it is removed, and the pod, %s, shows %+v", unseen.Phase, now)
+					t.Errorf("phase %s after the container's removal, status %+v", unseen.Phase, now)
 				}
 			}
 			if got := brief(st); got != tt.want {
@@ -60,7 +60,7 @@ func TestOff(t *testing.T) {
 			}
 			before.Conditions[0].Reason = "EvictionByEvictionAPI"
 			if st := Make(tt.in, before, Host{}); !slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }) {
-				t.Error("forgets what others say")
+				t.Error("the condition of another component was removed")
 			}
 		})
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestPlugged: a pod whose device is away has a condition, also later.
+// TestPlugged checks that a pod with an unplugged device has a condition, which stays when the device is plugged in
+// again.
 func TestPlugged(t *testing.T) {
 	in := resized(plan.Resources{})
 	away := Host{Unplugged: func(types.UID) []string { return []string{"one is away", "another too"} }}

@@ -19,8 +19,8 @@ func list(kv ...string) v1.ResourceList {
 	return l
 }
 
-// resized is a pod that runs with what has shows, and is to have 200m of CPU, at most
-// 400m, and 64Mi of memory, at most 128Mi.
+// The function resized returns the input of a pod whose container has the resources has, and whose spec requests 200m
+// of CPU (limit 400m) and 64Mi of memory (limit 128Mi).
 func resized(has plan.Resources) plan.Input {
 	pod := &v1.Pod{}
 	pod.Generation = 3
@@ -42,8 +42,8 @@ func conditionOf(s v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// A status shows what is allocated beside what containers have, why there is more to
-// come, and nothing of that once it is over.
+// TestResize checks that the status has the allocated and the actual resources. While a resize is in progress, it has
+// a condition with the reason.
 func TestResize(t *testing.T) {
 	old := resized(plan.Resources{Shares: 102, Milli: 200, Memory: 64 << 20})
 	was := resized(plan.Resources{Shares: 102, Milli: 200, Memory: 64 << 20})
@@ -52,7 +52,7 @@ func TestResize(t *testing.T) {
 	before := Make(was, v1.PodStatus{}, Host{})
 	if c := before.ContainerStatuses[0]; !equality.Semantic.DeepEqual(*c.Resources, was.Want.Spec.Containers[0].Resources) ||
 		len(before.Conditions) != 5 {
-		t.Errorf("at rest it shows %+v, %+v", c, before.Conditions)
+		t.Errorf("before the resize: %+v, %+v", c, before.Conditions)
 	}
 	if r := before.Resources; !equality.Semantic.DeepEqual(*r, was.Want.Spec.Containers[0].Resources) ||
 		!equality.Semantic.DeepEqual(before.AllocatedResources, r.Requests) {
@@ -64,19 +64,19 @@ func TestResize(t *testing.T) {
 	if want := (v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", "32Mi"), Limits: list("cpu", "200m", "memory", "64Mi")}); !equality.Semantic.DeepEqual(*c.Resources, want) ||
 		!equality.Semantic.DeepEqual(c.AllocatedResources, list("cpu", "200m", "memory", "64Mi")) ||
 		!equality.Semantic.DeepEqual(*now.Resources, want) {
-		t.Errorf("on its way it shows %+v, the pod %+v", c, now.Resources)
+		t.Errorf("during the resize: %+v, the pod %+v", c, now.Resources)
 	}
 	if p := conditionOf(now, v1.PodResizeInProgress); p == nil || p.Status != v1.ConditionTrue || p.Reason != "" || p.ObservedGeneration != 3 {
-		t.Errorf("it shows %+v", p)
+		t.Errorf("condition %+v", p)
 	}
 	old.Failed = map[plan.Key]plan.Failure{{Op: plan.Resize}: {Message: "cannot"}}
 	failed := Make(old, now, Host{})
 	if p := conditionOf(failed, v1.PodResizeInProgress); p == nil || p.Reason != v1.PodReasonError || p.Message != "cannot" {
-		t.Errorf("it shows %+v", p)
+		t.Errorf("condition %+v", p)
 	}
-	old.Failed, old.Now = nil, old.Now.Add(time.Minute) // the next agent has not tried yet
+	old.Failed, old.Now = nil, old.Now.Add(time.Minute) // the restarted agent has not tried yet
 	if p := conditionOf(Make(old, failed, Host{}), v1.PodResizeInProgress); p == nil || p.Message != "cannot" || !p.LastTransitionTime.Equal(&conditionOf(failed, v1.PodResizeInProgress).LastTransitionTime) {
-		t.Errorf("it shows %+v", p)
+		t.Errorf("condition %+v", p)
 	}
 	fits := resized(plan.Resources{Shares: 204, Milli: 400, Memory: 128 << 20})
 	fits.Unsure = true
@@ -87,29 +87,29 @@ func TestResize(t *testing.T) {
 	over := Make(fits, failed, Host{})
 	if c := over.ContainerStatuses[0]; len(over.Conditions) != 5 ||
 		!equality.Semantic.DeepEqual(*c.Resources, fits.Want.Spec.Containers[0].Resources) || !c.Ready {
-		t.Errorf("after all it shows %+v, %+v", c, over.Conditions)
+		t.Errorf("after the resize: %+v, %+v", c, over.Conditions)
 	}
 }
 
-// Why a resize waits is shown until it is decided anew, or the pod is over.
+// TestPending checks that the condition of a pending resize stays until a new decision or the end of the pod.
 func TestPending(t *testing.T) {
 	in := resized(plan.Resources{Shares: 204, Milli: 400, Memory: 128 << 20})
 	in.Pending.Reason, in.Pending.Message, in.Pending.Generation = v1.PodReasonDeferred, "no room", 4
 	first := Make(in, v1.PodStatus{}, Host{})
 	c := conditionOf(first, v1.PodResizePending)
 	if c == nil || c.Reason != v1.PodReasonDeferred || c.Message != "no room" || c.ObservedGeneration != 4 || c.Status != v1.ConditionTrue {
-		t.Fatalf("it shows %+v", c)
+		t.Fatalf("condition %+v", c)
 	}
 	in.Pending, in.Undecided, in.Now = plan.Pending{Generation: 4, Allocated: 3}, true, in.Now.Add(time.Hour)
 	if got := conditionOf(Make(in, first, Host{}), v1.PodResizePending); got == nil || *got != *c {
-		t.Errorf("after a restart it shows %+v", got)
+		t.Errorf("condition after a restart: %+v", got)
 	}
 	in.Undecided = false
 	if got := conditionOf(Make(in, first, Host{}), v1.PodResizePending); got != nil {
-		t.Errorf("it waits no more, and shows %+v", got)
+		t.Errorf("condition after the decision: %+v", got)
 	}
 	in.Pending.Reason, in.End = v1.PodReasonDeferred, &plan.End{Phase: v1.PodFailed}
 	if got := conditionOf(Make(in, first, Host{}), v1.PodResizePending); got != nil {
-		t.Errorf("it is over, and shows %+v", got)
+		t.Errorf("condition of a finished pod: %+v", got)
 	}
 }

@@ -26,7 +26,7 @@ func seen(c ...plan.Container) plan.Observed {
 	return plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7"}}}, Containers: c}
 }
 
-// dead is seen with a sandbox that has died.
+// The function dead returns the observed state of a pod whose sandbox is not ready.
 func dead(c ...plan.Container) plan.Observed {
 	o := seen(c...)
 	o.Sandboxes[0].Ready = false
@@ -45,7 +45,7 @@ func failed(reason string, ago time.Duration) map[plan.Key]plan.Failure {
 	return map[plan.Key]plan.Failure{{Container: "c", Op: plan.StartContainer}: {N: 1, Reason: reason, Message: "why", At: t0.Add(-ago), Retry: t0.Add(time.Minute)}}
 }
 
-// brief is what kubectl get pods would show of a status.
+// The function brief returns a status as kubectl get pods prints it.
 func brief(st v1.PodStatus) string {
 	out := string(st.Phase)
 	if st.Reason != "" {
@@ -141,7 +141,7 @@ func TestAddressesAndTimes(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	later := in
-	later.Started = t0.Add(time.Minute) // by another run of the agent
+	later.Started = t0.Add(time.Minute) // with the start time of another agent
 	if again := Make(later, st, host); !again.StartTime.Time.Equal(t0) {
 		t.Errorf("the pod started at %v, then at %v", t0, again.StartTime)
 	}
@@ -154,7 +154,7 @@ func TestAddressesAndTimes(t *testing.T) {
 	again := Make(in, st, host)
 	if again = Make(in, again, host); cmp.Diff(again.Conditions[1:], st.Conditions[:5]) != "" ||
 		again.Conditions[0].Type != "example.com/theirs" {
-		t.Errorf("nothing changed, but the conditions did: %s", cmp.Diff(again.Conditions, st.Conditions))
+		t.Errorf("the conditions changed without a reason: %s", cmp.Diff(again.Conditions, st.Conditions))
 	}
 	in.Seen = seen(ended("c", 1, 3))
 	for _, c := range Make(in, st, host).Conditions {
@@ -191,7 +191,7 @@ func TestReadyToStart(t *testing.T) {
 	}
 }
 
-// What a kubelet tells by events only can be read off the status.
+// TestTrouble checks that errors that a kubelet reports only as events are also in the status.
 func TestTrouble(t *testing.T) {
 	trouble := func(op plan.Op) map[plan.Key]plan.Failure {
 		return map[plan.Key]plan.Failure{{Op: op}: {Reason: plan.FailedMount, Message: "no space left on device"}}
@@ -210,7 +210,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// However long the last words of many containers are, a status stays small.
+// TestMessages checks that the size of a status is limited for termination messages of any length.
 func TestMessages(t *testing.T) {
 	p := wanted("Never")
 	var all []plan.Container
@@ -234,7 +234,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A gate that is not open says why.
+// TestReadinessGates checks that the message of the Ready condition names each readiness gate that is not true.
 func TestReadinessGates(t *testing.T) {
 	pod := wanted("Always")
 	pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "a"}, {ConditionType: "b"}, {ConditionType: "c"}}

@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// TestKilled: a machine that was out of memory sooner than any look could see has a condition
-// for it, for as long as if one had; what it was long ago it is no more.
+// TestKilled checks that an out-of-memory kill sets the condition MemoryPressure for its transition period, even if
+// no measurement showed a pressure. An old kill is ignored.
 func TestKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(*world) {})
@@ -22,7 +22,7 @@ func TestKilled(t *testing.T) {
 		w.OutOfMemory(6 * time.Minute)
 		w.told(t)
 		w.OutOfMemory(time.Minute)
-		w.OutOfMemory(2 * time.Minute) // as after a restart, when all are told at once
+		w.OutOfMemory(2 * time.Minute) // after a restart, several kills are reported at once
 		w.told(t, "changed")
 		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
 			t.Errorf("conditions %v", got)
@@ -30,15 +30,14 @@ func TestKilled(t *testing.T) {
 		if !regexp.MustCompile(`conditions=\[MemoryPressure\] before=\[\] by=oom`).Match(w.lines.Bytes()) {
 			t.Errorf("the log does not say why: %s", &w.lines)
 		}
-		time.Sleep(4*time.Minute - time.Second) // of the bubble, as all here
+		time.Sleep(4*time.Minute - time.Second) // in the time of the bubble, like all others
 		w.told(t)
 		time.Sleep(time.Second)
 		w.told(t, "changed", "pods may ask again")
 	})
 }
 
-// TestNobodyForMemory: that no pod can end for want of memory keeps nothing from being done
-// for the disk.
+// TestNobodyForMemory checks that disk space is reclaimed even if no pod can be evicted for memory.
 func TestNobodyForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -51,20 +50,19 @@ func TestNobodyForMemory(t *testing.T) {
 			"age of nodefs.available", "age of containerfs.available",
 		}
 		disk := []string{"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images"}
-		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, memory, disk, memory[:2])...) // memory is looked at again with it
+		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, memory, disk, memory[:2])...) // memory is measured again as well
 		if w.disk != 110 {
 			t.Errorf("%d MiB are free", w.disk)
 		}
 	})
 }
 
-// TestNobodyForDisk: a disk that stays full, whatever is done, makes nobody deaf to the kernel,
-// who tells that memory is short.
+// TestNobodyForDisk checks that an event of the kernel about memory is handled while a disk stays full.
 func TestNobodyForDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
 			w.disk = 50
-			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 300*mib, 1)} // has nothing on the disk
+			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 300*mib, 1)} // the pod uses no disk space
 		})
 		w.runs(t)
 		disk := []string{
@@ -75,7 +73,7 @@ func TestNobodyForDisk(t *testing.T) {
 			"the pods use only 0 of it. Other files, or critical pods, fill the disk. Unused images and containers were removed."
 		said := append(slices.Clone(disk), foreign)
 		w.told(t, slices.Concat([]string{"changed", "pods may ask again"}, said)...)
-		time.Sleep(soonest / 2) // of the bubble
+		time.Sleep(soonest / 2) // in the time of the bubble
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
 		time.Sleep(wakeGap)
@@ -86,8 +84,8 @@ func TestNobodyForDisk(t *testing.T) {
 	})
 }
 
-// TestLull: while others fill the disk, what pods have there is not reclaimed and counted at
-// each look; but it is as soon as a pod may have taken what is missing.
+// TestLull checks that images are not reclaimed at each measurement while files outside pods fill the disk. They are
+// reclaimed as soon as a pod's files may be the cause.
 func TestLull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -111,20 +109,20 @@ func TestLull(t *testing.T) {
 		}
 		wait(time.Hour)
 		if n := counts(); n < 12 || n > 16 {
-			t.Errorf("counted %d times in an hour in which nothing changed", n)
+			t.Errorf("images were reclaimed %d times in an hour without a change", n)
 		}
-		for range 40 { // others fill it, a MiB at a look
+		for range 40 { // other files grow, by one MiB per measurement
 			w.set(func() { w.disk-- })
 			wait(soonest)
 		}
 		if n := counts(); n < 5 || n > 12 {
-			t.Errorf("counted %d times while others filled the disk", n)
+			t.Errorf("images were reclaimed %d times while other files filled the disk", n)
 		}
 		grows := writes(w.pods[1].Pod, 0, 60*mib, 0)
 		w.set(func() { w.disk, w.pods[1] = 0, grows })
 		wait(soonest + time.Second)
 		if _, gone := w.ends[grows.Pod.UID]; !gone {
-			t.Errorf("the pod that took the rest stays; the log: %s", &w.lines)
+			t.Errorf("the pod that filled the disk is not evicted; the log: %s", &w.lines)
 		}
 	})
 }

@@ -25,7 +25,8 @@ func (v Verdict) text() string {
 	return s
 }
 
-// TestJudge follows what a node has left over time: seconds, free MiB of 1000, verdict.
+// TestJudge checks the verdicts for a series of measurements: the time in seconds, the free MiB of 1000, and the
+// verdict.
 func TestJudge(t *testing.T) {
 	hard := Threshold{Signal: Memory, Value: quantity("100Mi")}
 	reclaim := hard
@@ -99,7 +100,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeOrder: memory first, and what is not known is met by nobody.
+// TestJudgeOrder checks that memory comes first, and that a threshold without a measurement is not met.
 func TestJudgeOrder(t *testing.T) {
 	all := []Threshold{}
 	for _, m := range meanings() {
@@ -112,7 +113,7 @@ func TestJudgeOrder(t *testing.T) {
 		t.Errorf("%q, not %q", got, want)
 	}
 	if got := s.Judge(all, Observations{}, 0, t0).text(); got != "[] " {
-		t.Errorf("nothing is known: %q", got)
+		t.Errorf("no measurements: %q", got)
 	}
 }
 
@@ -127,7 +128,7 @@ func TestObserve(t *testing.T) {
 			t.Errorf("%s lacks %s", got, want)
 		}
 	}
-	if n := len(observe(r)); n != 3 { // a file system without inodes has none that could run out
+	if n := len(observe(r)); n != 3 { // a file system without inodes has no inode signal
 		t.Errorf("%d signals: %s", n, got)
 	}
 }

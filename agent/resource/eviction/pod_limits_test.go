@@ -11,15 +11,15 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// late is a disk on which counting goes on for an hour, whoever wants it to end.
+// The type late is a fake whose count of files takes an hour and cannot be cancelled.
 type late struct{ Figures }
 
 func (l late) Storage(ctx context.Context, p *v1.Pod, age time.Duration) (*stats.PodStats, error) {
-	time.Sleep(time.Hour) // of the bubble
+	time.Sleep(time.Hour) // in the time of the bubble
 	return l.Figures.Storage(ctx, p, age)
 }
 
-// TestRunWaits: when it is to end while the files of a pod are counted, Run waits for that.
+// TestRunWaits checks that Run, when its context ends, waits for a running count of a pod's files.
 func TestRunWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited := writes(aPod("limited", "", "", 0), 0, 0, 11*mib)
@@ -33,16 +33,16 @@ func TestRunWaits(t *testing.T) {
 		stop()
 		synctest.Wait()
 		if len(done) > 0 {
-			t.Error("it has ended, and files are counted still")
+			t.Error("Run returned while files were counted")
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(done) == 0 {
-			t.Fatal("it has not ended")
+			t.Fatal("Run did not return")
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		w.told(t, "measure limited", "closed") // nobody is evicted any more
+		w.told(t, "measure limited", "closed") // no pod is evicted after the context's end
 	})
 }

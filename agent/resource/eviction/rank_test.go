@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// aPod asks for so much memory and disk; each may be empty.
+// aPod returns a pod with requests for memory and disk. Each may be empty.
 func aPod(name, memory, disk string, priority int32) *v1.Pod {
 	requests := podtest.List(map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk})
 	return podtest.New(name, podtest.Source(keys.SourceAPI), podtest.Priority(priority), podtest.Requests(requests))
@@ -32,7 +32,7 @@ func uses(p *v1.Pod, memory, processes uint64) Candidate {
 		Containers: []stats.ContainerStats{{Name: "c", Memory: &stats.MemoryStats{WorkingSetBytes: &memory}}}}}
 }
 
-// writes has a layer, logs, and an emptyDir of these sizes.
+// The function writes returns a candidate whose writable layer, logs and emptyDir have the given sizes.
 func writes(p *v1.Pod, layer, logs, volume uint64) Candidate {
 	fs := func(n uint64) *stats.FsStats {
 		files := n / 10
@@ -71,9 +71,8 @@ func TestRankMemory(t *testing.T) {
 	}
 }
 
-// A pod of the node's own is evicted only for a fair part of what is missing, whatever the
-// resource, and any pod if that is room on a disk: else a disk that others filled would end all
-// of them, for nothing.
+// TestRankOwn checks that a static pod is evicted only if it uses a considerable part of the missing resource.
+// Otherwise a disk that is filled by other files would end all static pods without an effect.
 func TestRankOwn(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -98,8 +97,8 @@ func TestRankOwn(t *testing.T) {
 	}
 }
 
-// TestRankForeign: on a disk no pod goes that would give back next to nothing, but for many that
-// together have what is missing.
+// TestRankForeign checks that a pod with a negligible use of a disk is not evicted, unless many such pods together
+// use enough.
 func TestRankForeign(t *testing.T) {
 	const mib = 1 << 20
 	many := func(n int, each uint64) (list []Candidate) {
@@ -144,7 +143,7 @@ func TestMissing(t *testing.T) {
 		{Threshold{Signal: NodeFs, Value: Value{Part: .4}, Reclaim: quantity("5")}, 15},
 		{Threshold{Signal: NodeFs, Value: quantity("30")}, 0},
 		{Threshold{Signal: NodeFs, Value: quantity("10")}, 0},
-		{Threshold{Signal: Memory, Value: quantity("10")}, 10}, // not known: nothing is free
+		{Threshold{Signal: Memory, Value: quantity("10")}, 10}, // unknown, so nothing counts as free
 	} {
 		if got := o.missing(c.t); got != c.want {
 			t.Errorf("%+v: %v, not %v", c.t, got, c.want)
@@ -170,7 +169,7 @@ func TestRankDisk(t *testing.T) {
 	memory := writes(aPod("memory", "", "", 0), 21, 21, 5000)
 	memory.Pod.Spec.Volumes[0].EmptyDir.Medium = v1.StorageMediumMemory
 	claim := writes(aPod("claim", "", "", 0), 5, 5, 9000)
-	for _, c := range []Candidate{memory, claim} { // what is elsewhere does not count
+	for _, c := range []Candidate{memory, claim} { // usage of other disks is ignored
 		*c.Stats.EphemeralStorage.UsedBytes -= *c.Stats.VolumeStats[0].UsedBytes
 		*c.Stats.EphemeralStorage.InodesUsed -= *c.Stats.VolumeStats[0].InodesUsed
 	}
@@ -189,7 +188,7 @@ func TestRankDisk(t *testing.T) {
 		{ImageFs, images, "layer memory logs volume claim asked"},
 		{ContainerFs, images, "layer memory logs volume claim asked"},
 		{NodeFs, apart, "volume logs layer memory claim asked"},
-		{NodeInodes, one, "asked volume logs layer memory claim"}, // nobody can ask for inodes
+		{NodeInodes, one, "asked volume logs layer memory claim"}, // pods cannot request inodes
 	} {
 		if got := names(Rank(list, c.s, c.d, 10)); got != c.want {
 			t.Errorf("%s of %+v: %q, not %q", c.s, c.d, got, c.want)
@@ -208,7 +207,7 @@ func TestExceeded(t *testing.T) {
 	limited := func(layer, logs, volume uint64, other bool) Candidate {
 		c := writes(aPod("p", "", "", 0), layer, logs, volume)
 		c.Pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: q("1k")}
-		if other { // so the pod as a whole may have more
+		if other { // so that the limit of the pod is higher
 			c.Pod.Spec.Containers = append(c.Pod.Spec.Containers,
 				v1.Container{Name: "d", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: q("1M")}}})
 		}

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "eviction")) }
 
-// TestWoken: when the kernel says that memory is short, the pod that goes first is ended
-// within a second, and no more pods than it takes.
+// TestWoken checks that after an event of the kernel about memory, the first pod in the ranking is evicted within a
+// second, and that no more pods are evicted than necessary.
 func TestWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -44,10 +44,10 @@ func TestWoken(t *testing.T) {
 			"age of memory.available", "evict big 1s true", "big: Evicted memory", "count memory.available")
 		for _, line := range []string{`conditions=\[MemoryPressure\]`, "uid=big"} {
 			if !regexp.MustCompile(line + ".* by=kernel").Match(w.lines.Bytes()) {
-				t.Errorf("the log does not say that the kernel told of %q: %s", line, &w.lines)
+				t.Errorf("the log line %q does not name the kernel as the cause: %s", line, &w.lines)
 			}
 		}
-		time.Sleep(2 * time.Second) // of the bubble: nothing else follows
+		time.Sleep(2 * time.Second) // in the time of the bubble: nothing else follows
 		w.told(t)
 		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
 			t.Errorf("conditions %v", got)
@@ -62,14 +62,14 @@ func TestWoken(t *testing.T) {
 	})
 }
 
-// TestGrows: a pod that takes memory so fast that there was still enough when the kernel told,
-// and no more when the next mark was set, is ended within a second all the same.
+// TestGrows checks that a fast-growing pod is evicted within a second. At the kernel's event there was still enough
+// memory, and not when the next mark was set.
 func TestGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.pods = []Candidate{uses(aPod("fast", "", "", 0), 300*mib, 1)} })
 		w.runs(t)
 		w.told(t, "pods may ask again")
-		time.Sleep(soonest / 2) // of the bubble: between two looks by the timer
+		time.Sleep(soonest / 2) // in the time of the bubble: between two timed measurements
 		w.set(func() { w.free = 110 })
 		w.wake <- struct{}{}
 		synctest.Wait()
@@ -79,34 +79,34 @@ func TestGrows(t *testing.T) {
 		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"age of memory.available", "evict fast 1s true", "fast: Evicted memory", "count memory.available")
 		if !regexp.MustCompile("uid=fast.* by=kernel").Match(w.lines.Bytes()) {
-			t.Errorf("the log does not say that the kernel told: %s", &w.lines)
+			t.Errorf("the log does not name the kernel as the cause: %s", &w.lines)
 		}
 	})
 }
 
-// TestStart: a second after the start, when all that is watched is there, memory is looked at
-// once more. What is not short is not looked at again until the kernel tells.
+// TestStart checks that memory is measured again one second after the start, when all watches are set. Without
+// pressure, it is not measured again until the kernel's next event.
 func TestStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.pods = []Candidate{uses(aPod("early", "", "", 0), 300*mib, 1)} })
 		w.runs(t)
 		w.told(t, "pods may ask again")
 		w.set(func() { w.armed = [2]uint64{} })
-		time.Sleep(armDelay) // of the bubble, as all here
+		time.Sleep(armDelay) // in the time of the bubble, like all others
 		synctest.Wait()
 		if w.armed != [2]uint64{400, 0} || w.lights != 1 || w.looks != 1 {
-			t.Errorf("armed %v, %d looks at memory, %d at all", w.armed, w.lights, w.looks)
+			t.Errorf("marks %v, %d measurements of memory, %d of all", w.armed, w.lights, w.looks)
 		}
 		time.Sleep(soonest / 2)
 		synctest.Wait()
 		if w.lights != 1 {
-			t.Errorf("%d looks at memory", w.lights)
+			t.Errorf("%d measurements of memory", w.lights)
 		}
 	})
 }
 
-// TestGoneMeanwhile: no pod pays for memory that came free while figures were read, as when
-// the kernel has killed who took it.
+// TestGoneMeanwhile checks that no pod is evicted if memory was freed during the measurement of the pods, for example
+// by the kernel's OOM killer.
 func TestGoneMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -117,21 +117,21 @@ func TestGoneMeanwhile(t *testing.T) {
 		w.told(t, "pods may ask again")
 		w.set(func() { w.free = 99 })
 		w.wake <- struct{}{}
-		time.Sleep(2 * time.Second) // of the bubble: longer than it looks for
+		time.Sleep(2 * time.Second) // in the time of the bubble: longer than the retries take
 		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory")
 		if w.armed != [2]uint64{199, 0} {
 			t.Errorf("armed %v", w.armed)
 		}
 		w.set(func() { w.free, w.relief = 99, 0 })
-		w.wake <- struct{}{} // the next one, at once
+		w.wake <- struct{}{} // the next event is handled at once
 		time.Sleep(wakeGap)
 		w.told(t, "node: EvictionThresholdMet Attempting to reclaim memory", "age of memory.available",
 			"evict innocent 1s true", "innocent: Evicted memory", "count memory.available")
 	})
 }
 
-// TestGoneMeanwhileDiskToo: what is still short is what a pod is ended for, and not the memory
-// that came free.
+// TestGoneMeanwhileDiskToo checks that a pod is evicted for the resource that is still short, not for the memory that
+// was freed meanwhile.
 func TestGoneMeanwhileDiskToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -142,7 +142,7 @@ func TestGoneMeanwhileDiskToo(t *testing.T) {
 		w.told(t, "pods may ask again")
 		w.set(func() { w.free, w.disk = 99, 50 })
 		w.wake <- struct{}{}
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // in the time of the bubble
 		w.told(t, "changed", "node: EvictionThresholdMet Attempting to reclaim memory",
 			"node: EvictionThresholdMet Attempting to reclaim ephemeral-storage", "reclaim containers", "reclaim images",
 			"age of nodefs.available", "age of containerfs.available", "evict writer 1s true",
@@ -150,8 +150,8 @@ func TestGoneMeanwhileDiskToo(t *testing.T) {
 	})
 }
 
-// TestNothingLeft: critical pods stay; and while nobody can go, a kernel that tells all the
-// time has nobody look more often than without.
+// TestNothingLeft checks that critical pods are not evicted, and that frequent events of the kernel cause no
+// additional measurements while no pod can be evicted.
 func TestNothingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -180,13 +180,13 @@ func TestNothingLeft(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.looks != before {
-			t.Errorf("%d looks", w.looks-before)
+			t.Errorf("%d measurements", w.looks-before)
 		}
 	})
 }
 
-// TestStorms: a kernel that tells all the time while there is enough costs two files four
-// times a second, and no look at all else.
+// TestStorms checks that frequent events of the kernel while memory suffices cause at most four reads of two files
+// per second, and no full measurement.
 func TestStorms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {})
@@ -202,12 +202,13 @@ func TestStorms(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.looks > 2 || w.lights > 17 || w.lights < 10 {
-			t.Errorf("%d looks, %d at memory", w.looks, w.lights)
+			t.Errorf("%d measurements, %d of memory", w.looks, w.lights)
 		}
 	})
 }
 
-// TestIdle: with much left of all it is looked at once a minute; deaf, every 10 s.
+// TestIdle checks that resources are measured once a minute if enough is left, and every 10 s if the kernel sends no
+// events.
 func TestIdle(t *testing.T) {
 	for deaf, want := range map[bool]int{false: 61, true: 361} {
 		synctest.Test(t, func(t *testing.T) {
@@ -217,14 +218,14 @@ func TestIdle(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.looks != want {
-				t.Errorf("deaf %v: %d looks in an hour", deaf, w.looks)
+				t.Errorf("deaf %v: %d measurements in an hour", deaf, w.looks)
 			}
 		})
 	}
 }
 
-// TestReclaims: what no pod needs goes before any pod does; and if that does not do, pods go
-// until there is as much as was asked for.
+// TestReclaims checks that unused images and containers are removed before a pod is evicted. If that does not
+// suffice, pods are evicted until the minimum reclaim is reached.
 func TestReclaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -244,13 +245,13 @@ func TestReclaims(t *testing.T) {
 		}
 		w.told(t, slices.Concat(again, []string{"evict b 1s true", "b: Evicted ephemeral-storage", "count nodefs.available"},
 			again, []string{"evict a 1s true", "a: Evicted ephemeral-storage", "count nodefs.available"}, again)...)
-		time.Sleep(20 * time.Second) // nobody is left, so the next count waits
+		time.Sleep(20 * time.Second) // no pod is left, so the next measurement waits
 		w.told(t, again...)
 	})
 }
 
-// TestSoft: pods get the grace period that they ask for, up to the most there is, and only
-// once the threshold has been met for long enough.
+// TestSoft checks that pods are evicted for a soft threshold only after its grace period. They get their own grace
+// period, up to the configured maximum.
 func TestSoft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -274,8 +275,8 @@ func TestSoft(t *testing.T) {
 	})
 }
 
-// TestLimits: a pod that exceeds a limit of its own goes, whatever the node has; pods are
-// measured when a disk has become fuller, and else once a minute.
+// TestLimits checks that a pod that exceeds its own limit is evicted, whatever the node's resources are. Pods are
+// measured when a disk's usage has grown, and otherwise once a minute.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		greedy, frugal, critical := writes(aPod("greedy", "", "", 0), 0, 0, 5*mib), writes(aPod("frugal", "", "", 0),
@@ -303,7 +304,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestLimitsOfContainers: what containers write counts too, by itself and together.
+// TestLimitsOfContainers checks that the ephemeral storage of containers is limited for each container and for the
+// pod.
 func TestLimitsOfContainers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		together, alone := writes(aPod("together", "", "", 0), 4*mib, 4*mib, 4*mib), writes(aPod("alone", "", "", 0), 6*mib, 6*mib, 0)
@@ -321,7 +323,7 @@ func TestLimitsOfContainers(t *testing.T) {
 	})
 }
 
-// TestLimitedComes: a pod with limits that comes to a node without any is looked at soon.
+// TestLimitedComes checks that a pod with limits is measured soon after its start on a node where no pod had limits.
 func TestLimitedComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.cfg.EvictionHard = nil })
@@ -331,7 +333,7 @@ func TestLimitedComes(t *testing.T) {
 		limited.Pod.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10Mi"))
 		time.Sleep(5 * time.Second)
 		w.set(func() { w.pods = []Candidate{limited} })
-		for range 9 { // each change of a pod says so; none puts the look off
+		for range 9 { // notified by each change of a pod; none postpones the measurement
 			w.Touched()
 			time.Sleep(time.Second)
 		}
@@ -341,8 +343,8 @@ func TestLimitedComes(t *testing.T) {
 	})
 }
 
-// TestSlowFiles: that the files of a pod take an hour to count holds up no eviction for memory,
-// and they are not counted twice at once.
+// TestSlowFiles checks that an hour-long count of a pod's files does not delay an eviction for memory, and that the
+// files are not counted twice at the same time.
 func TestSlowFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited := writes(aPod("limited", "", "", 0), 0, 0, 11*mib)
@@ -365,8 +367,8 @@ func TestSlowFiles(t *testing.T) {
 	})
 }
 
-// TestSlowDisk: while files are counted for a disk that is short, a pod that eats memory goes,
-// and nobody begins anew; once they are, one goes for the disk.
+// TestSlowDisk checks that a pod is evicted for memory while files are counted because a disk is short, and that the
+// count is not repeated. After the count, a pod is evicted for the disk.
 func TestSlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -394,8 +396,7 @@ func TestSlowDisk(t *testing.T) {
 	})
 }
 
-// TestComesBack: a pod of the node's own may come back once the node has no pressure, and no
-// sooner after a limit of its own.
+// TestComesBack checks that an evicted static pod may run again when the node has no pressure.
 func TestComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) {
@@ -403,7 +404,7 @@ func TestComesBack(t *testing.T) {
 			w.pods = []Candidate{uses(static(aPod("own", "", "", 0)), 100*mib, 1)}
 		})
 		if !w.Barred("own") {
-			t.Error("not barred before the first look")
+			t.Error("not barred before the first measurement")
 		}
 		w.runs(t)
 		time.Sleep(2 * time.Second)
@@ -420,7 +421,7 @@ func TestComesBack(t *testing.T) {
 	})
 }
 
-// TestNoFigures: what cannot be measured is met by nobody, and told once.
+// TestNoFigures checks that no pod is evicted, and no event is sent, if the resources cannot be measured.
 func TestNoFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.broken, w.free = true, 10 })
@@ -430,15 +431,15 @@ func TestNoFigures(t *testing.T) {
 	})
 }
 
-// TestOff: without thresholds and limits nothing is ever looked at, and the kernel is not to tell
-// of what an agent asked for that had some.
+// TestOff checks that nothing is measured without thresholds and limits, and that a watch of an earlier agent is
+// removed.
 func TestOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.cfg.EvictionHard, w.cfg.LocalStorageCapacityIsolation = nil, new(false) })
 		w.runs(t)
 		time.Sleep(time.Hour)
 		if w.looks+w.lights > 0 || w.Barred("x") {
-			t.Errorf("%d looks", w.looks+w.lights)
+			t.Errorf("%d measurements", w.looks+w.lights)
 		}
 		w.told(t, "pods may ask again", "closed")
 	})

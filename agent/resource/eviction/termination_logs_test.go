@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCut: a termination log takes no more of the disk than its end, which stays, whether its
-// writer appends or not, and however it made the file large.
+// TestCut checks that a termination log that is too large on disk is reduced to its end, whether its writer appends
+// or not, and also if its blocks are beyond the end of the file.
 func TestCut(t *testing.T) {
 	pods := t.TempDir()
 	dir := filepath.Join(pods, "u1", "containers", "c")
@@ -37,7 +37,7 @@ func TestCut(t *testing.T) {
 	put("1", []byte("short"))
 	beyond := put("2", last)
 	if err := fallocate(beyond, 8<<20); err != nil {
-		t.Skip("no room can be kept beyond a file's end here: ", err)
+		t.Skip("fallocate is not supported: ", err)
 	}
 	if err := os.Symlink("/dev/zero", filepath.Join(dir, "3")); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestCut(t *testing.T) {
 		if err := cutTerminationLogs(pods); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Write(large); err != nil { // at its place
+		if _, err := f.Write(large); err != nil { // at the file's offset
 			t.Fatal(err)
 		}
 	}
@@ -74,7 +74,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutsAsDiskFills: termination logs are looked at only when the disk has become fuller.
+// TestCutsAsDiskFills checks that termination logs are checked only after the usage of the disk has grown, and once
+// at the start.
 func TestCutsAsDiskFills(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pods", "u1", "containers", "c", "0")
 	large := bytes.Repeat([]byte("x"), 1<<20)
@@ -98,28 +99,28 @@ func TestCutsAsDiskFills(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.disk = 900 })
 		w.terminationLogs.pods = filepath.Join(path, "../../../..")
 		w.runs(t)
-		if !short(t) { // an agent that starts does not know how full the disk was
-			t.Error("it is not cut at the start")
+		if !short(t) { // at its start, the agent does not know the former usage of the disk
+			t.Error("the log is not truncated at the start")
 		}
 		fill(t)
 		wait(latest)
 		if short(t) {
-			t.Error("it is looked at although the disk is as it was")
+			t.Error("the log is truncated although the usage of the disk is unchanged")
 		}
 		w.set(func() { w.disk = 800 })
 		wait(latest)
 		if !short(t) {
-			t.Error("it is not cut")
+			t.Error("the log is not truncated")
 		}
 	})
 }
 
 func wait(d time.Duration) {
-	time.Sleep(d) // of the bubble
+	time.Sleep(d) // in the time of the bubble
 	synctest.Wait()
 }
 
-// fallocate keeps room beyond the end of a file.
+// fallocate allocates blocks beyond the end of a file.
 func fallocate(f *os.File, size int64) error {
 	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
 }

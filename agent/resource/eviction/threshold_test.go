@@ -125,8 +125,7 @@ func TestContainerFs(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a configuration says, what is taken from it are thresholds that can be
-// compared with anything.
+// FuzzParse checks that the thresholds of any configuration can be compared with any measurement.
 func FuzzParse(f *testing.F) {
 	f.Add("memory.available", "100Mi", "5%", "30s", uint64(1<<30), uint64(1<<29))
 	f.Add("nodefs.inodesFree", "99.99999%", "1e30", "0s", uint64(1<<63), uint64(0))

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/metrics/cgroup"
 )
 
-// memoryCgroup makes a cgroup of v1 for a test; it has the given limit, 0: none.
+// memoryCgroup creates a memory cgroup of cgroup v1 for a test, with the given limit, or none if that is 0.
 func memoryCgroup(t *testing.T, limit int) string {
 	t.Helper()
 	if os.Getuid() != 0 || cgroup.NewReader(cgroup.Mountpoint).Unified() {
@@ -28,7 +28,7 @@ func memoryCgroup(t *testing.T, limit int) string {
 		t.Skip("no memory cgroup can be made: ", err)
 	}
 	t.Cleanup(func() {
-		for range 1000 { // what was in it has just been killed
+		for range 1000 { // its processes have just been killed
 			if os.Remove(dir) == nil {
 				return
 			}
@@ -44,7 +44,7 @@ func memoryCgroup(t *testing.T, limit int) string {
 	return dir
 }
 
-// in runs a shell command in a cgroup, until it ends or the test does.
+// The function in runs a shell command in a cgroup, until the command or the test ends.
 func in(t *testing.T, dir, command string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "echo $$ >"+dir+"/cgroup.procs; "+command)
@@ -55,7 +55,7 @@ func in(t *testing.T, dir, command string) *exec.Cmd {
 	t.Cleanup(func() {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
-		for syscall.Kill(-cmd.Process.Pid, 0) == nil { // its children
+		for syscall.Kill(-cmd.Process.Pid, 0) == nil { // wait for the children too
 			runtime.Gosched()
 		}
 	})
@@ -67,27 +67,27 @@ func awaitWake(t *testing.T, w *Watch) {
 	select {
 	case <-w.Wake():
 	case <-time.After(time.Minute):
-		t.Fatal("the kernel did not tell")
+		t.Fatal("no event of the kernel")
 	}
 }
 
-// TestWatchTellsOfUse: a cgroup whose processes come to use so much more is told of at once,
-// and no other use is.
+// TestWatchTellsOfUse checks that a watch wakes when the memory usage of a cgroup reaches the mark, and not for any
+// other usage.
 func TestWatchTellsOfUse(t *testing.T) {
 	dir := memoryCgroup(t, 0)
 	w := OpenWatch("/nonexistent", filepath.Dir(dir), filepath.Base(dir), false, slog.New(slog.DiscardHandler))
 	defer w.Close()
 	if w.Coverage() != NoEvents {
-		t.Error("told before anything is armed")
+		t.Error("coverage before a mark is set")
 	}
 	w.Arm(0, 32<<20)
 	if w.Coverage() != UseEvents {
-		t.Error("not told")
+		t.Error("no coverage")
 	}
 	first := w.marks[1]
 	w.Arm(0, 33<<20)
 	if w.marks[1] != first {
-		t.Error("armed anew for a little more")
+		t.Error("a new mark was set for a small difference")
 	}
 	end := in(t, dir, "head -c 4m /dev/zero | tail >/dev/null")
 	if err := end.Wait(); err != nil {
@@ -95,32 +95,32 @@ func TestWatchTellsOfUse(t *testing.T) {
 	}
 	select {
 	case <-w.Wake():
-		t.Error("told of less than it was armed for")
+		t.Error("woken below the mark")
 	default:
 	}
 	in(t, dir, "head -c 64m /dev/zero | tail >/dev/null; sleep 60")
 	awaitWake(t, w)
 	w.Arm(0, 0)
 	if w.marks[1].file != nil {
-		t.Error("armed still")
+		t.Error("the mark is still set")
 	}
 	w.dirs[1] = dir + "/gone"
 	if w.Arm(0, 1); w.Coverage() != NoEvents {
-		t.Error("told of what is not there")
+		t.Error("coverage without a file")
 	}
 }
 
-// TestWatchTellsOfStalls: processes that wait for memory, here for that of their cgroup, are
-// told of, again and again.
+// TestWatchTellsOfStalls checks that a watch wakes repeatedly while processes stall on memory, here on the limit of
+// their cgroup.
 func TestWatchTellsOfStalls(t *testing.T) {
 	dir := memoryCgroup(t, 24<<20)
 	if _, err := os.Stat("/proc/pressure/memory"); err != nil {
-		t.Skip("the kernel counts no stalls: ", err)
+		t.Skip("the kernel has no pressure stall information: ", err)
 	}
 	w := OpenWatch("/proc/pressure/memory", t.TempDir(), "none", true, slog.New(slog.DiscardHandler))
 	defer w.Close()
 	if w.Arm(1, 1); w.Coverage() != StallEvents {
-		t.Fatal("not told")
+		t.Fatal("no coverage")
 	}
 	in(t, dir, "while :; do dd if=/dev/zero of="+filepath.Join(t.TempDir(), "big")+" bs=1M count=96; done")
 	for range 3 {
@@ -128,7 +128,7 @@ func TestWatchTellsOfStalls(t *testing.T) {
 	}
 }
 
-// TestWatchEnds: a closed watch leaves no file open and nobody waiting.
+// TestWatchEnds checks that a closed watch leaves no open file.
 func TestWatchEnds(t *testing.T) {
 	open := func() int {
 		all, err := os.ReadDir("/proc/self/fd")
@@ -144,12 +144,12 @@ func TestWatchEnds(t *testing.T) {
 		w.Arm(1<<40, 1<<40)
 		w.Close()
 	}
-	if now := open(); now > before+1 { // the poller's own
+	if now := open(); now > before+1 { // one file of Go's poller
 		t.Errorf("%d files, before %d", now, before)
 	}
 }
 
-// TestUrgent: a file that cannot tell of news is an error.
+// TestUrgent checks that a file that does not support polling is an error.
 func TestUrgent(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "plain"))
 	if err != nil {
@@ -158,12 +158,12 @@ func TestUrgent(t *testing.T) {
 	defer f.Close()
 	if got, err := epollFor(f); err == nil {
 		got.Close()
-		t.Error("a plain file is waited for")
+		t.Error("a regular file is accepted")
 	}
 }
 
-// TestWire: the use of a cgroup of v2 is told of once, by files as the kernel has them, and nobody
-// is slowed down longer than until then.
+// TestWire checks the watch of a cgroup v2, with the kernel's files as regular files. It wakes once for a crossed
+// mark, and memory.high is then reset, so that no process is throttled any longer.
 func TestWire(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -185,11 +185,11 @@ func TestWire(t *testing.T) {
 	}
 	w := OpenWatch("/nonexistent", dir, "", true, slog.New(slog.DiscardHandler))
 	defer w.Close()
-	high("max") // another agent left one
+	high("max") // an earlier agent left a value
 	w.Arm(0, 50000)
 	high("150000")
 	w.Arm(0, 50001)
-	high("150000") // close enough
+	high("150000") // the difference is too small
 	w.Arm(20000, 50000)
 	high("120000")
 	w.Arm(50000, 20000)
@@ -200,10 +200,10 @@ func TestWire(t *testing.T) {
 	w.Arm(0, 50000)
 	high("150000")
 	for name, to := range map[string]func(){
-		"nothing to be told of": func() { w.Arm(0, 0) },
-		"the limit comes first": func() { write("memory.max", "150000"); w.Arm(0, 50000); write("memory.max", "max") },
-		"it is over its limit":  func() { write("memory.max", "9"); w.Arm(0, 50000); write("memory.max", "max") },
-		"no cgroup":             func() { os.Remove(filepath.Join(dir, "memory.max")); w.Arm(0, 50000); write("memory.max", "max") },
+		"no mark":                     func() { w.Arm(0, 0) },
+		"the limit is lower":          func() { write("memory.max", "150000"); w.Arm(0, 50000); write("memory.max", "max") },
+		"the usage exceeds the limit": func() { write("memory.max", "9"); w.Arm(0, 50000); write("memory.max", "max") },
+		"no cgroup":                   func() { os.Remove(filepath.Join(dir, "memory.max")); w.Arm(0, 50000); write("memory.max", "max") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			to()
@@ -213,7 +213,7 @@ func TestWire(t *testing.T) {
 	}
 	high("150000")
 	file := filepath.Join(dir, "memory.high")
-	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // nobody can write it for a moment
+	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil { // a write to the file fails for now
 		t.Fatal(err)
 	}
 	write("memory.events.local", "high 2")
@@ -222,7 +222,7 @@ func TestWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("memory.high", "150000")
-	w.Arm(0, 0) // the next look
+	w.Arm(0, 0) // the next measurement
 	high("max")
 	w.Arm(0, 50000)
 	high("150000")
@@ -230,7 +230,7 @@ func TestWire(t *testing.T) {
 	high("max")
 	select {
 	case <-w.Wake():
-		t.Error("told of nothing")
+		t.Error("woken without an event")
 	default:
 	}
 }

@@ -24,18 +24,18 @@ import (
 	"github.com/islet-edge/islet/metrics/room"
 )
 
-// world is a machine with pods that use it up.
+// A world is a machine whose resources are used by pods.
 type world struct {
 	*Eviction
 	cfg kubelet.KubeletConfiguration
 
 	lines   bytes.Buffer // of the log
 	mu      sync.Mutex
-	free    uint64 // MiB of 1000
+	free    uint64 // free MiB of 1000
 	disk    uint64
 	pods    []Candidate
 	ends    map[types.UID]plan.End
-	after   time.Duration // how long a pod takes to end
+	after   time.Duration // duration of a pod's end
 	cleared map[types.UID]bool
 	garbage uint64 // MiB that can be reclaimed
 	log     []string
@@ -45,8 +45,8 @@ type world struct {
 	wake    chan struct{}
 	armed   [2]uint64
 	deaf    bool
-	slow    time.Duration // to count the files of a pod, or of all
-	relief  uint64        // MiB that come free while processes are measured
+	slow    time.Duration // duration of a count of one pod's files, or of all files
+	relief  uint64        // MiB that are freed during a measurement of the pods
 }
 
 func newWorld(t *testing.T, change func(*world)) *world {
@@ -72,7 +72,7 @@ func newWorld(t *testing.T, change func(*world)) *world {
 	return w
 }
 
-// runs lets it run until the test ends.
+// The method runs starts Run, which returns when the test ends.
 func (w *world) runs(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -92,7 +92,7 @@ func (w *world) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-// told is what happened since the last time.
+// The method told checks the log of what happened since the last call.
 func (w *world) told(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -152,7 +152,7 @@ func (w *world) Processes(context.Context) ([]stats.PodStats, error) {
 	return w.stats(), nil
 }
 
-// lasts is how long it takes to count files.
+// The method lasts waits for the duration of a count of files.
 func (w *world) lasts(ctx context.Context) {
 	if w.slow > 0 {
 		select {
@@ -224,7 +224,7 @@ func (w *world) ReclaimImages(context.Context) error {
 	return nil
 }
 
-// events are those of the world. An eviction's carries annotations, which no other event has.
+// events records the events of the world. Only the event of an eviction has annotations.
 type events struct {
 	eventtest.Sink
 	*world

@@ -32,17 +32,17 @@ func TestAccount(t *testing.T) {
 	if want := (Written{Device: 1000, Database: 100, Images: 200, Logs: 50, Pods: 100}); a.writtenOn(noon) != want || a.Total != want || want.Stack() != 450 {
 		t.Errorf("first: %+v", a)
 	}
-	a.add(at(noon.Add(time.Hour)), Sample{Device: 1100, Agent: 310, Images: 200, Shims: 100, Logs: 40}) // a shim has ended
+	a.add(at(noon.Add(time.Hour)), Sample{Device: 1100, Agent: 310, Images: 200, Shims: 100, Logs: 40}) // a shim has exited
 	if want := (Written{Device: 1100, Database: 110, Images: 200, Logs: 50, Pods: 100}); a.writtenOn(noon) != want {
 		t.Errorf("a shim ended: %+v", a)
 	}
 	m := at(noon.Add(2 * time.Hour))
 	m.Run = 2
-	a.add(m, Sample{Device: 1200, Agent: 400, Images: 300, Shims: 100, Logs: 40}) // a new agent, that has written more than the former
+	a.add(m, Sample{Device: 1200, Agent: 400, Images: 300, Shims: 100, Logs: 40}) // a new agent, which has written more than the former one
 	if want := (Written{Device: 1200, Database: 210, Images: 500, Logs: 50, Pods: 100}); a.writtenOn(noon) != want {
 		t.Errorf("a new agent: %+v", a)
 	}
-	m.Boot, m.At, m.Booted = "two", noon.Add(36*time.Hour), noon.Add(6*time.Hour) // off until 18 h, then 6 h of that day and 24 of the next
+	m.Boot, m.At, m.Booted = "two", noon.Add(36*time.Hour), noon.Add(6*time.Hour) // off until 18 h, up for 6 h, and a day
 	a.add(m, Sample{Device: 500})
 	if x, y := a.writtenOn(noon).Device, a.writtenOn(noon.Add(24*time.Hour)).Device; x != 1300 || y != 400 {
 		t.Errorf("a reboot: %d, %d", x, y)
@@ -53,15 +53,15 @@ func TestAccount(t *testing.T) {
 		a.Total.Device != 1700+2850 {
 		t.Errorf("a month later: %+v", a)
 	}
-	m.At = noon // and the clock goes back
+	m.At = noon // the clock is set back
 	a.add(m, Sample{Device: 500 + 2850 + 7})
 	if len(a.Days) != 1 || a.writtenOn(noon).Device != 7 {
 		t.Errorf("the clock went back: %+v", a)
 	}
 }
 
-// TestNoClock: a board without a clock of its own begins each boot in 1970, and is told the
-// time later. It keeps what it knows of days, and what it wrote meanwhile is of today.
+// TestNoClock checks a board without a real-time clock, which starts in 1970 and gets the time later. The days that
+// were stored are kept, and bytes that were written before the time was set count for today.
 func TestNoClock(t *testing.T) {
 	var a account
 	a.add(at(noon.Add(-24*time.Hour)), Sample{Device: 100})
@@ -78,14 +78,14 @@ func TestNoClock(t *testing.T) {
 		if got := a.writtenOn(noon).Device; got != today {
 			t.Errorf("%s, in 1970: %d today, not %d", name, got, today)
 		}
-		now := noon.Add(time.Duration(boot+1) * time.Hour) // which a network tells
+		now := noon.Add(time.Duration(boot+1) * time.Hour) // time from the network
 		a.add(up(now, 20*time.Minute), Sample{Device: 50})
 		today += 50
 		if got := a.writtenOn(noon).Device; got != today || len(a.Days) != 2 || a.writtenOn(noon.Add(-24*time.Hour)).Device != yesterday {
 			t.Errorf("%s: %d today, not %d; %+v", name, got, today, a.Days)
 		}
 	}
-	far := at(noon.AddDate(20, 0, 0)) // and a clock that is far ahead, until it is set
+	far := at(noon.AddDate(20, 0, 0)) // a clock that is far ahead until it is set
 	far.Booted = far.At.Add(-2 * time.Hour)
 	a.add(far, Sample{Device: 60})
 	a.add(at(noon.Add(5*time.Hour)), Sample{Device: 70})
@@ -94,8 +94,8 @@ func TestNoClock(t *testing.T) {
 	}
 }
 
-// FuzzAccount: whatever counters and clocks do, no day has more than all, days are few and in
-// order, today is among them, and nothing is much later than now.
+// FuzzAccount checks that the days are few and sorted and contain today, that their sums do not exceed the totals,
+// and that no day is far in the future. Counters and clocks have random values.
 func FuzzAccount(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, x, y uint64) {
@@ -129,7 +129,7 @@ func FuzzAccount(f *testing.F) {
 	})
 }
 
-// A board writes.
+// A board is a fake machine with counters of written bytes.
 type board struct {
 	Sample
 	reads, writes int
@@ -170,8 +170,8 @@ func run(t *testing.T, f *Flash, d time.Duration) {
 	}
 }
 
-// TestIdle: without a budget nothing is read or written unless somebody asks, and that once
-// a minute; what was asked for is kept.
+// TestIdle checks that nothing is read or written without a budget until the figures are requested. They are read at
+// most once a minute, and then stored.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &board{}
@@ -199,10 +199,10 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestKilled: what was written since an agent looked first is of the time since then, also when it
-// was killed: it is not spread over all the time since the boot.
+// TestKilled checks that bytes that were written after the first measurement count for the time since then, even if
+// the agent was killed. They are not distributed over the time since the boot.
 func TestKilled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // begins at midnight, an hour after the boot
+	synctest.Test(t, func(t *testing.T) { // at midnight, an hour after the boot
 		b := &board{}
 		b.flash(0).Figures(t.Context())
 		time.Sleep(time.Second)
@@ -213,10 +213,10 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestBudget: it is told once a day that it is exceeded, and what can wait waits until the
-// day is over. A week costs some writes.
+// TestBudget checks that an exceeded budget is reported once a day, and that deferrable work waits until the end of
+// the day. The figures are stored only a few times in a week.
 func TestBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // begins at midnight
+	synctest.Test(t, func(t *testing.T) { // at midnight
 		b := &board{}
 		f := b.flash(10 << 20)
 		run(t, f, time.Hour)
@@ -244,7 +244,7 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// TestRead: this process's own writes are seen.
+// TestRead checks that the bytes that this process writes are counted.
 func TestRead(t *testing.T) {
 	dir, err := os.MkdirTemp(".", "written")
 	if err != nil {

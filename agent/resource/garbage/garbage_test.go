@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A world is a node in memory: images on a disk, pods and containers.
+// A world is a node in memory with a disk, images, pods and containers.
 type world struct {
 	cri.Images
 	cri.Runtime
@@ -33,13 +33,13 @@ type world struct {
 	mu         sync.Mutex
 	images     []*api.Image
 	total      uint64
-	other      uint64 // bytes that are no images'
-	junk       uint64 // bytes that belong to no image
+	other      uint64 // bytes of other files
+	junk       uint64 // bytes of data that belongs to no image
 	pods       []*v1.Pod
 	containers []*api.Container
 	status     *api.StatusResponse
 	broken     error
-	stuffed    bool // not a byte is left to write, until an image is removed
+	stuffed    bool // the disk is full until an image is removed
 	asked      map[string]int
 	offline    bool
 	events     []string
@@ -136,7 +136,7 @@ func (w *world) SetMeta(_ context.Context, key, value string) error {
 	return nil
 }
 
-// image adds one of some size.
+// image adds an image with the given size.
 func (w *world) image(n int, size uint64, tags ...string) {
 	for i := range tags {
 		tags[i] = podspec.FullImage(tags[i])
@@ -162,7 +162,7 @@ func (w *world) garbage(change ...func(*Config)) *Garbage {
 	return New(c)
 }
 
-// run lets a Garbage run for some time.
+// run runs a Garbage for some time.
 func run(t *testing.T, g *Garbage, d time.Duration) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), d)
@@ -181,7 +181,8 @@ func (w *world) left() (out []int) {
 	return out
 }
 
-// TestFullDisk: the longest unused goes first, and no more than need be.
+// TestFullDisk checks that the images that have been unused for the longest time are removed first, and no more than
+// necessary.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000, other: 500}
@@ -193,14 +194,14 @@ func TestFullDisk(t *testing.T) {
 		run(t, g, Period+time.Second)
 		w.pods = w.pods[:0]
 		w.pods = append(w.pods, pod("p", v1.PodRunning, "wanted:1"))
-		run(t, g, Period+time.Second) // a:1 is not in use any more, b:1 never was
+		run(t, g, Period+time.Second) // a:1 is no longer in use, and b:1 never was
 		if got := w.left(); len(got) != 3 || w.asked["containers"]+w.asked["reclaim"] > 0 {
-			t.Fatalf("left %v, asked %v", got, w.asked)
+			t.Fatalf("left %v, calls %v", got, w.asked)
 		}
 		if got := collected(t, g); got != "map[]" {
 			t.Errorf("counted before any went: %s", got)
 		}
-		w.image(4, 100, "late:1") // 90 %
+		w.image(4, 100, "late:1") // usage of 90 %
 		run(t, g, Period+time.Second)
 		if got := collected(t, g); got != "map[space:1]" {
 			t.Errorf("counted %s", got)
@@ -214,8 +215,8 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// TestIdle: what asks for nothing costs a look at the disk and a list of images, and writes
-// nothing; without thresholds it costs nothing.
+// TestIdle checks that a node whose images need no collection reads the disk usage and lists the images once a
+// period, and writes nothing. Without thresholds, it does neither.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000}
@@ -226,18 +227,18 @@ func TestIdle(t *testing.T) {
 		w.asked, w.writes = nil, 0
 		run(t, g, 10*Period+time.Second)
 		if got := fmt.Sprint(w.asked); got != "map[disk:10 images:10]" || w.writes > 0 {
-			t.Errorf("asked %s, %d writes", got, w.writes)
+			t.Errorf("calls %s, %d writes", got, w.writes)
 		}
 		w.asked = nil
 		run(t, w.garbage(func(c *Config) { c.High = 100 }), day)
 		if len(w.asked) > 0 {
-			t.Errorf("asked %v", w.asked)
+			t.Errorf("calls %v", w.asked)
 		}
 	})
 }
 
-// TestMaxAge: an image that was unused for too long goes though there is room, over restarts
-// of the agent; not while flash is to be spared.
+// TestMaxAge checks that an image that has been unused for too long is removed even if the disk has enough space,
+// over restarts of the agent. While flash writes must be deferred, it is not removed.
 func TestMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 10000}
@@ -248,11 +249,11 @@ func TestMaxAge(t *testing.T) {
 		w.pods = []*v1.Pod{pod("p", v1.PodRunning, "wanted:1"), pod("q", v1.PodRunning, "a:1")}
 		run(t, w.garbage(age), day)
 		w.pods = w.pods[:1]
-		for range 3 { // each a restart
+		for range 3 { // a restart for each iteration
 			run(t, w.garbage(age), day)
 		}
 		if got := w.left(); len(got) != 2 {
-			t.Fatalf("left %v, though it was to wait", got)
+			t.Fatalf("left %v, although the removal must wait", got)
 		}
 		wait = false
 		g := w.garbage(age)
@@ -269,7 +270,7 @@ func TestMaxAge(t *testing.T) {
 	})
 }
 
-// TestNothingToFree: what cannot be freed is told, and not every five minutes.
+// TestNothingToFree checks that an event reports that no space could be freed, but not every five minutes.
 func TestNothingToFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000, other: 900, junk: 50}
@@ -294,7 +295,8 @@ func TestNothingToFree(t *testing.T) {
 	})
 }
 
-// TestNeeds: nobody loses an image that he needs, whoever he is.
+// TestNeeds checks that an image is kept for each kind of need: a volume of a pod, a container, the sandbox image or
+// a static pod.
 func TestNeeds(t *testing.T) {
 	w := &world{total: 100, status: &api.StatusResponse{Info: map[string]string{"config": `{"sandboxImage":"pause:3"}`}}}
 	for n, tag := range []string{"", "later:1", "mounted:1", "pause:3", "over:1", "static:1", "ran:1", "made:1", "nobody:1"} {
@@ -329,7 +331,7 @@ func TestNeeds(t *testing.T) {
 	if who, err := g.Needed(t.Context(), id(8)); who != "" || err != nil {
 		t.Errorf("needed by %q, %v", who, err)
 	}
-	// A pod that comes while images go keeps its own.
+	// A pod that is added during the removal keeps its image.
 	w.onRemove = func() { w.pods = append(w.pods, pod("new", v1.PodPending, "nobody:1")) }
 	out = g.Prune(t.Context(), false)
 	if len(w.removed) != 1 || w.removed[0] != id(4) || out.Error != "" {
@@ -341,7 +343,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestReclaim: for an eviction everything goes that nothing needs and that is not new.
+// TestReclaim checks that an eviction removes all images that are unused and not new.
 func TestReclaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000, junk: 5}

@@ -23,7 +23,7 @@ func TestDecide(t *testing.T) {
 	all := Input{All: true, MinAge: 2 * time.Minute, Now: noon, Since: noon.Add(-90 * day)}
 	for name, c := range map[string]struct {
 		in   Input
-		want string // IDs' numbers and causes, in order; those that stay with the beginning of why
+		want string // numbers of the IDs with causes, in order; kept ones with the start of the reason
 	}{
 		"longest unused first": {with(all, func(in *Input) { in.Images = []Image{old(1, "a:1"), old(3, "c:1"), old(2, "b:1")} }), "3 space, 2 space, 1 space"},
 		"never used before used": {with(all, func(in *Input) {
@@ -111,10 +111,9 @@ func with(in Input, change func(*Input)) Input {
 	return in
 }
 
-// FuzzDecide: whatever there is, nothing goes that is pinned, that a pod which may run names,
-// or, offline, that any stored pod names; nothing young goes for its space, and what came in the
-// future, by a clock that went back, came now; each image gets
-// one verdict; those that go come first.
+// FuzzDecide checks that no image is removed that is pinned, that a pod which may run names, or, offline, that any
+// stored pod names. A young image is not removed for its space. A time in the future counts as now. Each image has
+// one decision, and removed images come first.
 func FuzzDecide(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed, uint64(1))
@@ -156,16 +155,16 @@ func FuzzDecide(f *testing.F) {
 				continue
 			}
 			if stays {
-				t.Fatal("one goes after one that stays")
+				t.Fatal("a removed image follows a kept one")
 			}
 			if v.Pinned || v.Goes == Space && (!in.All || !v.First.IsZero() && max(noon.Sub(v.First), 0) < in.MinAge) || v.Goes == Age &&
 				in.MaxAge == 0 {
-				t.Fatalf("%+v goes", v)
+				t.Fatalf("%+v is removed", v)
 			}
 			for _, n := range in.Needs {
 				for _, ref := range n.Refs {
 					if (ref == v.ID || slices.Contains(v.Tags, ref)) && (!n.Over || in.Offline) {
-						t.Fatalf("%+v goes, which %+v needs", v, n)
+						t.Fatalf("%+v is removed, although %+v needs it", v, n)
 					}
 				}
 			}

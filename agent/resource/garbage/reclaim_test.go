@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// collected is how many images are counted, by what made them go.
+// The function collected returns the numbers of removed images by cause.
 func collected(t *testing.T, g *Garbage) string {
 	t.Helper()
 	all := map[string]int{}
@@ -36,8 +36,8 @@ func collected(t *testing.T, g *Garbage) string {
 	return fmt.Sprint(all)
 }
 
-// TestFullToTheLastByte: where there is no room to look for what belongs to no image, images
-// go all the same, and the rest with the room that they leave.
+// TestFullToTheLastByte checks that images are removed even if the disk is too full to find data that belongs to no
+// image. That data is removed afterwards.
 func TestFullToTheLastByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fill := func(low int) (*world, *Garbage) {
@@ -50,7 +50,7 @@ func TestFullToTheLastByte(t *testing.T) {
 		w, g := fill(94)
 		run(t, g, Period+time.Second)
 		if got := w.left(); !slices.Equal(got, []int{1}) || w.junk > 0 || w.asked["reclaim"] != 2 || len(w.events) > 0 {
-			t.Errorf("left %v, %d of junk, asked %v, events %v", got, w.junk, w.asked, w.events)
+			t.Errorf("left %v, %d of junk, calls %v, events %v", got, w.junk, w.asked, w.events)
 		}
 		w, g = fill(90)
 		run(t, g, Period+time.Second)
@@ -62,15 +62,15 @@ func TestFullToTheLastByte(t *testing.T) {
 			t.Errorf("for an eviction: %v, %d of junk, left %v", err, w.junk, w.left())
 		}
 		w, g = fill(94)
-		w.images = w.images[:1] // and nothing can go
+		w.images = w.images[:1] // no image can be removed
 		if err := g.ReclaimImages(t.Context()); !errors.Is(err, unix.ENOSPC) || w.junk == 0 {
-			t.Errorf("nothing can go: %v, %d of junk", err, w.junk)
+			t.Errorf("no image can be removed: %v, %d of junk", err, w.junk)
 		}
 	})
 }
 
-// TestPruneRest: what belongs to no image goes too, and is said with its bytes; a dry run only
-// says that it would.
+// TestPruneRest checks that data that belongs to no image is removed too, and that its size is reported. A dry run
+// only reports that such data exists.
 func TestPruneRest(t *testing.T) {
 	w := &world{total: 1000, junk: 30}
 	w.image(1, 5, "nobodys:1")
@@ -91,8 +91,8 @@ func TestPruneRest(t *testing.T) {
 	}
 }
 
-// TestNoClock: on a board without a clock of its own an image is not old because it came, or
-// was used last, in 1970.
+// TestNoClock checks that an image is not old because it was pulled or last used in 1970, on a board without a
+// real-time clock.
 func TestNoClock(t *testing.T) {
 	now := time.Unix(60, 0)
 	w := &world{total: 1000}
@@ -111,7 +111,7 @@ func TestNoClock(t *testing.T) {
 	}
 	look(1, 2)
 	w.image(3, 1, "c:1")
-	w.pods = nil // a:1 was used last in 1970
+	w.pods = nil // a:1 was last used in 1970
 	look(1, 2, 3)
 	now = noon
 	look(1, 2, 3)

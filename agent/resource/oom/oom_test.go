@@ -55,15 +55,14 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestRun: a kill is told when it happens; after a restart of the agent also what happened
-// meanwhile, and nothing twice. What was before the agent was, nobody is told. The clock of
-// the kernel's log need not be any other.
+// TestRun checks that each kill has one event, also if it occurred while the agent was stopped. Kills before the
+// first start of the agent have none. The times of the kernel's log may differ from other clocks.
 func TestRun(t *testing.T) {
 	file, events := filepath.Join(t.TempDir(), "told"), make(chan string, 10)
-	if err := os.WriteFile(file, []byte("88120573000"), 0o600); err != nil { // as an older version left it
+	if err := os.WriteFile(file, []byte("88120573000"), 0o600); err != nil { // file of an older version
 		t.Fatal(err)
 	}
-	said := []string{kill(7, "long ago")} // as the kernel keeps it
+	said := []string{kill(7, "long ago")} // record in the kernel's log
 	for i, name := range []string{"first", "second"} {
 		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
@@ -86,7 +85,7 @@ func TestRun(t *testing.T) {
 		go func() { done <- w.Run(ctx) }()
 		if i == 0 {
 			for b, err := os.ReadFile(file); err != nil || string(b) != "record 8"; b,
-				err = os.ReadFile(file) { // until it knows what it need not tell
+				err = os.ReadFile(file) { // until the existing records have been skipped
 				runtime.Gosched()
 			}
 			said = append(said, kill(8, name))
@@ -98,7 +97,7 @@ func TestRun(t *testing.T) {
 		if ago := <-ages; ago <= 0 {
 			t.Errorf("%v ago", ago)
 		}
-		said = append(said, kill(9, "second")) // while no agent runs
+		said = append(said, kill(9, "second")) // killed while no agent runs
 		stop()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -106,18 +105,18 @@ func TestRun(t *testing.T) {
 		kernel.Close()
 	}
 	if len(events) > 0 {
-		t.Error("told twice:", <-events)
+		t.Error("a second event:", <-events)
 	}
 }
 
-// TestKernel: the real log can be waited for, and the wait ended.
+// TestKernel checks that a wait for the real kernel log can be cancelled.
 func TestKernel(t *testing.T) {
 	if f, err := os.Open("/dev/kmsg"); err != nil {
 		t.Skip("this host does not show its kernel's log:", err)
 	} else {
 		f.Close()
 	}
-	for range 2 { // the second reads all that the kernel keeps
+	for range 2 { // the second one reads all records of the kernel
 		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer stop()
 		w := New(Config{File: filepath.Join(t.TempDir(), "told"), Events: event.Discard{}, Log: slog.New(slog.DiscardHandler)})
@@ -127,7 +126,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// kill is a record of a number, one second after the boot.
+// kill returns a record with a number, one second after the boot.
 func kill(number int, name string) string {
 	return fmt.Sprintf("3,%d,1000000,-;Out of memory: Killed process 12 (%s) total-vm:1kB\n", number, name)
 }

@@ -58,7 +58,7 @@ func TestCgroupLimit(t *testing.T) {
 	}
 }
 
-// An administrator's GOMEMLIMIT, which the Go runtime has read already, stays.
+// TestBound checks that an administrator's GOMEMLIMIT, which the Go runtime has already read, is kept.
 func TestBound(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
@@ -73,8 +73,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// On a smallMachine machine the kernel notes of each mapping of the program that it is read here
-// and there ("rr" of VmFlags), and no longer when that is undone.
+// TestSpare checks that the kernel marks each mapping of the program for random access ("rr" in VmFlags), and that
+// this can be undone.
 func TestSpare(t *testing.T) {
 	flagged := func() (n int) {
 		smaps, err := os.ReadFile("/proc/self/smaps")
@@ -96,9 +96,9 @@ func TestSpare(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := flagged(); n != len(all) || n == 0 {
-		t.Errorf("%d mappings of %d are read here and there", n, len(all))
+		t.Errorf("%d mappings of %d are marked for random access", n, len(all))
 	}
 	if err := advise(unix.MADV_NORMAL); err != nil || flagged() != 0 {
-		t.Errorf("%d are still (%v)", flagged(), err)
+		t.Errorf("%d mappings are still marked (%v)", flagged(), err)
 	}
 }

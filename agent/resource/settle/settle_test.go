@@ -48,16 +48,16 @@ func TestSettling(t *testing.T) {
 			<-time.After(2 * time.Second)
 			change()
 		}
-		<-time.After(10 * time.Minute) // nothing happens
+		<-time.After(10 * time.Minute) // no change
 		synctest.Wait()
 		if len(freed) != 2 || freed[0] != 13*time.Second || freed[1] != freed[0]+settleTime {
-			t.Fatalf("freed at %v, want 3 s after the last change and once more after what follows", freed)
+			t.Fatalf("freed at %v, want 3 s after the last change, and once more after settleTime", freed)
 		}
 		if busy.Load() {
 			t.Error("still busy")
 		}
 		if forgot.Load() != 1 {
-			t.Errorf("%d times the pages of the program, want those touched at the start", forgot.Load())
+			t.Errorf("the program's pages were dropped %d times, want once after the start", forgot.Load())
 		}
 		s.Touched()
 		<-time.After(taskTime / 2)
@@ -86,7 +86,7 @@ func TestSettling(t *testing.T) {
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if len(freed) != 7 || freed[5]-freed[4] != minInterval {
-			t.Errorf("freed at %v, want those of two changes in a row %s apart", freed, minInterval)
+			t.Errorf("freed at %v, want %s between those of two consecutive changes", freed, minInterval)
 		}
 		stop()
 		if err := <-ended; err != nil {
@@ -95,7 +95,7 @@ func TestSettling(t *testing.T) {
 	})
 }
 
-// TestFreeMemory goes on running on pages that were given back.
+// TestFreeMemory checks that the program continues to run on pages that were returned to the kernel.
 func TestFreeMemory(t *testing.T) {
 	for range 3 {
 		if err := freeMemory(); err != nil {

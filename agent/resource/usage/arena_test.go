@@ -13,11 +13,11 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// TestArena: pods with any number of containers and interfaces each have their own, whether their
-// memory is used again or a summary keeps them all.
+// TestArena checks that the statistics of a pod contain its own containers and interfaces, whether the memory of the
+// previous pod is reused or not.
 func TestArena(t *testing.T) {
 	for _, again := range []bool{false, true} {
-		var checks []func() // of those that are kept
+		var checks []func() // for the kept statistics
 		n := nodeAnswer{Usage: New(Config{}), arena: new(arena), j: new(joinedFigures)}
 		for i := range 40 {
 			p := &pod{
@@ -43,7 +43,7 @@ func TestArena(t *testing.T) {
 			}
 		}
 		if most := 3; again && (cap(n.containers) > 2*most || cap(n.interfaces) > 2*most) {
-			t.Errorf("room for %d containers and %d interfaces, of pods with up to %d", cap(n.containers), cap(n.interfaces), most)
+			t.Errorf("capacity for %d containers and %d interfaces, pods have up to %d", cap(n.containers), cap(n.interfaces), most)
 		}
 		for _, check := range checks {
 			check()
@@ -65,6 +65,6 @@ func checkPod(t *testing.T, i int, p *stats.PodStats, containers, interfaces []s
 		t.Errorf("pod %d: containers %v, interfaces %v; want %v, %v", i, got, links, containers, interfaces)
 	}
 	if cap(p.Containers) != len(p.Containers) {
-		t.Errorf("pod %d: another may follow its containers in place", i)
+		t.Errorf("pod %d: an append to its containers overwrites those of the next pod", i)
 	}
 }

@@ -12,17 +12,18 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// layered counts what containers write, which takes until somebody says how much that is.
+// The type layered is a fake runtime that counts the bytes of containers. A count waits until the test sends the
+// number.
 type layered struct {
 	runtime
-	asked chan struct{} // a value for each who begins to count
+	asked chan struct{} // receives a value for each count that begins
 	bytes chan uint64
 	whole bool
 }
 
 func (l *layered) ListContainers(ctx context.Context, req *api.ListContainersRequest) (*api.ListContainersResponse, error) {
 	out, err := l.runtime.ListContainers(ctx, req)
-	out.Containers = out.Containers[1:] // none is in a virtual machine
+	out.Containers = out.Containers[1:] // no container in a virtual machine
 	out.Containers[0].State = api.ContainerState_CONTAINER_RUNNING
 	return out, err
 }
@@ -42,7 +43,7 @@ func (l *layered) WholeLayer(ctx context.Context, id string) (*api.FilesystemUsa
 	}
 }
 
-// layeredNode has one sample for the whole test.
+// layeredNode returns a node that measures only once.
 func layeredNode(t *testing.T) (*Usage, *layered) {
 	u, _ := node(t)
 	l := &layered{asked: make(chan struct{}, 10), bytes: make(chan uint64)}
@@ -50,8 +51,8 @@ func layeredNode(t *testing.T) (*Usage, *layered) {
 	return u, l
 }
 
-// TestOneLook: who asks while files are counted waits for that, and makes a look of his own when
-// the first has left. Who needs no files gets his answer, and who does not wait any more goes.
+// TestOneLook checks that callers during a count of files wait for its result, and that another count begins if the
+// first caller has left. A caller that needs no files does not wait, and a caller whose context ends returns.
 func TestOneLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, l := layeredNode(t)
@@ -79,11 +80,11 @@ func TestOneLook(t *testing.T) {
 		}
 		goes()
 		if err := <-answers[impatient]; !errors.Is(err, context.Canceled) {
-			t.Errorf("who does not wait gets %v", err)
+			t.Errorf("the caller that left got %v", err)
 		}
 		leave()
 		if err := <-answers[first]; !errors.Is(err, context.Canceled) {
-			t.Errorf("who measured gets %v", err)
+			t.Errorf("the first caller got %v", err)
 		}
 		synctest.Wait()
 		if n := len(l.asked); n != 2 {
@@ -91,16 +92,16 @@ func TestOneLook(t *testing.T) {
 		}
 		l.bytes <- 4096
 		if err := <-answers[t.Context()]; err != nil || got.byID["c1"].layer.UsedBytes.Value != 4096 {
-			t.Errorf("who waited gets %v %+v", err, got)
+			t.Errorf("the waiting caller got %v %+v", err, got)
 		}
 		if j, err := u.join(t.Context(), false); err != nil || j != got || len(u.gatherings) != 0 {
-			t.Errorf("afterwards: %v, the same look: %v, %d under way", err, j == got, len(u.gatherings))
+			t.Errorf("afterwards: %v, the same measurement: %v, %d running", err, j == got, len(u.gatherings))
 		}
 	})
 }
 
-// TestStorage: what a container wrote counts as far as it can be counted, and as more than any
-// disk has where it cannot.
+// TestStorage checks that the bytes of a container are reported if they could be counted, and otherwise as more than
+// any disk has.
 func TestStorage(t *testing.T) {
 	u, l := layeredNode(t)
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "uid-plain"}}
@@ -115,6 +116,6 @@ func TestStorage(t *testing.T) {
 		}
 	}
 	if l.runtime.asked != 0 {
-		t.Error("other figures were asked for")
+		t.Error("other measurements were made")
 	}
 }

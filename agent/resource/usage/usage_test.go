@@ -25,14 +25,14 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// runtime has the container c1, and v1 in a virtual machine.
+// runtime is a fake runtime with the container c1, and the container v1 in a virtual machine.
 type runtime struct{ asked int }
 
 func (r *runtime) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
 	return &api.ListPodSandboxResponse{}, nil
 }
 
-// none has no container.
+// The type none is a fake runtime without containers.
 type none struct{ runtime }
 
 func (*none) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
@@ -73,7 +73,7 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// node has the cgroup of the plain pod only, whose volume and logs are files.
+// node returns a node that has only the cgroup of the pod plain, whose volume and logs are files.
 func node(t testing.TB) (*Usage, *runtime) {
 	root, dir := t.TempDir(), t.TempDir()
 	for _, path := range []string{
@@ -86,7 +86,7 @@ func node(t testing.TB) (*Usage, *runtime) {
 	}
 	write(t, filepath.Join(dir, "pods/uid-plain/volumes/kubernetes.io~empty-dir/scratch/file"), string(make([]byte, 5000)))
 	write(t, filepath.Join(dir, "logs/default_plain_uid-plain/main/0.log"), string(make([]byte, 9000)))
-	write(t, filepath.Join(dir, "logs/default_plain_uid-plain/init/0.log"), string(make([]byte, 90_000))) // which has ended
+	write(t, filepath.Join(dir, "logs/default_plain_uid-plain/init/0.log"), string(make([]byte, 90_000))) // log of an exited container
 	write(t, filepath.Join(dir, "pods/uid-plain/etc-hosts"), string(make([]byte, 1<<20)))
 	write(t, filepath.Join(dir, "pods/uid-plain/containers/main/0"), string(make([]byte, 2<<20)))
 	rt := &runtime{}
@@ -130,15 +130,15 @@ func TestSummary(t *testing.T) {
 		(4096+*c.Logs.UsedBytes+*plain.VolumeStats[0].UsedBytes+90_000+1<<20+2<<20)/100_000 || *plain.EphemeralStorage.CapacityBytes == 0:
 		t.Errorf("in all: %+v", plain.EphemeralStorage)
 	case *virtual.CPU.UsageCoreNanoSeconds != 7e9 || *virtual.Containers[0].Memory.WorkingSetBytes != 77:
-		t.Errorf("what the runtime says: %+v", virtual)
+		t.Errorf("the figures of the runtime: %+v", virtual)
 	case len(sum.Node.SystemContainers) != 1 || sum.Node.SystemContainers[0].Name != "pods" ||
 		sum.Node.Fs == nil || sum.Node.StartTime.IsZero():
 		t.Errorf("node: %+v", sum.Node)
 	}
 }
 
-// TestMisc: what systemCgroups says is a system container and a cgroup of its own, however it is
-// written; the root is none, and the cgroup of all pods is there once.
+// TestMisc checks that the cgroup of systemCgroups is a system container and has its own statistics, with or without
+// slashes in its name. The root cgroup is not a system container, and the pods' cgroup is reported once.
 func TestMisc(t *testing.T) {
 	root := t.TempDir()
 	for path, bytes := range map[string]string{"": "9000", "/kubepods": "1000", "/others": "5000"} {
@@ -177,7 +177,7 @@ func TestMisc(t *testing.T) {
 	}
 }
 
-// TestShort: no directory is measured.
+// TestShort checks that a summary of only CPU and memory measures no directory.
 func TestShort(t *testing.T) {
 	u, _ := node(t)
 	sum, err := u.Summary(t.Context(), true)
@@ -191,10 +191,10 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestLook: the pods one after another, in the same memory, are those of a summary.
+// TestLook checks that Look returns the same pods as Summary, one after another in the same memory.
 func TestLook(t *testing.T) {
 	u, _ := node(t)
-	free := regexp.MustCompile(`"(availableBytes|inodesFree)":\d+,`) // others write to the disk, too
+	free := regexp.MustCompile(`"(availableBytes|inodesFree)":\d+,`) // other programs also write to the disk
 	for _, short := range []bool{true, false} {
 		sum, err := u.Summary(t.Context(), short)
 		if err != nil {
@@ -206,7 +206,7 @@ func TestLook(t *testing.T) {
 		}
 		text := func(p *stats.PodStats) string {
 			if p.EphemeralStorage != nil {
-				p.EphemeralStorage.Time = metav1.Time{} // of now
+				p.EphemeralStorage.Time = metav1.Time{} // the current time
 			}
 			b, err := json.Marshal(p)
 			if err != nil {
@@ -261,7 +261,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestBoard: the board says which interfaces lead out of the machine, whatever their names.
+// TestBoard checks that the board lists the external network interfaces, whatever their names are.
 func TestBoard(t *testing.T) {
 	u, _ := node(t)
 	var want []string
@@ -276,12 +276,13 @@ func TestBoard(t *testing.T) {
 	}
 }
 
-// TestSwap: who may use none has none left, and who has no limit says none.
+// TestSwap checks that a container that may use no swap has none available, and that none is reported for a container
+// without a limit.
 func TestSwap(t *testing.T) {
 	n := nodeAnswer{Usage: New(Config{}), arena: new(arena)}
 	for _, x := range []struct {
 		d    cgroup.Details
-		want int64 // less than 0: not said
+		want int64 // less than 0: not reported
 	}{
 		{cgroup.Details{}, -1}, {cgroup.Details{SwapLimited: true}, 0}, {
 			cgroup.Details{SwapLimited: true, SwapMax: 10, Figures: cgroup.Figures{Swap: 4}}, 6,
@@ -297,8 +298,8 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// TestNodeMemory: what the machine uses has the page cache; its working set and what is available
-// are all of its memory.
+// TestNodeMemory checks that the usage of the node includes the page cache. The sum of its working set and the
+// available memory is the total memory.
 func TestNodeMemory(t *testing.T) {
 	for name, root := range map[string]uint64{"with page cache": 1 << 50, "less than the kernel says": 1} {
 		u, _ := node(t)
@@ -320,12 +321,12 @@ func TestNodeMemory(t *testing.T) {
 	}
 }
 
-// TestIO: what a cgroup reads and writes is counted once, of pods and containers; where no cgroup has
-// any, the kernel may not count it.
+// TestIO checks that the reads and writes of the cgroups of pods and containers are counted once. If no cgroup has
+// any, the kernel may not count them.
 func TestIO(t *testing.T) {
 	u, rt := node(t)
 	if all, err := u.IO(t.Context()); err != nil || len(all) != 0 {
-		t.Errorf("where nothing is counted: %v, %v", all, err)
+		t.Errorf("without I/O accounting: %v, %v", all, err)
 	}
 	root := t.TempDir()
 	for path, bytes := range map[string]string{

@@ -27,7 +27,7 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// TestVolume takes a volume of a claim through its life, with two pods.
+// TestVolume checks the whole life of a claim's volume that is used by two pods.
 func TestVolume(t *testing.T) {
 	w := newWorld(t)
 	w.info.MaxVolumesPerNode, w.info.AccessibleTopology = 3, &spec.Topology{Segments: map[string]string{"zone.dev/z": "a"}}
@@ -65,7 +65,7 @@ func TestVolume(t *testing.T) {
 		data["nodeName"] != "n" || data["volumeLifecycleMode"] != "Persistent" || !strings.HasPrefix(data["attachmentID"], "csi-") {
 		t.Errorf("vol_data.json: %s", text)
 	}
-	for _, dir := range []string{filepath.Dir(a.Path), filepath.Dir(staged)} { // a kubelet reads the label there
+	for _, dir := range []string{filepath.Dir(a.Path), filepath.Dir(staged)} { // a kubelet reads the label from this file
 		text, err := os.ReadFile(filepath.Join(dir, "vol_data.json"))
 		if err != nil || !strings.Contains(string(text), `"seLinuxMountContext":"`+v.Label+`"`) {
 			t.Errorf("vol_data.json: %s, %v", text, err)
@@ -84,7 +84,7 @@ func TestVolume(t *testing.T) {
 	must(t, w.Unpublish(t.Context(), v, b.Pod.UID, b.Path))
 	w.undo(v, a)
 	if _, err := os.Stat(filepath.Join(w.data, "written")); err != nil {
-		t.Errorf("data is gone: %v", err)
+		t.Errorf("data was lost: %v", err)
 	}
 	w.Deregister(plugins.Plugin{Name: driverName, Socket: "another"})
 	w.Deregister(w.plugin())
@@ -93,7 +93,7 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// TestInline mounts a volume that is in the pod's spec, and tells the driver of the pod.
+// TestInline checks that a volume in the pod's spec is mounted, and that the driver gets the data of the pod.
 func TestInline(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -132,7 +132,7 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestBlock gives a pod a device.
+// TestBlock checks that a pod gets the device of a block volume.
 func TestBlock(t *testing.T) {
 	w := newWorld(t)
 	if err := unix.Mknod(filepath.Join(w.data, "device"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 250))); err != nil {
@@ -158,7 +158,7 @@ func TestBlock(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestAttached waits for the VolumeAttachment, unless the driver needs none.
+// TestAttached checks that the mount waits for the VolumeAttachment, unless the driver does not require one.
 func TestAttached(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -198,8 +198,8 @@ func TestAttached(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestLimitExceeded: a pod ends whose volume could not be attached in time as there are too
-// many, if the driver says how often its limit may change.
+// TestLimitExceeded checks that a pod is rejected if its volume could not be attached because the node has too many,
+// and the driver has an update period for its limit.
 func TestLimitExceeded(t *testing.T) {
 	w := newWorld(t)
 	v := volume()
@@ -207,7 +207,7 @@ func TestLimitExceeded(t *testing.T) {
 	code, other, period := int32(codes.ResourceExhausted), int32(codes.Internal), int64(60)
 	ended := ""
 	w.Drivers.cfg.Reject = func(pod *v1.Pod, reason, message string) {
-		eventtest.Note(v1.EventTypeWarning, reason, message) // as package claims tells of it
+		eventtest.Note(v1.EventTypeWarning, reason, message) // package claims sends the event
 		ended += pod.Name + ": " + reason + ": " + message
 	}
 	const want = "a: VolumeAttachmentLimitExceeded: Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: full"
@@ -243,7 +243,7 @@ func TestLimitExceeded(t *testing.T) {
 	}
 }
 
-// TestExpandErrors: a driver's code says whether a volume will ever grow.
+// TestExpandErrors checks how the driver's error code decides whether the expansion of a volume is retried.
 func TestExpandErrors(t *testing.T) {
 	for code, want := range map[codes.Code]storage.ExpandError{
 		codes.Unavailable: {}, codes.DeadlineExceeded: {}, codes.Aborted: {}, codes.ResourceExhausted: {}, codes.Canceled: {},
@@ -294,7 +294,7 @@ func TestAccessModes(t *testing.T) {
 	}
 }
 
-// TestGroup: the node sets the fsGroup, or the driver does, or nobody.
+// TestGroup checks whether the node or the driver sets the fsGroup of a volume, or neither.
 func TestGroup(t *testing.T) {
 	w := newWorld(t)
 	gid := int64(77)
@@ -305,7 +305,7 @@ func TestGroup(t *testing.T) {
 			w.can = append(w.can, spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 		}
 		w.register()
-		for policy, want := range map[storagev1.FSGroupPolicy][2]bool{ // without and with a file system's type
+		for policy, want := range map[storagev1.FSGroupPolicy][2]bool{ // without and with a file system type
 			"": {false, true}, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy: {false, true},
 			storagev1.FileFSGroupPolicy: {true, true}, storagev1.NoneFSGroupPolicy: {false, false},
 		} {
@@ -353,11 +353,11 @@ func TestUsage(t *testing.T) {
 	if _, err := w.Usage(t.Context(), v, u.Path); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
-	must(t, w.Expand(t.Context(), v, "", u.Path, nil)) // nothing to do
+	must(t, w.Expand(t.Context(), v, "", u.Path, nil)) // no change is necessary
 }
 
-// TestRepublish: a driver that wants it is asked again with new tokens, in rounds; what it
-// does wrong then does not take the volume from the pod.
+// TestRepublish checks that a driver that requires it is called again with new tokens in each round. A failed call
+// does not remove the volume from the pod.
 func TestRepublish(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -370,33 +370,33 @@ func TestRepublish(t *testing.T) {
 	asked := 0
 	w.fails("publish", func(context.Context) error { asked++; return status.Error(codes.Internal, "not today") })
 	if !w.republishAll(t.Context(), &all) {
-		t.Error("nothing is to be published again")
+		t.Error("no volume is republished")
 	}
 	all.Wait()
 	if asked != 1 || !mounted(u.Path) {
-		t.Errorf("asked %d times; mounted: %v", asked, mounted(u.Path))
+		t.Errorf("%d calls; mounted: %v", asked, mounted(u.Path))
 	}
 	hanging, resume := make(chan struct{}), make(chan struct{})
 	w.fails("publish", func(context.Context) error { close(hanging); <-resume; return nil })
 	w.republishAll(t.Context(), &all)
 	<-hanging
-	w.republishAll(t.Context(), &all) // which leaves it alone
+	w.republishAll(t.Context(), &all) // the running call is not repeated
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := w.Unpublish(ctx, v, u.Pod.UID, u.Path); !errors.Is(err, context.Canceled) {
-		t.Errorf("unpublished beside another call: %v", err)
+		t.Errorf("unpublished during another call: %v", err)
 	}
 	close(resume)
 	w.fails("publish", nil)
 	w.undo(v, u)
 	if w.republishAll(t.Context(), &all) {
-		t.Error("what is gone is to be published again")
+		t.Error("a removed volume is republished")
 	}
 	all.Wait()
 }
 
-// TestAdopt: what was published before the agent started is published again, and measured and
-// grown, before a container starts; what is published anew is not taken for that.
+// TestAdopt checks that a volume that was published before the agent's start is adopted, and republished when its
+// driver registers.
 func TestAdopt(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -407,29 +407,29 @@ func TestAdopt(t *testing.T) {
 	must(t, w.mount(v, u))
 	after, err := New(w.cfg)
 	must(t, err)
-	w.Drivers = after // another run of the agent
+	w.Drivers = after // a restarted agent
 	var all sync.WaitGroup
 	if w.republishAll(t.Context(), &all) {
-		t.Error("there is something to publish before anything is known")
+		t.Error("a volume is republished before it is adopted")
 	}
 	w.Adopt(v, w.StagePath(v), u)
 	w.Adopt(v, "elsewhere", u)
 	asked := 0
 	w.fails("publish", func(context.Context) error { asked++; return nil })
 	if !w.republishAll(t.Context(), &all) {
-		t.Error("what was published before is forgotten")
+		t.Error("the adopted volume is not republished")
 	}
 	all.Wait()
 	if asked != 0 {
-		t.Error("a driver that is not there was asked")
+		t.Error("a driver that is not registered was called")
 	}
 	w.register()
 	if !w.republishAll(t.Context(), &all) {
-		t.Error("it is given up as its driver came late")
+		t.Error("the volume is not republished after its driver has registered")
 	}
 	all.Wait()
 	if asked != 1 || w.uses[u.Path].staged != w.StagePath(v) {
-		t.Errorf("asked %d times with %q", asked, w.uses[u.Path].staged)
+		t.Errorf("%d calls with %q", asked, w.uses[u.Path].staged)
 	}
 	w.fails("publish", nil)
 	w.undo(v, u)
@@ -437,11 +437,11 @@ func TestAdopt(t *testing.T) {
 	w.object.Spec.RequiresRepublish = &no
 	w.Adopt(v, "", u)
 	if w.republishAll(t.Context(), &all) {
-		t.Error("it is published again though its driver does not want it")
+		t.Error("the volume is republished although the driver does not require it")
 	}
 }
 
-// TestHostileNames: what a manifest says does not lead out of the directories.
+// TestHostileNames checks that names in a manifest cannot lead out of the volumes' directories.
 func TestHostileNames(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"", ".", "..", "a/b", "../../x", strings.Repeat("x", 64)} {

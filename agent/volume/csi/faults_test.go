@@ -14,14 +14,14 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// TestFaults: what a driver does wrong is an error that says so, or is put right; and it
-// can be undone.
+// TestFaults checks that each fault of a driver is corrected or is an error that describes it, and that the mount can
+// be undone.
 func TestFaults(t *testing.T) {
 	lie := func(context.Context) error { return errLie }
 	for name, c := range map[string]struct {
 		method string
 		how    func(context.Context) error
-		want   string // of mounting
+		want   string // error of the mount
 	}{
 		"refuses to stage": {
 			"stage",
@@ -52,7 +52,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestHang: a call ends with its context, and the driver is asked again.
+// TestHang checks that a call of a driver ends with its context, and that the driver can be called again.
 func TestHang(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -73,7 +73,8 @@ func TestHang(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestDies: a driver that dies in a call, comes back at the same socket and goes on.
+// TestDies checks that a volume can be mounted after its driver died during a call and started again at the same
+// socket.
 func TestDies(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -90,7 +91,7 @@ func TestDies(t *testing.T) {
 	os.Remove(w.socket)
 	w.faulty = nil
 	w.serve()
-	for { // until the connection is made again
+	for { // until the connection is restored
 		if err := w.mount(v, u); err == nil {
 			break
 		} else if status.Code(err) != codes.Unavailable {
@@ -100,7 +101,8 @@ func TestDies(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestNotRegistered: pods wait for their driver, which may be replaced, and not for ever.
+// TestNotRegistered checks that the mount of a volume fails while its driver is not registered, and succeeds when a
+// driver is registered or replaced.
 func TestNotRegistered(t *testing.T) {
 	w := newWorld(t)
 	v := volume()
@@ -111,7 +113,7 @@ func TestNotRegistered(t *testing.T) {
 			t.Errorf("mounted: %v", err)
 		}
 	}
-	w.undo(v, u) // without a driver, which was never asked
+	w.undo(v, u) // without a driver, because none was called
 	if err := w.mount(v, u); err == nil {
 		t.Error("mounted")
 	}
@@ -128,7 +130,7 @@ func TestNotRegistered(t *testing.T) {
 	}
 	second.Versions = []string{"1.1.0"}
 	must(t, w.Register(t.Context(), second))
-	w.Deregister(w.plugin()) // of the one before
+	w.Deregister(w.plugin()) // the earlier registration
 	w.undo(v, u)
 	if len(w.retried) > 0 {
 		t.Errorf("%s is tried again", <-w.retried)

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// A limited is a driver, its CSIDriver, and a cluster that is told of its limit.
+// The type limited is a fake driver with its CSIDriver object, and a fake cluster to which its limit is reported.
 type limited struct {
 	spec.NodeClient
 	mu     sync.Mutex
@@ -56,9 +56,8 @@ func (l *limited) Install(_, _ string, limit int64, _ map[string]string) {
 
 func (l *limited) Uninstall(string) {}
 
-// TestLimits: as often as its CSIDriver says a driver is asked how many volumes the node
-// takes, and the cluster is told of changes alone; without a period nobody is asked, until a
-// pod finds one.
+// TestLimits checks that a driver's volume limit is read at the period in its CSIDriver, and that only changes are
+// reported to the cluster. Without a period, it is not read until a pod's volume requests it.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &limited{limit: 1, down: true}
@@ -81,7 +80,7 @@ func TestLimits(t *testing.T) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if l.asked != asked || l.told != told {
-				t.Errorf("asked %d times and told %q, not %d and %q", l.asked, l.told, asked, told)
+				t.Errorf("%d calls and reports %q, not %d and %q", l.asked, l.told, asked, told)
 			}
 			l.limit, l.asked, l.told = limit, 0, ""
 		}
@@ -96,21 +95,21 @@ func TestLimits(t *testing.T) {
 		wants(time.Hour, 2, 0, "") // without a link
 		set(0)
 		wants(time.Hour, 2, 0, "")
-		d.requestLimit("d") // too many volumes: that is nothing new
+		d.requestLimit("d") // exceeding a fixed limit has no effect
 		wants(time.Hour, 2, 0, "")
 		set(60)
 		wants(time.Hour, 2, 0, "")
 		d.requestLimit("d")
 		wants(time.Second, 2, 1, "2 ")
 		if !n.hasPeriod.Load() {
-			t.Error("pods would have it asked with each volume")
+			t.Error("the driver has no period")
 		}
 		wants(time.Minute, 2, 1, "")
 		wants(time.Minute, 3, 1, "")
 		wants(time.Minute, 4, 1, "3 ")
 		d.requestLimit("d")
 		wants(time.Second, 4, 1, "4 ")
-		set(0) // which is read when its time has come
+		set(0) // read at the end of the current period
 		time.Sleep(readEvery)
 		wants(time.Minute, 5, 6, "")
 		wants(time.Hour, 5, 0, "")

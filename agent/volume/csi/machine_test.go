@@ -23,8 +23,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Claim, PersistentVolume and Renew make a world what volumes are resolved by: each claim is
-// bound to a volume of its name.
+// Claim, PersistentVolume and Renew resolve the volumes of a world. Each claim is bound to a volume with the same
+// name.
 func (w *world) Claim(_ *v1.Pod, name string) (*v1.PersistentVolumeClaim, error) {
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("claim-" + name)}}
 	c.Spec.VolumeName, c.Status.Phase = name, v1.ClaimBound
@@ -40,16 +40,16 @@ func (w *world) PersistentVolume(_ *v1.Pod, name string) (*v1.PersistentVolume, 
 
 func (w *world) Renew(context.Context, *v1.Pod) error { return nil }
 
-// A node is a world with an account of what is mounted.
+// A node is a world with a store of the mounted volumes.
 type node struct {
 	*world
 	db      *store.Store
 	mounter *storage.Mounter
-	kill    context.CancelFunc // ends what goes on
+	kill    context.CancelFunc // cancels all calls
 	life    context.Context
 }
 
-// start is a new start of the agent, to which the driver has not registered.
+// start starts the agent again. The driver is not registered yet.
 func (n *node) start() {
 	n.Helper()
 	if n.kill != nil {
@@ -67,7 +67,7 @@ func (n *node) start() {
 	must(n.T, err)
 }
 
-// mounted lists what is mounted below the root directory, sorted.
+// The method mounted returns the sorted mounts below the root directory.
 func (n *node) mounted() []string {
 	n.Helper()
 	below, err := mounts.Below(n.root)
@@ -76,21 +76,21 @@ func (n *node) mounted() []string {
 	return below
 }
 
-// owned checks that all that is mounted is written down, and in the right place.
+// owned checks that each mount is in the store, and in the right place.
 func (n *node) owned(after string) {
 	n.Helper()
 	rows, err := n.db.Volumes(context.Background())
 	must(n.T, err)
 	for _, at := range n.mounted() {
 		if !slices.ContainsFunc(rows, func(r store.Volume) bool { return r.Path == at }) {
-			n.Fatalf("after %s nobody owns %s", after, at)
+			n.Fatalf("after %s, %s is not in the store", after, at)
 		}
 	}
 }
 
-// TestMachine drives volumes of three pods at random, with a driver that fails, hangs, lies
-// and dies, an agent that is killed and a machine that reboots. At no time is anything
-// mounted that is not written down; in the end all can be undone, and no data is gone.
+// TestMachine mounts and unmounts volumes of three pods at random, while the driver fails, hangs, returns false
+// results or dies, the agent is killed, and the machine reboots. Each mount must be in the store at any time. In the
+// end, all volumes can be unmounted, and no data is lost.
 func TestMachine(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestMachine(t *testing.T) {
 				t.Errorf("left: %v, %v, %v", m, rows, err)
 			}
 			if text, err := os.ReadFile(filepath.Join(n.data, "kept")); string(text) != "kept" {
-				t.Errorf("data is gone: %v", err)
+				t.Errorf("data was lost: %v", err)
 			}
 		})
 	}
@@ -126,14 +126,14 @@ type machine struct {
 	rand *rand.Rand
 }
 
-// calm ends all faults.
+// The method calm removes all faults.
 func (n *node) calm() {
 	for _, m := range []string{"stage", "unstage", "publish", "unpublish"} {
 		n.fails(m, nil)
 	}
 }
 
-// fault makes one method go wrong in some way.
+// fault adds a random fault to one method, and returns its name.
 func (m *machine) fault(ctx context.Context, stop context.CancelFunc) string {
 	method := []string{"stage", "unstage", "publish", "unpublish"}[m.rand.IntN(4)]
 	how, name := []func(context.Context) error{
@@ -173,7 +173,7 @@ func (m *machine) run(steps int) {
 				if errors.Is(err, os.ErrNotExist) && strings.Contains(what, "lies") {
 					err = nil
 				} else if err != nil {
-					m.Fatalf("%s: the volume is not there: %v", what, err)
+					m.Fatalf("%s: the volume does not exist: %v", what, err)
 				}
 			}
 		case step < 7:
@@ -191,7 +191,7 @@ func (m *machine) run(steps int) {
 			what = "the machine reboots"
 			m.start()
 			must(m.T, mounts.DetachBelow(m.root))
-			if m.rand.IntN(2) == 0 { // pods come before the driver
+			if m.rand.IntN(2) == 0 { // pods may start before the driver
 				if _, err := m.mounter.SetUp(ctx, pod, &pod.Spec.Volumes[0], ""); err == nil {
 					m.Fatal("a volume without its driver")
 				}

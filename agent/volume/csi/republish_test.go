@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/volume/storage"
 )
 
-// TestFailedRepublish: a republish that fails for any reason changes nothing for the pod. Its mount, the files in it
+// TestFailedRepublish checks that a failed republish does not change anything for the pod. Its mount, the files in it
 // and vol_data.json stay, and the next round publishes the volume. This also holds for a mount by another process.
 func TestFailedRepublish(t *testing.T) {
 	yes := true
@@ -83,7 +83,7 @@ func TestFailedRepublish(t *testing.T) {
 	}
 }
 
-// republishNow runs a round that republishes one volume, and waits for its end.
+// republishNow runs a round that republishes one volume, and waits until it has ended.
 func (w *world) republishNow(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -93,7 +93,8 @@ func (w *world) republishNow(t *testing.T) {
 	all.Wait()
 }
 
-// keeps checks that a pod still has its volume, the file that it has written, and the record for the unmount.
+// The method keeps checks that the pod still has its volume, the file that it has written, and the record for the
+// unmount.
 func (w *world) keeps(v storage.Volume, u storage.Use) {
 	w.Helper()
 	text, err := os.ReadFile(filepath.Join(u.Path, "file"))

@@ -30,7 +30,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
-// TestMain runs the tests in a mount namespace of their own.
+// TestMain runs the tests in a separate mount namespace.
 func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(func() int { return eventtest.Main(m, "csi") }))
 }
@@ -42,7 +42,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A world is a node with one driver, which really mounts, and what the API says.
+// A world is a node with one driver, which really mounts, and the API objects.
 type world struct {
 	*testing.T
 	*Drivers
@@ -50,7 +50,7 @@ type world struct {
 	root, socket, data string
 
 	mu        sync.Mutex
-	object    *storagev1.CSIDriver // nil: there is none
+	object    *storagev1.CSIDriver // nil: no CSIDriver exists
 	attach    *storagev1.VolumeAttachment
 	noSecret  error // reading a Secret fails
 	noToken   error // requesting a token fails
@@ -62,7 +62,7 @@ const driverName = "faulty.islet.dev"
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	root, err := os.MkdirTemp("", "csi") // short: a socket's path is
+	root, err := os.MkdirTemp("", "csi") // short, because the length of a socket's path is limited
 	must(t, err)
 	must(t, unix.Mount("tmpfs", root, "tmpfs", 0, ""))
 	t.Cleanup(func() {
@@ -85,7 +85,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// serve starts the driver, anew if it ran.
+// serve starts the driver, or restarts it.
 func (w *world) serve() {
 	w.Helper()
 	if w.faulty != nil {
@@ -170,7 +170,7 @@ func volume() storage.Volume {
 		}}
 }
 
-// use gives where the Keeper would have a volume of a pod.
+// The method use returns the paths that the Keeper would use for a volume of a pod.
 func (w *world) use(v storage.Volume, pod *v1.Pod) storage.Use {
 	kind := "volumes"
 	if v.Block {
@@ -182,7 +182,7 @@ func (w *world) use(v storage.Volume, pod *v1.Pod) storage.Use {
 	}
 }
 
-// mount takes all steps.
+// mount performs all steps of a mount.
 func (w *world) mount(v storage.Volume, u storage.Use) error {
 	staged := w.StagePath(v)
 	if staged != "" {
@@ -193,7 +193,7 @@ func (w *world) mount(v storage.Volume, u storage.Use) error {
 	return w.Publish(w.Context(), v, staged, u)
 }
 
-// undo takes them back, and checks that nothing is left.
+// The method undo unmounts the volume twice, and checks that nothing is left.
 func (w *world) undo(v storage.Volume, u storage.Use) {
 	w.Helper()
 	for range 2 {
@@ -215,17 +215,17 @@ func (w *world) undo(v storage.Volume, u storage.Use) {
 	}
 }
 
-// faulty is a driver that mounts directories, and fails as it is told.
+// The type faulty is a driver that mounts directories, and fails if the test requests it.
 type faulty struct {
 	spec.UnimplementedNodeServer
 	data   string
 	server *grpc.Server
 
 	mu         sync.Mutex
-	fault      map[string]func(context.Context) error // by method; errLie: success without the deed
+	fault      map[string]func(context.Context) error // by method; errLie: reports success without an effect
 	info       *spec.NodeGetInfoResponse
 	can        []spec.NodeServiceCapability_RPC_Type
-	gotStage   *spec.NodeStageVolumeRequest // the last
+	gotStage   *spec.NodeStageVolumeRequest // the last request
 	gotPublish *spec.NodePublishVolumeRequest
 	gotExpand  *spec.NodeExpandVolumeRequest
 }

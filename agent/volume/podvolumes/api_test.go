@@ -18,7 +18,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// fakeAPI holds the objects of a test.
+// fakeAPI contains the API objects of a test.
 type fakeAPI struct {
 	mu          sync.Mutex
 	maps        map[string]map[string]string
@@ -27,7 +27,7 @@ type fakeAPI struct {
 	unreachable error
 	bundle      string
 	cert        error
-	deleted     []string // kind/name, which pods that had it still read
+	deleted     []string // kind/name of deleted objects, which pods still read
 }
 
 func (a *fakeAPI) Deleted(_ *v1.Pod, kind, name string) bool {
@@ -105,7 +105,7 @@ func withAPI(t *testing.T) (*Volumes, *fakeAPI) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // what is mounted
+	t.Cleanup(func() { // unmount the volumes
 		if err := v.Sweep(context.Background(), func(types.UID) bool { return false }); err != nil {
 			t.Error(err)
 		}
@@ -134,7 +134,7 @@ var everything = []v1.VolumeProjection{
 	{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}},
 }
 
-// shown reads what a user sees in a volume: regular files by path, with their modes.
+// The function shown returns the files in a volume that a user sees: regular files by path, with their modes.
 func shown(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -179,7 +179,7 @@ func shows(t *testing.T, dir string, want map[string]string) {
 	}
 }
 
-// hiddenIn lists the data directories and links of a volume.
+// The function hiddenIn returns the data directories and links of a volume.
 func hiddenIn(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -18,7 +18,8 @@ func text(pairs ...string) files {
 	return f
 }
 
-// Wherever a write was cut off, what is shown is whole, and the next one clears up.
+// TestInterruptedWrite checks that a volume is complete after an interrupted write, and that the next write removes
+// its remains.
 func TestInterruptedWrite(t *testing.T) {
 	for name, interrupt := range map[string]func(dir string) error{
 		"data directory begun": func(dir string) error {
@@ -28,12 +29,12 @@ func TestInterruptedWrite(t *testing.T) {
 		"next link made": func(dir string) error {
 			return errors.Join(os.Mkdir(dir+"/..2026_01_01_00_00_00.000000001", 0o755), os.Symlink("..2026_01_01_00_00_00.000000001", dir+"/..data_tmp"))
 		},
-		"links lost":           func(dir string) error { return os.Remove(dir + "/a") },
-		"data lost":            func(dir string) error { return os.RemoveAll(filepath.Join(dir, "..data/a")) },
-		"data changed":         func(dir string) error { return os.WriteFile(filepath.Join(dir, "..data/a"), []byte("2"), 0o644) },
-		"mode changed":         func(dir string) error { return os.Chmod(filepath.Join(dir, "..data/a"), 0o600) },
-		"something in the way": func(dir string) error { return errors.Join(os.Remove(dir+"/a"), os.MkdirAll(dir+"/a/b", 0o755)) },
-		"..data leads nowhere": func(dir string) error {
+		"links lost":                     func(dir string) error { return os.Remove(dir + "/a") },
+		"data lost":                      func(dir string) error { return os.RemoveAll(filepath.Join(dir, "..data/a")) },
+		"data changed":                   func(dir string) error { return os.WriteFile(filepath.Join(dir, "..data/a"), []byte("2"), 0o644) },
+		"mode changed":                   func(dir string) error { return os.Chmod(filepath.Join(dir, "..data/a"), 0o600) },
+		"a directory in place of a file": func(dir string) error { return errors.Join(os.Remove(dir+"/a"), os.MkdirAll(dir+"/a/b", 0o755)) },
+		"..data is a broken link": func(dir string) error {
 			to, err := os.Readlink(dir + "/..data")
 			return errors.Join(err, os.RemoveAll(filepath.Join(dir, to)))
 		},
@@ -60,7 +61,7 @@ func TestInterruptedWrite(t *testing.T) {
 	}
 }
 
-// Nothing is ever written outside the volume, nor is anything of it hidden.
+// TestHostileNames checks that no file is written outside the volume, and that no file of the volume is hidden.
 func TestHostileNames(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"", ".", "..", "../x", "/etc/x", "a/../../x", "a/../b", "..data", "..data/x", "..x", "a//b", "a/", "./a", "a\x00b"} {
@@ -92,7 +93,7 @@ func FuzzFiles(f *testing.F) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for round := range 2 { // the second replaces the first
+		for round := range 2 { // the second write replaces the first one
 			want := files{a: {data: data, mode: 0o600}, b: {data: []byte("b"), mode: 0o644}}
 			if round == 1 {
 				want = files{c: {data: data, mode: 0o644}}
@@ -113,7 +114,7 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// A reader that looks at any moment sees all files of one write.
+// TestReadersSeeOneWrite checks that a reader always sees the files of one write.
 func TestReadersSeeOneWrite(t *testing.T) {
 	dir := t.TempDir()
 	if err := text("a", "0", "b", "0").write(dir, -1); err != nil {
@@ -134,9 +135,9 @@ func TestReadersSeeOneWrite(t *testing.T) {
 			return
 		default:
 		}
-		data, err := os.OpenRoot(filepath.Join(dir, dataLink)) // holds one directory
+		data, err := os.OpenRoot(filepath.Join(dir, dataLink)) // keeps one data directory open
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was replaced between reading the link and following it
+			continue // replaced between the read of the link and the open
 		} else if err != nil {
 			t.Error(err)
 			continue
@@ -145,7 +146,7 @@ func TestReadersSeeOneWrite(t *testing.T) {
 		b, errB := data.ReadFile("b")
 		data.Close()
 		if errors.Is(errA, fs.ErrNotExist) || errors.Is(errB, fs.ErrNotExist) {
-			continue // it was replaced, and cleared, meanwhile
+			continue // replaced and removed meanwhile
 		}
 		if string(a) != string(b) || strings.TrimSpace(string(a)) == "" {
 			t.Errorf("%q and %q, %v, %v", a, b, errA, errB)

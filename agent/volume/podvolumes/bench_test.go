@@ -9,8 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// BenchmarkContainer prepares a pod again for a container that starts, and mounts its
-// volume: what is asked of each container of a pod.
+// BenchmarkContainer measures the preparation of a pod for the start of another container, and the mount of its
+// volume.
 func BenchmarkContainer(b *testing.B) {
 	a := &fakeAPI{maps: map[string]map[string]string{"cm": {"a": "1", "b": "2"}}, secrets: map[string]map[string]string{"s": {"p": "hush"}}, token: "ey"}
 	v, err := New(Config{Root: b.TempDir(), Hostname: func(p *v1.Pod) (string, string) { return p.Name, "" }, Objects: a, Fields: a})

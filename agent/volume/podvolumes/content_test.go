@@ -26,7 +26,7 @@ func setUp(t *testing.T, v *Volumes, p *v1.Pod) string {
 		t.Fatal(err)
 	}
 	if !mounts[0].Readonly {
-		t.Error("a container can write what the node has written")
+		t.Error("a container can write to the volume")
 	}
 	return mounts[0].HostPath
 }
@@ -55,9 +55,9 @@ func TestConfigMapVolume(t *testing.T) {
 	}
 	setUp(t, v, p)
 	if err := v.Refresh(p); err != nil || !slices.Equal(hiddenIn(t, dir), before) {
-		t.Error("written anew without need:", err)
+		t.Error("written again unnecessarily:", err)
 	}
-	held, err := os.Open(filepath.Join(dir, "a")) // a reader in the middle of it
+	held, err := os.Open(filepath.Join(dir, "a")) // a reader has the file open
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,16 +76,16 @@ func TestConfigMapVolume(t *testing.T) {
 			t.Error("a reader has lost its file:", err)
 		}
 	}
-	// It cannot be read any more: what is there stays.
+	// The ConfigMap cannot be read any more, so the files stay.
 	a.set(func() { a.unreachable = errors.New("no route") })
 	if err := v.Refresh(p); err == nil {
-		t.Error("nobody learns of it")
+		t.Error("the failure is not reported")
 	}
 	setUp(t, v, p)
 	other := podWith(configMap("cm"))
 	other.UID = "u2"
 	if err := v.Prepare(t.Context(), other); err == nil || !strings.Contains(err.Error(), "no route") {
-		t.Error("a pod that never had it:", err)
+		t.Error("a pod without an earlier version:", err)
 	}
 	if err := v.Refresh(other); err != nil {
 		t.Error("a volume that is not set up:", err)
@@ -132,7 +132,7 @@ func TestSecretVolume(t *testing.T) {
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
 	dir := setUp(t, v, p)
 	setUp(t, v, p)
-	shows(t, dir, map[string]string{"p": "-r--r----- hush"}) // the group of the pod may read it
+	shows(t, dir, map[string]string{"p": "-r--r----- hush"}) // readable for the pod's group
 	if !isTmpfs(t, dir) {
 		t.Error("a secret is on a disk")
 	}
@@ -170,8 +170,8 @@ func TestProjectedVolume(t *testing.T) {
 	}
 }
 
-// Certificates that the pod trusts, and its own, are files for those alone who may read a
-// token; a certificate that cannot be had holds the pod up, and one that was had stays.
+// TestProjectedCertificates checks that the pod's certificates, and those that it trusts, are readable only for users
+// that may read a token. The pod waits for a missing certificate. An existing one stays if it cannot be renewed.
 func TestProjectedCertificates(t *testing.T) {
 	uid := int64(os.Getuid())
 	for _, tt := range []struct {
@@ -197,11 +197,11 @@ func TestProjectedCertificates(t *testing.T) {
 		}
 		shows(t, dir, want)
 		if !isTmpfs(t, dir) {
-			t.Error("a key is on a disk")
+			t.Error("the volume is not in memory")
 		}
 		a.set(func() { a.bundle, a.cert = "others", errors.New("denied") })
 		if err := v.Refresh(p); err == nil {
-			t.Error("a certificate that is gone is no error")
+			t.Error("no error for a certificate that cannot be renewed")
 		}
 		shows(t, dir, want)
 		a.set(func() { a.cert = nil })
@@ -213,7 +213,7 @@ func TestProjectedCertificates(t *testing.T) {
 	}
 }
 
-// A token is for the one user of the pod, or its group, where there is such.
+// TestTokenModes checks that a token is readable only for the pod's user or group, if the pod has a single one.
 func TestTokenModes(t *testing.T) {
 	uid, gid := int64(os.Getuid()), int64(os.Getgid())
 	for _, tt := range []struct {
@@ -238,8 +238,8 @@ func TestTokenModes(t *testing.T) {
 	}
 }
 
-// A subPath is the file as it was when the container started; the next attempt has
-// the new one.
+// TestSubPathOfConfigMap checks that a subPath is the file's version at the container's start, and that the next
+// attempt gets the new version.
 func TestSubPathOfConfigMap(t *testing.T) {
 	v, a := withAPI(t)
 	p := podWith(configMap("cm"))
@@ -266,7 +266,7 @@ func TestSubPathOfConfigMap(t *testing.T) {
 	has("2")
 }
 
-// What a container mounts inside a volume that it cannot write finds its place.
+// TestNestedMounts checks that a mount inside a read-only volume has a mount point.
 func TestNestedMounts(t *testing.T) {
 	v, a := withAPI(t)
 	p := podWith(configMap("cm"), empty("data", ""))
@@ -285,7 +285,7 @@ func TestNestedMounts(t *testing.T) {
 	shows(t, dir, map[string]string{"a": "-rw-r--r-- 2", "blob": "-rw-r--r-- \x00\x01"})
 }
 
-// Several containers of a pod start at once while its objects change.
+// TestConcurrentSetUp checks that several containers of a pod can start at the same time while its objects change.
 func TestConcurrentSetUp(t *testing.T) {
 	v, a := withAPI(t)
 	p := podWith(projection(everything...))
@@ -307,7 +307,8 @@ func TestConcurrentSetUp(t *testing.T) {
 	}
 }
 
-// TestDeletedObjects: what a pod needs stays when it is deleted, what is optional goes.
+// TestDeletedObjects checks that the files of a required object stay after its deletion, and that those of an
+// optional object are removed.
 func TestDeletedObjects(t *testing.T) {
 	yes := true
 	for _, optional := range []*bool{nil, &yes} {
@@ -352,7 +353,7 @@ func TestDeletedObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		there(optional == nil, all...)
-		api.set(func() { api.deleted, api.unreachable = nil, errors.New("no route") }) // made again
+		api.set(func() { api.deleted, api.unreachable = nil, errors.New("no route") }) // the objects are created again
 		v.Refresh(p)
 		api.set(func() { api.unreachable = nil })
 		if err := v.Refresh(p); err != nil {
@@ -365,8 +366,8 @@ func TestDeletedObjects(t *testing.T) {
 	}
 }
 
-// Prepare writes a volume before each container and Refresh when something changes; a
-// container that mounts it writes it only where it is not there.
+// TestContainerTakesWhatPrepareMade checks that a container's start writes a volume only if it does not exist.
+// Otherwise Prepare and Refresh write it.
 func TestContainerTakesWhatPrepareMade(t *testing.T) {
 	v, a := withAPI(t)
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}, Spec: v1.PodSpec{
@@ -381,7 +382,7 @@ func TestContainerTakesWhatPrepareMade(t *testing.T) {
 		}
 		return out.Mounts[0]
 	}
-	m := mount() // after a reboot, say
+	m := mount() // such as after a reboot
 	if !m.Readonly || !m.SelinuxRelabel {
 		t.Errorf("mounted as %v", m)
 	}

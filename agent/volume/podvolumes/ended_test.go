@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A pod that ended gives back its volumes, on disk and in memory and by subPath, but
-// neither its last words nor what is the host's; and it can be prepared again.
+// TestEnded checks that the volumes of a finished pod are removed, on disk, in memory and mounts of subPaths, and
+// that the pod can be prepared again. Termination messages and host directories stay.
 func TestEnded(t *testing.T) {
 	v, d := volumes(t), t.TempDir()
 	if err := os.MkdirAll(d+"/sub", 0o755); err != nil {
@@ -38,14 +38,14 @@ func TestEnded(t *testing.T) {
 		gone(t, v.podDir("u1")+"/volumes")
 		gone(t, v.podDir("u1")+"/volume-subpaths")
 		if b, err := os.ReadFile(words); err != nil || string(b) != "bye" {
-			t.Errorf("its last words are %q, %v", b, err)
+			t.Errorf("the termination message is %q, %v", b, err)
 		}
 		if b, err := os.ReadFile(d + "/sub/precious"); err != nil || string(b) != "p" {
 			t.Errorf("the host's file has %q, %v", b, err)
 		}
 	}
 	if err := v.Ended(t.Context(), podNamed("../x")); err == nil {
-		t.Error("a UID that leads out of the directory is taken")
+		t.Error("a UID that leads out of the directory is accepted")
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestEnvFile: what a container leaves in a volume leads nowhere else, and holds nobody up.
+// TestEnvFile checks that an env file cannot lead out of its volume, and that a file like a FIFO does not block the
+// agent.
 func TestEnvFile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(outside, []byte("A='host'"), 0o600); err != nil {
@@ -58,7 +59,7 @@ func TestEnvFile(t *testing.T) {
 			t.Errorf("%s/%s: %q, %v; want %q, %q", c.volume, c.path, got, err, c.want, c.err)
 		}
 	}
-	for _, path := range []string{"out", "../../../../../secret", "../v/env", "none"} { // the root of what it names is the volume
+	for _, path := range []string{"out", "../../../../../secret", "../v/env", "none"} { // the path is resolved inside the volume
 		if got, err := v.EnvFile(pod, "v", path, 100); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// claimed is a Kind of volumes that have drivers.
+// The type claimed is a Kind of volumes with drivers.
 type claimed struct {
 	served
 	mounted bool
@@ -26,8 +26,8 @@ func (c *claimed) Count(_ *v1.Pod, vol *v1.Volume) (string, bool) {
 	return "kubernetes.io/csi:d", c.mounted
 }
 
-// TestTotalVolumes: each volume that a container uses is counted with its plugin from the time when its pod is
-// desired, and as an actual one while it is set up.
+// TestTotalVolumes checks that each volume that a container uses is counted by its plugin as a desired volume while
+// its pod is desired, and as an actual one while it is set up.
 func TestTotalVolumes(t *testing.T) {
 	c := &claimed{served: served{t.TempDir(), make(chan struct{})}}
 	objects := &fakeAPI{maps: map[string]map[string]string{"cm": {"a": "1"}}}
@@ -68,7 +68,7 @@ func TestTotalVolumes(t *testing.T) {
 		}
 	}
 	check("before they are set up", 2, 0, 0)
-	must(t, os.MkdirAll(filepath.Join(v.podDir("u2"), "volumes/kubernetes.io~configmap/cm"), 0o755)) // interrupted
+	must(t, os.MkdirAll(filepath.Join(v.podDir("u2"), "volumes/kubernetes.io~configmap/cm"), 0o755)) // an interrupted setup
 	must(t, os.RemoveAll(v.podDir("u2")))
 	must(t, v.Prepare(t.Context(), pods[0]))
 	check("one is set up", 2, 1, 0)
@@ -82,7 +82,7 @@ func TestTotalVolumes(t *testing.T) {
 	check("one has ended", 1, 1, 0)
 }
 
-// totals returns the metric by labels.
+// totals returns the values of the metric by labels.
 func totals(t *testing.T, v *Volumes, pods []*v1.Pod) map[string]int {
 	t.Helper()
 	r := prometheus.NewRegistry()

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// served is a Kind of volumes of a server: who asks one that is gone hangs until the volume
-// is unmounted.
+// The type served is a Kind of volumes of a server. A call to an unreachable server hangs until the volume is
+// unmounted.
 type served struct {
 	dir       string
 	unmounted chan struct{}
@@ -45,9 +45,8 @@ func (s *served) TearDown(context.Context, types.UID) error {
 	return nil
 }
 
-// TestSubPathThatHangs: a subPath of a volume whose server is gone is given up, and its pod
-// can go at once: only the end of the volume ends the call for it. What that opens in the end
-// is bound nowhere.
+// TestSubPathThatHangs checks that a subPath of a volume whose server is unreachable times out, and that the pod can
+// be removed at once. The hanging call ends when the volume is unmounted, and the file that it opens is not mounted.
 func TestSubPathThatHangs(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +59,7 @@ func TestSubPathThatHangs(t *testing.T) {
 		v.open = func(*v1.VolumeMount, string) (*subPathFile, error) {
 			calls.Add(1)
 			<-s.unmounted
-			f, err := os.Open(s.dir) // as a server may that is back in this moment
+			f, err := os.Open(s.dir) // the server may respond at this time
 			return &subPathFile{f, true}, err
 		}
 		pod := podWith(v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}})
@@ -69,7 +68,7 @@ func TestSubPathThatHangs(t *testing.T) {
 			_, err := mountsWithin(ctx, v, pod, v1.VolumeMount{Name: "data", MountPath: "/d", SubPath: "sub"})
 			stop()
 			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the container gets it: %v", err)
+				t.Errorf("the container gets the subPath: %v", err)
 			}
 		}
 		if n := calls.Load(); n != 1 {
@@ -80,7 +79,7 @@ func TestSubPathThatHangs(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(began); took > 0 {
-			t.Errorf("the pod is gone after %v", took)
+			t.Errorf("the pod was removed after %v", took)
 		}
 		synctest.Wait()
 		gone(t, v.podDir(pod.UID))

@@ -15,17 +15,17 @@ import (
 func TestMemoryNeverSwaps(t *testing.T) {
 	const head, swap = "Filename\tType\tSize\tUsed\tPriority\n", "/dev/zram0 partition 1 0 100\n"
 	for name, tt := range map[string]struct {
-		refuse error // of noswap
+		refuse error // error for noswap
 		swaps  string
 		asked  []string
 		warns  int
 		fails  bool
 	}{
-		"a new kernel":             {nil, head + swap, []string{"mode=0777,noswap", "mode=0777,noswap"}, 0, false},
-		"an old kernel":            {unix.EINVAL, head + swap, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 1, false},
-		"an old kernel, no swap":   {unix.EINVAL, head, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 0, false},
-		"a user namespace":         {unix.EPERM, head + swap, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 1, false},
-		"no memory is no such way": {unix.ENOMEM, head + swap, []string{"mode=0777,noswap", "mode=0777,noswap"}, 0, true},
+		"a new kernel":           {nil, head + swap, []string{"mode=0777,noswap", "mode=0777,noswap"}, 0, false},
+		"an old kernel":          {unix.EINVAL, head + swap, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 1, false},
+		"an old kernel, no swap": {unix.EINVAL, head, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 0, false},
+		"a user namespace":       {unix.EPERM, head + swap, []string{"mode=0777,noswap", "mode=0777", "mode=0777,noswap", "mode=0777"}, 1, false},
+		"out of memory":          {unix.ENOMEM, head + swap, []string{"mode=0777,noswap", "mode=0777,noswap"}, 0, true},
 	} {
 		var asked []string
 		var log bytes.Buffer
@@ -44,12 +44,12 @@ func TestMemoryNeverSwaps(t *testing.T) {
 			}
 		}
 		if !slices.Equal(asked, tt.asked) || strings.Count(log.String(), "level=WARN") != tt.warns {
-			t.Errorf("%s: asked %q, log %s", name, asked, log.String())
+			t.Errorf("%s: options %q, log %s", name, asked, log.String())
 		}
 	}
 }
 
-// TestKernelTakesNoswap: the option has the name that this kernel knows.
+// TestKernelTakesNoswap checks that the kernel accepts the option noswap.
 func TestKernelTakesNoswap(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "noswap"); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {

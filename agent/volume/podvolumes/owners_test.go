@@ -15,8 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestEmptyDirMode: the directory of an emptyDir has the mode that the volume sets, on disk and in memory. The pod's
-// fsGroup can write in any case. Without the gate the mode is the usual one.
+// TestEmptyDirMode checks that the directory of an emptyDir has the mode in the volume's spec, on disk and in memory.
+// The pod's fsGroup always has write permission. Without the gate, the mode is the default.
 func TestEmptyDirMode(t *testing.T) {
 	group := int64(123)
 	for _, tt := range []struct {
@@ -32,7 +32,7 @@ func TestEmptyDirMode(t *testing.T) {
 		{true, "", ptr(int32(0o1777)), nil, fs.ModeSticky | 0o777},
 		{true, "", ptr(int32(0o700)), &group, fs.ModeSetgid | 0o770},
 		{true, "", ptr(int32(-1)), nil, fs.ModeSticky | 0o777},
-		{true, "", ptr(int32(0o6755)), nil, 0o755}, // setuid and setgid cannot be set
+		{true, "", ptr(int32(0o6755)), nil, 0o755}, // setuid and setgid are ignored
 		{true, "Memory", nil, nil, fs.ModeSticky | 0o777},
 		{true, "Memory", ptr(int32(0o750)), nil, 0o750},
 		{true, "Memory", ptr(int32(0o1700)), &group, fs.ModeSetgid | fs.ModeSticky | 0o770},
@@ -58,7 +58,7 @@ func TestEmptyDirMode(t *testing.T) {
 	}
 }
 
-// owners returns the owner and the permissions of each file of a volume.
+// owners returns the owner and the permissions of each file in a volume.
 func owners(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -74,8 +74,8 @@ func owners(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// TestFileOwners: a file belongs to its own user, or else to the volume's. Files with tokens and certificates can then
-// be read by that user only. Without the gate, nobody's user has an effect.
+// TestFileOwners checks that a file belongs to its own user, or else to that of the volume. Files with tokens and
+// certificates are then readable only for that user. Without the gate, the users have no effect.
 func TestFileOwners(t *testing.T) {
 	seven, eight := ptr(int64(7)), ptr(int64(8))
 	items := []v1.KeyToPath{{Key: "a", Path: "own/a", User: eight, Mode: ptr(int32(0o400))}, {Key: "b", Path: "b"}}
@@ -143,7 +143,7 @@ func TestFileOwners(t *testing.T) {
 			var err error
 			v, err = New(Config{Root: filepath.Dir(v.pods), Hostname: v.cfg.Hostname, Objects: a, Fields: a, Owners: true})
 			must(t, err)
-			must(t, v.Refresh(p)) // files of an agent without the gate get their owners
+			must(t, v.Refresh(p)) // the files of an agent without the gate get their owners
 			check(tt.want)
 			dir := v.dir(p, &p.Spec.Volumes[0], v.kind(&p.Spec.Volumes[0]))
 			before := hiddenIn(t, dir)

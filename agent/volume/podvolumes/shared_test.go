@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// sharedHost is a directory of a host whose mounts are shared, as systemd makes
-// them, with another file system at data/disk; and Volumes on the same host.
+// sharedHost returns a directory of a host with shared mounts, as with systemd, and Volumes on this host. Another
+// file system is mounted at data/disk.
 func sharedHost(t *testing.T) (dir string, v *Volumes) {
 	t.Helper()
 	root := t.TempDir()
@@ -59,8 +59,8 @@ func mountTable(t *testing.T) []string {
 	return all
 }
 
-// TestHostKeepsItsMounts lets pods with every propagation mount directories of
-// the host that have mounts below, and compares the host's mounts afterwards.
+// TestHostKeepsItsMounts checks that the host's mounts are unchanged after pods have mounted directories of the host
+// with mounts below, for each propagation.
 func TestHostKeepsItsMounts(t *testing.T) {
 	for _, p := range []v1.MountPropagationMode{"", v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional} {
 		for _, sub := range []string{"", "data", "data/disk"} {
@@ -77,12 +77,12 @@ func TestHostKeepsItsMounts(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				late := filepath.Join(dir, "data/disk/late") // the host mounts while the pod runs
+				late := filepath.Join(dir, "data/disk/late") // the host mounts a file system while the pod runs
 				tmpfs(t, late)
 				if sub == "data" {
 					below := filepath.Join(v.podDir("u1"), "volume-subpaths/h/c/0")
 					if _, err := os.Stat(below + "/disk/kept"); err == nil {
-						t.Error("the subPath was mounted with what is mounted below it")
+						t.Error("the subPath was mounted with the mounts below it")
 					}
 				}
 				if err := v.Release(t.Context(), "u1"); err != nil {
@@ -90,7 +90,7 @@ func TestHostKeepsItsMounts(t *testing.T) {
 				}
 				gone(t, v.podDir("u1"))
 				if err := unix.Unmount(late, unix.MNT_DETACH); err != nil {
-					t.Errorf("what the host mounted meanwhile: %v", err)
+					t.Errorf("the host's new mount: %v", err)
 				}
 				if after := mountTable(t); !slices.Equal(after, before) {
 					t.Errorf("mounts before\n%s\nand after\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
@@ -103,15 +103,14 @@ func TestHostKeepsItsMounts(t *testing.T) {
 	}
 }
 
-// TestReleaseStopsAtWhatStaysMounted: a mount that cannot be taken down keeps the
-// directory, and what is mounted there.
+// TestReleaseStopsAtWhatStaysMounted checks that a mount that cannot be unmounted keeps its directory and its files.
 func TestReleaseStopsAtWhatStaysMounted(t *testing.T) {
 	dir, v := sharedHost(t)
 	both := v1.MountPropagationBidirectional
 	if _, err := mountsOf(t, v, podWith(host("h", dir, "")), v1.VolumeMount{Name: "h", MountPath: "/h", SubPath: "data", MountPropagation: &both}); err != nil {
 		t.Fatal(err)
 	}
-	tmpfs(t, filepath.Join(dir, "data")) // over the pod's mount too, which shares it
+	tmpfs(t, filepath.Join(dir, "data")) // also over the pod's mount, because the mounts are shared
 	write(t, filepath.Join(dir, "data/kept"), "x")
 	if err := v.Release(t.Context(), "u1"); err == nil {
 		t.Error("released")
@@ -127,7 +126,8 @@ func TestReleaseStopsAtWhatStaysMounted(t *testing.T) {
 	}
 }
 
-// TestContentStopsAtMounts: nothing mounted in a volume is removed with its old files.
+// TestContentStopsAtMounts checks that files of a file system that is mounted in a volume are not removed with the
+// old files of the volume.
 func TestContentStopsAtMounts(t *testing.T) {
 	dir := t.TempDir()
 	if err := (files{"a": {data: []byte("1"), mode: 0o644}}).write(dir, -1); err != nil {
@@ -142,7 +142,7 @@ func TestContentStopsAtMounts(t *testing.T) {
 	defer unix.Unmount(there, unix.MNT_DETACH)
 	write(t, there+"/kept", "x")
 	if err := (files{"a": {data: []byte("2"), mode: 0o644}}).write(dir, -1); err == nil {
-		t.Error("the old files were removed with what is mounted there")
+		t.Error("the old files were removed together with the mounted ones")
 	}
 	if _, err := os.Stat(there + "/kept"); err != nil {
 		t.Error(err)

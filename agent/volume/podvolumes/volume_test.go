@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
-// TestMain runs the tests in a mount namespace of their own.
+// TestMain runs the tests in a separate mount namespace.
 func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(m.Run))
 }
@@ -51,8 +51,7 @@ func host(name, path string, kind v1.HostPathType) v1.Volume {
 	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &kind}}}
 }
 
-// mountsOf prepares the pod and returns the mounts of a container that mounts
-// what is given.
+// mountsOf prepares the pod and returns the mounts of a container with the given VolumeMounts.
 func mountsOf(t *testing.T, v *Volumes, p *v1.Pod, mounts ...v1.VolumeMount) ([]*api.Mount, error) {
 	t.Helper()
 	return mountsWithin(t.Context(), v, p, mounts...)
@@ -71,7 +70,7 @@ func mountsWithin(ctx context.Context, v *Volumes, p *v1.Pod, mounts ...v1.Volum
 func gone(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Errorf("%s is still there (%v)", path, err)
+		t.Errorf("%s was not removed (%v)", path, err)
 	}
 }
 
@@ -87,7 +86,7 @@ func TestEmptyDir(t *testing.T) {
 	p := podWith(empty("data", ""))
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
 	unfinished := filepath.Join(v.podDir("u1"), "volumes/kubernetes.io~empty-dir/data.new")
-	if err := os.MkdirAll(unfinished, 0o750); err != nil { // the agent was killed while it made the volume
+	if err := os.MkdirAll(unfinished, 0o750); err != nil { // the agent was killed while it created the volume
 		t.Fatal(err)
 	}
 	mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "data", MountPath: "/data", ReadOnly: true})
@@ -185,7 +184,7 @@ func TestHostPath(t *testing.T) {
 	}
 }
 
-// A subPath that is made has the mode of its volume, also the group's, and the sticky bit.
+// TestSubPathMode checks that a new subPath has the mode of its volume, with the setgid and the sticky bit.
 func TestSubPathMode(t *testing.T) {
 	v := volumes(t)
 	p, group := podWith(empty("data", "Memory")), int64(123)
@@ -208,7 +207,7 @@ func TestSubPathMode(t *testing.T) {
 	}
 }
 
-// What a container leaves in a volume leads nobody out of it.
+// TestSubPath checks that a subPath cannot lead out of the volume, whatever links a container has created.
 func TestSubPath(t *testing.T) {
 	v, outside := volumes(t), t.TempDir()
 	write(t, outside+"/secret", "s")
@@ -240,7 +239,7 @@ func TestSubPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The container swaps the directory for a link before it is mounted.
+	// The container replaces the directory with a link before it is mounted.
 	if err := os.Rename(dir+"/new", dir+"/old"); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +258,8 @@ func TestSubPath(t *testing.T) {
 	}
 }
 
-// Releasing a pod removes its binds of a host's directory, not what is in them.
+// TestReleaseKeepsTheHost checks that the removal of a pod unmounts its host directories, and does not delete files
+// in them.
 func TestReleaseKeepsTheHost(t *testing.T) {
 	v, d := volumes(t), t.TempDir()
 	if err := os.MkdirAll(d+"/sub", 0o755); err != nil {
@@ -338,7 +338,8 @@ func TestEtcHosts(t *testing.T) {
 	}
 }
 
-// Containers of a pod that start at the same time have the same volumes and /etc/hosts.
+// TestContainersTogether checks that containers of a pod that start at the same time have the same volumes and
+// /etc/hosts.
 func TestContainersTogether(t *testing.T) {
 	v := volumes(t)
 	for i := range 50 {
@@ -401,7 +402,7 @@ func TestRefuses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := mountsOf(t, v, podWith(), v1.VolumeMount{Name: "none", MountPath: "/x"}); err == nil {
-		t.Error("mounted a volume that is not there")
+		t.Error("mounted an unknown volume")
 	}
 	enabled := v1.RecursiveReadOnlyEnabled
 	m := v1.VolumeMount{Name: "data", MountPath: "/x", ReadOnly: true, RecursiveReadOnly: &enabled}
@@ -416,11 +417,11 @@ func TestRefuses(t *testing.T) {
 	possible := v1.RecursiveReadOnlyIfPossible
 	m.RecursiveReadOnly = &possible
 	if mounts, err := mountsOf(t, v, podWith(empty("data", "")), m); err != nil || mounts[0].RecursiveReadOnly || !mounts[0].Readonly {
-		t.Errorf("if possible, and it is not: %v, %v", mounts, err)
+		t.Errorf("IfPossible without support: %v, %v", mounts, err)
 	}
 }
 
-// TestHostileHosts: a container may do what it likes to its /etc/hosts.
+// TestHostileHosts checks that /etc/hosts is restored after a container has modified it in any way.
 func TestHostileHosts(t *testing.T) {
 	v := volumes(t)
 	p := podWith()
@@ -441,7 +442,7 @@ func TestHostileHosts(t *testing.T) {
 		"link":   func() error { os.Remove(path); return os.Symlink("/dev/zero", path) },
 	} {
 		if err := spoil(); err != nil {
-			t.Logf("%s: %v", name, err) // not every file system takes a terabyte
+			t.Logf("%s: %v", name, err) // some file systems do not support a terabyte
 			continue
 		}
 		if _, err := mountsOf(t, v, p); err != nil {
@@ -456,7 +457,7 @@ func TestHostileHosts(t *testing.T) {
 	}
 }
 
-// TestImageMount: the runtime is told the image and what of it, and no host path.
+// TestImageMount checks that the runtime gets the image and its subPath, and no host path.
 func TestImageMount(t *testing.T) {
 	v, err := New(Config{Root: t.TempDir(), Hostname: func(*v1.Pod) (string, string) { return "h", "" }})
 	if err != nil {
@@ -483,7 +484,7 @@ func TestImageMount(t *testing.T) {
 	}
 }
 
-// TestBindMountOptions: the options of a mount reach the runtime, also with a subPath.
+// TestBindMountOptions checks that the runtime gets the options of a mount, also with a subPath.
 func TestBindMountOptions(t *testing.T) {
 	v, want := volumes(t), []string{"noexec", "nosuid"}
 	t.Cleanup(func() { _ = v.Release(context.Background(), "u1") })

@@ -51,14 +51,14 @@ func podOf(source, claim string) *v1.Pod {
 	return p
 }
 
-// TestClaim: a claim of a manifest is bound to a directory, which outlives pod and claim,
-// and is removed only when nobody has it.
+// TestClaim checks that a claim in a manifest is bound to a directory, which stays after the deletion of the pod and
+// the claim. It is removed when nothing uses it.
 func TestClaim(t *testing.T) {
 	c, l := node(t)
 	pod := podOf("local", "data")
 	l.Register(pod)
 	if err := c.Prepare(t.Context(), pod); err != nil || len(c.List()) != 0 {
-		t.Fatal("a claim that is not there:", err, c.List())
+		t.Fatal("an unknown claim:", err, c.List())
 	}
 	if _, err := c.Claim(pod, "data"); !apierrors.IsNotFound(err) {
 		t.Error(err)
@@ -83,20 +83,20 @@ func TestClaim(t *testing.T) {
 		t.Error(fi, err)
 	}
 	if fi, err := os.Stat(filepath.Dir(pv.Spec.Local.Path)); err != nil || fi.Mode().Perm() != 0o700 {
-		t.Error("others come at the data:", fi, err)
+		t.Error("other users can read the data:", fi, err)
 	}
 	kept := filepath.Join(pv.Spec.Local.Path, "kept")
 	if err := os.WriteFile(kept, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Remove("default", "data"); !errors.Is(err, ErrInUse) {
-		t.Error("removed what a manifest has:", err)
+		t.Error("removed the directory of a claim in a manifest:", err)
 	}
 	if _, err := l.Delete(t.Context(), "PersistentVolumeClaim", "default", "data"); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Remove("default", "data"); !errors.Is(err, ErrInUse) {
-		t.Error("removed what a pod has:", err)
+		t.Error("removed the directory of a pod's claim:", err)
 	}
 	if err := l.Release(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestOthersHaveNone: pods of the API server, and of other sources, do not come at a claim.
+// TestOthersHaveNone checks that pods of the API server and of other sources cannot use a local claim.
 func TestOthersHaveNone(t *testing.T) {
 	c, l := node(t)
 	claimed(t, l, "data", "1Gi")

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// TestLeavesOneBehind: however often something is tried that does not answer, one call of it
-// is under way, and the next after its end is a new one.
+// TestLeavesOneBehind checks that repeated attempts of a hanging operation share one call, and that an attempt after
+// its end starts a new one.
 func TestLeavesOneBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
@@ -25,14 +25,14 @@ func TestLeavesOneBehind(t *testing.T) {
 			stop()
 		}
 		if n := calls.Load(); n != 1 {
-			t.Errorf("%d calls are under way", n)
+			t.Errorf("%d calls are running", n)
 		}
 		last := make(chan error, 1)
 		go func() { last <- try(t.Context(), "a") }()
 		synctest.Wait()
 		close(hang)
 		if err := <-last; !errors.Is(err, gone) {
-			t.Errorf("who waited got %v", err)
+			t.Errorf("the waiting caller got %v", err)
 		}
 		if err := try(t.Context(), "b"); !errors.Is(err, gone) || calls.Load() != 2 {
 			t.Errorf("got %v after %d calls", err, calls.Load())

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// linked is a driver that mounts directories, and links devices.
+// The type linked is a driver that mounts directories and links devices.
 type linked struct{ source string }
 
 func (linked) Plugin() string                           { return "kubernetes.io/csi" }
@@ -36,8 +36,8 @@ func (linked) Unpublish(_ context.Context, v Volume, _ types.UID, path string) e
 	return unbind(path)
 }
 
-// TestCount: a volume counts as mounted from its mount to its unmount, also if a previous agent has mounted it, and
-// not if a reboot has unmounted it.
+// TestCount checks that a volume is counted as mounted until its unmount, also if a previous agent has mounted it,
+// and not after a reboot.
 func TestCount(t *testing.T) {
 	block := v1.PersistentVolumeBlock
 	for name, c := range map[string]struct {
@@ -87,7 +87,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestISCSILabel: PersistentVolumes of iSCSI are mounted with a label. Inline volumes are not.
+// TestISCSILabel checks that iSCSI PersistentVolumes are mounted with a label, and inline iSCSI volumes are not.
 func TestISCSILabel(t *testing.T) {
 	o := &objects{}
 	_, pv := o.bound("data", v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: "p", IQN: "iqn"}})

@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// A pod with volumes of its node: they are where a kubelet has them, what was written is
-// there after they were unmounted, and nothing else is left.
+// TestLocalVolumes checks that a pod's local volumes have the paths that a kubelet uses. After the unmount, the data
+// is kept and nothing else is left.
 func TestLocalVolumes(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()
 	must(t, os.WriteFile(disk+"/kept", []byte("x"), 0o600))
@@ -39,20 +39,20 @@ func TestLocalVolumes(t *testing.T) {
 	for range 2 {
 		path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 		if want := root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"; err != nil || path != want {
-			t.Fatalf("it is at %s: %v", path, err)
+			t.Fatalf("the path is %s: %v", path, err)
 		}
 		if b, err := os.ReadFile(path + "/kept"); err != nil || string(b) != "x" {
 			t.Errorf("%q: %v", b, err)
 		}
 	}
-	must(t, syscall.Unmount(root+"/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir", 0)) // by hand
+	must(t, syscall.Unmount(root+"/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir", 0)) // an administrator unmounts the volume
 	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 	if b, rerr := os.ReadFile(path + "/kept"); err != nil || rerr != nil || string(b) != "x" {
-		t.Errorf("what was unmounted by hand has %q: %v, %v", b, err, rerr)
+		t.Errorf("after an unmount by an administrator: %q: %v, %v", b, err, rerr)
 	}
 	path, err = k.SetUp(t.Context(), p, &p.Spec.Volumes[1], "")
 	if fi, serr := os.Stat(disk + "/made"); err != nil || serr != nil || !fi.IsDir() || path != disk+"/made" {
-		t.Errorf("it is at %s: %v, %v", path, err, serr)
+		t.Errorf("the path is %s: %v, %v", path, err, serr)
 	}
 	for name, mode := range map[string]os.FileMode{".": 0o770 | os.ModeSetgid, "kept": 0o660} {
 		fi, err := os.Stat(filepath.Join(disk, name))
@@ -68,23 +68,23 @@ func TestLocalVolumes(t *testing.T) {
 	if got, ro, _, err := k.Where(p, &p.Spec.Volumes[0]); err != nil || ro || !strings.HasSuffix(got, "pv-dir") {
 		t.Error(got, ro, err)
 	}
-	k = newMounter(t, root, s, nil) // the agent restarts, and knows nothing of the API
+	k = newMounter(t, root, s, nil) // the agent restarts without the API server
 	if !k.Has(p.UID) {
-		t.Error("the ledger does not know")
+		t.Error("the ledger has no volume")
 	}
 	must(t, k.TearDown(t.Context(), p.UID))
 	if m, err := mounts.On(root + "/pods/uid-p/volumes/kubernetes.io~local-volume/pv-dir"); err != nil || m != nil {
-		t.Errorf("mounted still: %v %v", m, err)
+		t.Errorf("still mounted: %v %v", m, err)
 	}
 	if b, err := os.ReadFile(disk + "/kept"); err != nil || string(b) != "x" {
-		t.Errorf("the data is gone: %v", err)
+		t.Errorf("the data was lost: %v", err)
 	}
 	if _, err := os.Stat(disk + "/made"); err != nil {
 		t.Error("a path of the host was removed")
 	}
 }
 
-// loop makes a block device of that many KiB.
+// loop creates a block device with the given size in KiB.
 func loop(t *testing.T, kib int64) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "disk")
@@ -99,8 +99,8 @@ func loop(t *testing.T, kib int64) string {
 	return dev
 }
 
-// A disk gets a file system once, is mounted once for two pods, and unmounted with the last;
-// as a block volume the container gets the device.
+// TestLocalDisk checks that a disk is formatted once, mounted once for two pods, and unmounted with the last one. A
+// block volume gives the container the device.
 func TestLocalDisk(t *testing.T) {
 	root, o, s := t.TempDir(), &objects{}, openStore(t, t.TempDir())
 	defer s.Close()
@@ -134,15 +134,15 @@ func TestLocalDisk(t *testing.T) {
 	must(t, held.Close())
 	must(t, k.Sweep(t.Context()))
 	if m, err := mounts.On(staged); err != nil || m != nil || len(k.InUse()) != 0 {
-		t.Errorf("mounted still: %+v, %v, %q", m, err, k.InUse())
+		t.Errorf("still mounted: %+v, %v, %q", m, err, k.InUse())
 	}
 	if b, err := os.ReadFile(up("c") + "/file"); err != nil || string(b) != "x" {
-		t.Errorf("it was formatted again: %q: %v", b, err)
+		t.Errorf("the disk was formatted again: %q: %v", b, err)
 	}
 	must(t, k.TearDown(t.Context(), "uid-c"))
 
 	must(t, os.WriteFile(up("d")+"/file", []byte("y"), 0o600))
-	lost := openStore(t, t.TempDir()) // the database is broken and made anew
+	lost := openStore(t, t.TempDir()) // the database is damaged and created again
 	defer lost.Close()
 	k = newMounter(t, root, lost, o)
 	must(t, k.Sweep(t.Context()))
@@ -170,7 +170,7 @@ func TestLocalDisk(t *testing.T) {
 	}
 }
 
-// What cannot be mounted is told in a kubelet's words.
+// TestRefusals checks that the errors of volumes that cannot be mounted are those of a kubelet.
 func TestRefusals(t *testing.T) {
 	root, o, s := t.TempDir(), &objects{}, openStore(t, t.TempDir())
 	defer s.Close()
@@ -250,8 +250,8 @@ func TestRefusals(t *testing.T) {
 	must(t, k.TearDown(t.Context(), two.UID))
 }
 
-// A server that does not answer holds up the pods that use it, as long as a kubelet waits,
-// and nobody else; what was asked for then is not asked for again before it has ended.
+// TestHungServer checks that a pod whose volume's server does not respond waits as long as with a kubelet, and that
+// other pods do not wait. A hanging mount is not repeated before it has ended.
 func TestHungServer(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -297,17 +297,17 @@ func TestHungServer(t *testing.T) {
 		soon, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		if err := k.TearDown(soon, p.UID); err == nil {
-			t.Error("it is unmounted while it is being mounted")
+			t.Error("the volume is unmounted during its mount")
 		}
 		close(answer)
 		must(t, k.TearDown(t.Context(), p.UID))
 		if k.Has(p.UID) || len(k.InUse()) != 0 {
-			t.Error("something is left")
+			t.Error("volumes are left")
 		}
 	})
 }
 
-// remote is a driver whose volume stops to answer.
+// The type remote is a driver whose volume stops responding.
 type remote struct {
 	nfs
 	gone *atomic.Bool
@@ -325,8 +325,8 @@ func (r remote) Probe(string) error {
 	return nil
 }
 
-// A volume that answers no more is told of before a container would hang on it, also by an
-// agent that started since, and its pod can go.
+// TestVolumeThatStopsToAnswer checks that a volume that no longer responds is reported before a container's start
+// would hang on it, also by a restarted agent, and that its pod can be removed.
 func TestVolumeThatStopsToAnswer(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -354,12 +354,12 @@ func TestVolumeThatStopsToAnswer(t *testing.T) {
 		}
 		must(t, k.TearDown(t.Context(), p.UID))
 		if k.Has(p.UID) {
-			t.Error("it is mounted still")
+			t.Error("the volume is still mounted")
 		}
 	})
 }
 
-// What cannot be NFS is not handed to the mount program.
+// TestExports checks that an invalid NFS source is not passed to the mount program.
 func TestExports(t *testing.T) {
 	for in, want := range map[v1.NFSVolumeSource]string{
 		{Server: "s", Path: "/a"}: "s:/a", {Server: "fd00::1", Path: "/a"}: "[fd00::1]:/a", {Server: "-o", Path: "/a"}: "", {Server: "s", Path: "a"}: "", {Path: "/a"}: "",
@@ -370,8 +370,8 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// iscsiadm is called as upstream calls it, its credentials are in no error, and the last
-// disk of a target logs out.
+// TestISCSI checks that iscsiadm is called as by upstream, that no error contains credentials, and that the unmount
+// of the target's last disk logs out.
 func TestISCSI(t *testing.T) {
 	root, by := t.TempDir(), t.TempDir()
 	dev := loop(t, 64)

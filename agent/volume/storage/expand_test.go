@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// growing is a driver that can make file systems grow.
+// The type growing is a driver that can expand file systems.
 type growing struct{ grown chan string }
 
 func (growing) Plugin() string                           { return "kubernetes.io/csi" }
@@ -31,7 +31,7 @@ func (g growing) Expand(_ context.Context, _ Volume, _, published string, to v1.
 	return nil
 }
 
-// adopting is one that takes up what was mounted before.
+// The type adopting is a driver that adopts volumes that were mounted before.
 type adopting struct {
 	growing
 	adopted []string
@@ -61,7 +61,7 @@ type resizable struct {
 	told chan string
 }
 
-// state changes what a claim's status says.
+// state sets the status of a claim.
 func (r *resizable) state(c *v1.PersistentVolumeClaim, told string, change func(*v1.PersistentVolumeClaimStatus)) error {
 	r.mu.Lock()
 	c = r.claims[c.Name].DeepCopy()
@@ -92,8 +92,8 @@ func (r *resizable) Resized(_ context.Context, c *v1.PersistentVolumeClaim, to r
 	})
 }
 
-// A volume that has grown grows here when a pod starts, and while one runs, once each; the
-// API server learns of it.
+// TestExpansion checks that an expanded volume is expanded on the node once, when a pod starts or while one runs, and
+// that the claim's status is updated.
 func TestExpansion(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
@@ -110,7 +110,7 @@ func TestExpansion(t *testing.T) {
 	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 	must(t, err)
 	if got, told := <-g.grown, <-o.told; got != path+" 2Gi" || told != "c 2Gi" {
-		t.Errorf("%q, told %q", got, told)
+		t.Errorf("%q, reported %q", got, told)
 	}
 	must(t, k.Refresh(p, &p.Spec.Volumes[0], "")) // nothing has changed
 	pv = pv.DeepCopy()
@@ -118,7 +118,7 @@ func TestExpansion(t *testing.T) {
 	o.set(pv)
 	must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 	if got, told := <-g.grown, <-o.told; got != path+" 3Gi" || told != "c 3Gi" {
-		t.Errorf("%q, told %q", got, told)
+		t.Errorf("%q, reported %q", got, told)
 	}
 	for range 2 {
 		if got := <-events; got != `Normal FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume "pv-c" n` {
@@ -126,7 +126,7 @@ func TestExpansion(t *testing.T) {
 		}
 	}
 
-	// Another run of the agent takes up what is mounted, and lets it grow.
+	// A restarted agent adopts the mounted volume and expands it.
 	must(t, os.MkdirAll(path, 0o755))
 	must(t, syscall.Mount("none", path, "tmpfs", 0, ""))
 	defer func() { must(t, syscall.Unmount(path, 0)) }()
@@ -148,7 +148,8 @@ func TestExpansion(t *testing.T) {
 	must(t, k.TearDown(t.Context(), p.UID))
 }
 
-// TestExpansionReadOnly: a volume that a pod only reads does not grow, which the pod is told.
+// TestExpansionReadOnly checks that a volume that a pod mounts read-only is not expanded, and that the pod has an
+// event.
 func TestExpansionReadOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	defer s.Close()
@@ -168,13 +169,14 @@ func TestExpansionReadOnly(t *testing.T) {
 		t.Error(got)
 	}
 	if len(g.grown) > 0 {
-		t.Error("its driver was asked")
+		t.Error("the driver was called")
 	}
 	must(t, k.TearDown(t.Context(), p.UID))
 }
 
-// TestExpansionFails: what a driver says of its failure is told as by a kubelet, tried again
-// in a while or when another size is wanted, or not at all; and its end ends the attempts.
+// TestExpansionFails checks that the error of a failed expansion is reported as by a kubelet. The expansion is
+// retried later or for another size, or is not retried, depending on the error. The end of the driver ends the
+// attempts.
 func TestExpansionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
@@ -204,12 +206,12 @@ func TestExpansionFails(t *testing.T) {
 			}
 			for _, want := range told {
 				if got := <-o.told; !strings.Contains(got, want) {
-					t.Errorf("%s: told %q, not %q", what, got, want)
+					t.Errorf("%s: reported %q, not %q", what, got, want)
 				}
 			}
 			for len(o.told) > 0 {
 				if got := <-o.told; len(told) == 0 || !strings.Contains(got, told[len(told)-1]) {
-					t.Errorf("%s: told %q", what, got)
+					t.Errorf("%s: reported %q", what, got)
 				}
 			}
 		}
@@ -235,7 +237,7 @@ func TestExpansionFails(t *testing.T) {
 			now.Spec.Resources.Requests = size(to)
 			o.claims["c"] = now
 		}
-		request("3Gi") // its user gives up
+		request("3Gi") // the user changes the request
 		must(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 		tried("another size", 1, 1, "failed c true")
 		time.Sleep(time.Hour)
@@ -256,8 +258,8 @@ func TestExpansionFails(t *testing.T) {
 	})
 }
 
-// TestGrown: a volume grows if its claim does not have its size yet, or if the API server waits
-// for the node; not if it is the controller's turn, or the volume is smaller.
+// TestGrown checks that a volume is expanded if its claim has a smaller capacity or the API server waits for the
+// node. It is not expanded if the controller must act first, or if the volume is smaller.
 func TestGrown(t *testing.T) {
 	pending := []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
 	for _, tt := range []struct {

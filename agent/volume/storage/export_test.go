@@ -2,13 +2,13 @@ package storage
 
 import v1 "k8s.io/api/core/v1"
 
-// For tests that look from outside.
+// Exported for tests in package storage_test.
 var (
 	OpenStore = openStore
 	PodWith   = podWith
 )
 
-// Known has one claim, which is bound.
+// Known returns objects with one bound claim.
 func Known(claim string, source v1.PersistentVolumeSource) Objects {
 	o := &objects{}
 	o.bound(claim, source)

@@ -21,7 +21,7 @@ import (
 // mount to the last unmount.
 type labelDisk struct {
 	root       string
-	label      string // of the file system while it is staged; "-" if it is not
+	label      string // label of the staged file system; "-" if it is not staged
 	stuck      bool   // Unstage fails
 	takes      bool
 	conflicted error
@@ -104,7 +104,7 @@ func (n *labelNode) restart() {
 	must(n.T, err)
 }
 
-// labelled returns a pod that mounts the volume with a level in each container.
+// The function labelled returns a pod that mounts the volume with a level in each container.
 func labelled(name string, policy v1.PodSELinuxChangePolicy, levels ...string) *v1.Pod {
 	p := podWith(name, "data")
 	p.Spec.Containers, p.Spec.SecurityContext = nil, &v1.PodSecurityContext{SELinuxChangePolicy: &policy}
@@ -161,8 +161,8 @@ func (n *labelNode) figures() (all []string) {
 	return all
 }
 
-// TestLabelsOfTwoPods: pods share a volume only if they require the same label. When the former pods are gone, the
-// volume is mounted with the new label.
+// TestLabelsOfTwoPods checks that pods share a volume only if they require the same label. When the former pods are
+// removed, the volume is mounted with the new label.
 func TestLabelsOfTwoPods(t *testing.T) {
 	const mount, recursive = v1.SELinuxChangePolicyMountOption, v1.SELinuxChangePolicyRecursive
 	for name, c := range map[string]struct {
@@ -207,8 +207,8 @@ func TestLabelsOfTwoPods(t *testing.T) {
 	}
 }
 
-// TestLabelOfAStagedVolume: a volume that could not be unmounted when its pod ended is unmounted before another pod
-// gets it with another label.
+// TestLabelOfAStagedVolume checks that a volume that could not be unmounted at its pod's end is unmounted before
+// another pod gets it with another label.
 func TestLabelOfAStagedVolume(t *testing.T) {
 	n := newLabelNode(t, v1.ReadWriteOnce)
 	if got := n.setUp(labelled("p", v1.SELinuxChangePolicyMountOption, "s0:c1")); got != "labelled" {
@@ -216,7 +216,7 @@ func TestLabelOfAStagedVolume(t *testing.T) {
 	}
 	n.disk.stuck = true
 	if err := n.TearDown(t.Context(), "uid-p"); err == nil {
-		t.Fatal("unmounted although it is stuck")
+		t.Fatal("TearDown succeeded although Unstage fails")
 	}
 	q := labelled("q", v1.SELinuxChangePolicyMountOption, "s0:c2")
 	for range 2 {
@@ -231,8 +231,9 @@ func TestLabelOfAStagedVolume(t *testing.T) {
 	n.tearDown("q")
 }
 
-// TestLabelOfAMountedVolume: a volume keeps its label while it is mounted, even if the gate or the CSIDriver changes.
-// Otherwise the runtime would relabel files of a mount that allows no labels, or would not relabel those of another.
+// TestLabelOfAMountedVolume checks that a volume keeps its label while it is mounted, even if the gate or the
+// CSIDriver changes. Otherwise the runtime would relabel files of a mount that does not permit labels, or would not
+// relabel those of another mount.
 func TestLabelOfAMountedVolume(t *testing.T) {
 	n := newLabelNode(t, v1.ReadWriteOnce)
 	n.cfg.LabelAll = false
@@ -257,8 +258,8 @@ func TestLabelOfAMountedVolume(t *testing.T) {
 	n.tearDown("p")
 }
 
-// TestLabelFigures: each attempt that fails because of a label is counted once, and each volume that is mounted with
-// a label.
+// TestLabelFigures checks that each attempt that fails because of a label is counted once, and each volume that is
+// mounted with a label.
 func TestLabelFigures(t *testing.T) {
 	const policy = v1.SELinuxChangePolicyMountOption
 	n := newLabelNode(t, v1.ReadWriteOnce)

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// labeling is a driver that takes labels, or does not.
+// labeling is a driver that supports labels only if takes is set.
 type labeling struct {
 	Driver
 	takes bool
@@ -19,15 +19,14 @@ func (labeling) Plugin() string                           { return "kubernetes.i
 func (labeling) Serves(s *v1.PersistentVolumeSource) bool { return s.CSI != nil }
 func (l labeling) MountsLabel(*v1.Pod, Volume) bool       { return l.takes }
 
-// TestLabel: a volume is mounted with the SELinux label of its containers, if its driver
-// takes that and the pod does not want it otherwise. Without the gate SELinuxMount it has to
-// be a volume of one pod alone.
+// TestLabel checks that a volume is mounted with the SELinux label of its containers, if the driver supports that and
+// the pod does not request otherwise. Without the gate SELinuxMount, the volume must be usable by only one pod.
 func TestLabel(t *testing.T) {
 	recursive, mount := v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption
 	options := func(level string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: level} }
 	for name, c := range map[string]struct {
 		change func(*v1.Pod, *v1.PersistentVolume, *Config, *labeling)
-		want   string // the option
+		want   string // the mount option
 		fails  string
 	}{
 		"the pod's": {func(*v1.Pod, *v1.PersistentVolume, *Config, *labeling) {}, `context="files:s0:c1,c2"`, ""},
@@ -46,7 +45,7 @@ func TestLabel(t *testing.T) {
 			pv.Spec.AccessModes, c.LabelAll = append(pv.Spec.AccessModes, v1.ReadWriteOnce), false
 		}, "", ""},
 		"of one pod, gate off": {func(_ *v1.Pod, _ *v1.PersistentVolume, c *Config, _ *labeling) { c.LabelAll = false }, `context="files:s0:c1,c2"`, ""},
-		"the default, as it is said": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
+		"the default, stated": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {
 			p.Spec.SecurityContext.SELinuxChangePolicy = &mount
 		}, `context="files:s0:c1,c2"`, ""},
 		"two labels, recursive": {func(p *v1.Pod, _ *v1.PersistentVolume, _ *Config, _ *labeling) {

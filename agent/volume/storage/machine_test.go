@@ -12,10 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestStateMachine has pods come and go on volumes of a driver that fails, hangs and
-// panics, while the agent dies anywhere and the machine reboots. All the time: what is
-// mounted is in the ledger, one is asked about a volume at a time, and nothing is unmounted
-// that a running pod has. In the end nothing is left.
+// TestStateMachine starts and ends pods at random on volumes of a driver that fails, hangs and panics, while the
+// agent dies and the machine reboots. At any time, the mounted volumes must be in the ledger, only one call is made
+// for a volume, and no volume of a running pod is unmounted. In the end, nothing must be left.
 func TestStateMachine(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -66,14 +65,14 @@ func (m *machine) start() {
 	m.mounter = k
 }
 
-// dead says that the agent has died meanwhile.
+// The method dead reports whether the agent has died.
 func (m *machine) dead() bool {
 	m.kernel.mu.Lock()
 	defer m.kernel.mu.Unlock()
 	return m.life.over
 }
 
-// kill ends the agent at once, and all its calls that have not ended.
+// kill ends the agent and all its unfinished calls.
 func (m *machine) kill(reboot bool) {
 	m.kernel.mu.Lock()
 	m.life.over = true
@@ -83,7 +82,7 @@ func (m *machine) kill(reboot bool) {
 		clear(m.kernel.running)
 	}
 	m.kernel.mu.Unlock()
-	time.Sleep(time.Hour) // what hangs finds that it is over
+	time.Sleep(time.Hour) // hanging calls end
 	m.start()
 }
 
@@ -101,7 +100,7 @@ func (m *machine) step() {
 		m.setUp(ctx, p)
 	case n < 15:
 		m.tearDown(ctx, p.UID)
-	case n < 17: // both at once, of different pods
+	case n < 17: // both at the same time, for different pods
 		q := m.pod(m.rand.IntN(6))
 		done := make(chan struct{})
 		go func() {
@@ -124,17 +123,17 @@ func (m *machine) step() {
 	}
 }
 
-// setUp is what a worker does before it starts containers.
+// setUp mounts the volumes of a pod, as a worker does before it starts containers.
 func (m *machine) setUp(ctx context.Context, p *v1.Pod) {
 	life := m.life
 	for i := range p.Spec.Volumes {
 		path, err := m.mounter.SetUp(ctx, p, &p.Spec.Volumes[i], "")
 		if err != nil {
-			return // the worker tries again, or gives up
+			return // the worker retries or gives up
 		}
 		m.kernel.mu.Lock()
 		if m.kernel.mounted[path] == "" {
-			m.Errorf("%s is said to be mounted", path)
+			m.Errorf("%s is not mounted", path)
 		}
 		m.kernel.mu.Unlock()
 	}
@@ -145,7 +144,7 @@ func (m *machine) setUp(ctx context.Context, p *v1.Pod) {
 	}
 }
 
-// tearDown is what it does after nothing of the pod runs.
+// tearDown unmounts the volumes of a pod, as a worker does when no container runs.
 func (m *machine) tearDown(ctx context.Context, uid types.UID) {
 	m.kernel.mu.Lock()
 	delete(m.kernel.running, string(uid))

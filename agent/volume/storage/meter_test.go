@@ -16,13 +16,13 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// metered is a driver that says how full its volumes are, or hangs.
+// The type metered is a driver that measures its volumes, or hangs.
 type metered struct {
 	growing
 	mu    sync.Mutex
 	usage Usage
 	err   error
-	hang  chan struct{} // nil: it answers
+	hang  chan struct{} // nil: the driver responds
 	asked int
 }
 
@@ -49,8 +49,8 @@ func (m *metered) set(f func()) {
 	f()
 }
 
-// Volumes are measured when somebody asks, once in a period, and one that hangs is in nobody's
-// way: the last figures stay.
+// TestStats checks that volumes are measured on request, at most once a period. A measurement that hangs does not
+// delay other callers, and the last figures are kept.
 func TestStats(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,15 +66,15 @@ func TestStats(t *testing.T) {
 		}
 		p := podWith("p", "c", "unbound")
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "own", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
-		pods := []*v1.Pod{p, podWith("q", "c")} // of which the second has not mounted it
+		pods := []*v1.Pod{p, podWith("q", "c")} // the second pod has not mounted the volume
 		if got := k.Stats(t.Context(), pods); len(got) != 0 || m.calls() != 0 {
-			t.Errorf("of what is not mounted: %+v", got)
+			t.Errorf("statistics of a volume that is not mounted: %+v", got)
 		}
 		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 		must(t, err)
 		time.Sleep(time.Hour)
 		if m.calls() != 0 {
-			t.Error("it is measured though nobody asks")
+			t.Error("measured without a request")
 		}
 		for range 3 {
 			got := k.Stats(t.Context(), pods)
@@ -102,7 +102,8 @@ func TestStats(t *testing.T) {
 		if v := k.Stats(t.Context(), pods)[p.UID]; *v[0].UsedBytes != 31 {
 			t.Errorf("%+v", v)
 		}
-		// It hangs: the first who asks waits a moment, the next not at all, and one call is under way.
+		// The measurement hangs. The first caller waits for meterTime, the next one does not wait, and only one call
+		// is running.
 		hang := make(chan struct{})
 		m.set(func() { m.err, m.hang, m.usage.Used = nil, hang, 32 })
 		time.Sleep(time.Minute)
@@ -114,7 +115,7 @@ func TestStats(t *testing.T) {
 			time.Sleep(time.Hour)
 		}
 		if m.calls() != 6 {
-			t.Error("asked", m.calls())
+			t.Error("calls", m.calls())
 		}
 		must(t, k.TearDown(t.Context(), p.UID))
 		close(hang)
@@ -124,12 +125,12 @@ func TestStats(t *testing.T) {
 		}
 		k.cfg.Period = -1
 		if k.Stats(t.Context(), pods) != nil {
-			t.Error("measured though it is off")
+			t.Error("measured although it is disabled")
 		}
 	})
 }
 
-// What no driver measures is measured by its file system.
+// TestStatsOfFileSystem checks that a volume without a measuring driver is measured by its file system.
 func TestStatsOfFileSystem(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
@@ -147,7 +148,7 @@ func TestStatsOfFileSystem(t *testing.T) {
 	}
 }
 
-// The metrics have each claim once, and how long volumes took.
+// TestVolumeMetrics checks that the metrics contain each claim once, and the durations of operations.
 func TestVolumeMetrics(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()

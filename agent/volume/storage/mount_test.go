@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stand puts a program before all others of its name. It may call the real one as $real.
+// The function stand installs a script in place of a program, before all others in the PATH. The script may call the
+// program as $real.
 func stand(t *testing.T, name, script string) {
 	t.Helper()
 	real, err := exec.LookPath(name)
@@ -22,8 +23,8 @@ func stand(t *testing.T, name, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// The mount of a server that is gone is taken away without the server, and is gone although
-// who let go of it waits for the server still.
+// TestUnmountWithoutServer checks that the mount of an unreachable server is removed without the server, even if a
+// process still waits for the server.
 func TestUnmountWithoutServer(t *testing.T) {
 	for name, script := range map[string]string{
 		"orderly":     `exec $real "$@"`,
@@ -36,11 +37,11 @@ func TestUnmountWithoutServer(t *testing.T) {
 			must(t, os.Mkdir(path, 0o755))
 			must(t, unix.Mount("tmpfs", path, "tmpfs", 0, ""))
 			stand(t, "umount", script)
-			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second) // also of what must be done within forceTime
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second) // also limits the forced unmount after forceTime
 			defer stop()
 			must(t, unmountRemote(ctx, path, 300*time.Millisecond))
 			if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the mount point is there: %v", err)
+				t.Errorf("the mount point was not removed: %v", err)
 			}
 		})
 	}
@@ -49,7 +50,7 @@ func TestUnmountWithoutServer(t *testing.T) {
 	must(t, unix.Mount("tmpfs", path, "tmpfs", 0, ""))
 	stand(t, "umount", "exit 1")
 	if err := unmountRemote(t.Context(), path, time.Second); err == nil {
-		t.Error("it is said to be unmounted, and is not")
+		t.Error("no error although the volume is still mounted")
 	}
 	must(t, unix.Unmount(path, 0))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// stubborn is a driver that mounts nothing, and does not undo what it did for a while.
+// The type stubborn is a driver that mounts nothing, and whose unmount fails or hangs if the test requests it.
 type stubborn struct {
 	why  atomic.Pointer[error]
 	hang atomic.Bool
@@ -49,7 +49,7 @@ type node struct {
 	root   string
 }
 
-// start is what the agent does, on a ledger that outlives it.
+// start starts an agent with a ledger that is kept over restarts.
 func start(t *testing.T, root string, s *store.Store, o storage.Objects) *node {
 	t.Helper()
 	n := &node{driver: &stubborn{}, root: root}
@@ -77,8 +77,8 @@ func mountsBelow(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// A container gets the volume of a claim and a subPath of it; a pod's end and its removal
-// unmount both and leave the data; so does a sweep by an agent that knows only the ledger.
+// TestPodWithClaim checks that a container gets the volume of a claim and a subPath of it. The end of the pod, its
+// removal, or a sweep by an agent that knows only the ledger, unmounts both and keeps the data.
 func TestPodWithClaim(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()
 	s := storage.OpenStore(t, t.TempDir())
@@ -133,8 +133,8 @@ func TestPodWithClaim(t *testing.T) {
 	}
 }
 
-// As long as a driver has not undone a volume nothing of its pod is removed, and one that
-// hangs is waited for no longer than its caller likes.
+// TestNothingIsRemovedBeforeTheDriverHasUndone checks that no file of a pod is removed before its driver has
+// unmounted the volume. The caller's context limits the wait for a hanging driver.
 func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 	root := t.TempDir()
 	s := storage.OpenStore(t, t.TempDir())
@@ -146,7 +146,7 @@ func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := filepath.Join(root, "pods/uid-p/volumes/kubernetes.io~csi/pv-data/file")
-	if err := os.WriteFile(data, []byte("x"), 0o600); err != nil { // as if it were on a server
+	if err := os.WriteFile(data, []byte("x"), 0o600); err != nil { // a file as on a server
 		t.Fatal(err)
 	}
 	why := errors.New("the server is away")
@@ -183,7 +183,7 @@ func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 	}
 }
 
-// Without drivers in use a pod's life asks for nothing.
+// TestPodWithoutClaims checks that a pod without drivers' volumes stores nothing.
 func TestPodWithoutClaims(t *testing.T) {
 	s := storage.OpenStore(t, t.TempDir())
 	defer s.Close()

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
-// TestMain runs the tests in a mount namespace of their own.
+// TestMain runs the tests in a separate mount namespace.
 func TestMain(m *testing.M) {
 	os.Exit(mountstest.Main(func() int { return eventtest.Main(m, "storage") }))
 }
@@ -34,7 +34,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// objects are what a node knows of the API.
+// The type objects is a fake of the API objects that a node knows.
 type objects struct {
 	mu      sync.Mutex
 	claims  map[string]*v1.PersistentVolumeClaim
@@ -72,7 +72,7 @@ func (o *objects) VolumeSecret(_ *v1.Pod, _, name string) (*v1.Secret, error) {
 
 func (o *objects) Renew(context.Context, *v1.Pod) error { return nil }
 
-// bound adds a claim that is bound to a volume, both of that name.
+// bound adds a claim and a volume that are bound to each other. The claim has the given name.
 func (o *objects) bound(name string, source v1.PersistentVolumeSource) (*v1.PersistentVolumeClaim, *v1.PersistentVolume) {
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("claim-" + name)}}
 	c.Spec.VolumeName, c.Status.Phase = "pv-"+name, v1.ClaimBound
@@ -85,12 +85,12 @@ func (o *objects) bound(name string, source v1.PersistentVolumeSource) (*v1.Pers
 	return c, pv
 }
 
-// podWith is a pod whose volumes are the claims of these names, mounted by its container.
+// podWith returns a pod with volumes for the named claims, which its container mounts.
 func podWith(name string, claims ...string) *v1.Pod {
 	return podtest.New(name, podtest.UID("uid-"+name), podtest.Claims(claims...))
 }
 
-// openStore opens a real database in a directory. Who opens it in a bubble closes it there.
+// openStore opens a real database in a directory. A caller in a bubble closes it there.
 func openStore(t testing.TB, dir string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(dir, "islet.db"), slog.New(slog.DiscardHandler))
@@ -107,28 +107,28 @@ func newMounter(t testing.TB, root string, l Ledger, o Objects, drivers ...Drive
 	return k
 }
 
-// A kernel has what is mounted, over restarts of the agent.
+// A kernel has the mounted volumes, over restarts of the agent.
 type kernel struct {
 	testing.TB
 	ledger *store.Store
 
 	mu      sync.Mutex
 	mounted map[string]string // volume by path
-	busy    map[string]bool   // volumes about which a driver is asked
-	running map[string]bool   // pods of which something runs: nothing of theirs is unmounted
+	busy    map[string]bool   // volumes with a running driver call
+	running map[string]bool   // pods with running containers, whose volumes must not be unmounted
 	chance  *rand.Rand
-	faults  int // one in so many calls fails; 0: none does
+	faults  int // one of this number of calls fails; 0: none
 }
 
-// A life is one run of the agent. When it is over, its calls do nothing any more.
+// A life is one run of the agent. After its end, its calls have no effect.
 type life struct {
 	*kernel
-	over  bool // under mu
-	gone  bool // the machine rebooted: what the driver was asked for goes no further
-	until int  // so many calls are left
+	over  bool // protected by mu
+	gone  bool // the machine rebooted, so that running calls of the driver have no effect
+	until int  // number of remaining calls
 }
 
-// alive ends the calling goroutine if the agent is dead, or dies here.
+// The method alive ends the calling goroutine if the agent has died, or dies at this call.
 func (l *life) alive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *life) alive() {
 	}
 }
 
-// The ledger of a life is the real one.
+// Volumes returns the rows of the real ledger.
 func (l *life) Volumes(ctx context.Context) ([]store.Volume, error) { return l.ledger.Volumes(ctx) }
 
 func (l *life) PutVolume(ctx context.Context, v store.Volume) error {
@@ -156,7 +156,7 @@ func (l *life) RemoveVolume(ctx context.Context, key store.VolumeKey) error {
 	l.alive()
 	l.mu.Lock()
 	if l.mounted[key.Path] != "" {
-		l.Errorf("%v is forgotten while it is mounted", key)
+		l.Errorf("%v is removed from the ledger while it is mounted", key)
 	}
 	l.mu.Unlock()
 	if l.fails() {
@@ -218,7 +218,7 @@ func (l *life) Unstage(ctx context.Context, v Volume, path string) error {
 	})
 }
 
-// mount has to find a row of the ledger. The caller holds mu.
+// mount fails the test unless the ledger has a row for the mount. The caller holds mu.
 func (l *life) mount(id, pod, path string) {
 	rows, err := l.ledger.Volumes(context.Background())
 	if err != nil {
@@ -230,11 +230,11 @@ func (l *life) mount(id, pod, path string) {
 			return
 		}
 	}
-	l.Errorf("%s is mounted at %s and the ledger does not know", id, path)
+	l.Errorf("%s is mounted at %s without a row in the ledger", id, path)
 }
 
-// act is one call of a driver. It may fail before or after it has done what it was asked
-// for, hang until its context ends and fail or succeed then, or be where the agent dies.
+// The method act is one call of a driver. It may fail before or after its effect, hang until its context ends, or be
+// the call at which the agent dies.
 func (l *life) act(ctx context.Context, id string, do func()) error {
 	l.alive()
 	l.mu.Lock()
@@ -277,7 +277,7 @@ func (l *life) act(ctx context.Context, id string, do func()) error {
 	return nil
 }
 
-// noting compares what pods are told with docs/events.md, and passes it on.
+// The function noting records events of pods, checks that docs/events.md lists them, and sends them to a channel.
 func noting(events chan<- string) func(*v1.Pod, string, string, string) {
 	return func(_ *v1.Pod, kind, reason, message string) {
 		eventtest.Note(kind, reason, message)

@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// table is a runtime that shows what the test puts into it.
+// The type table is a fake runtime whose sandboxes and containers are set by the test.
 type table struct {
 	cri.Runtime
 	mu         sync.Mutex
@@ -86,10 +86,10 @@ func (r *table) ContainerStatus(_ context.Context, req *api.ContainerStatusReque
 	return nil, errdefs.ErrNotFound
 }
 
-// eventful is a table that also tells of changes.
+// The type eventful is a table that also sends events.
 type eventful struct {
 	*table
-	events chan error // nil: a change of pod u1; else the stream breaks
+	events chan error // nil: a change of pod u1; otherwise the stream breaks
 }
 
 func (r eventful) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
@@ -121,7 +121,7 @@ func aTable() *table {
 	}
 }
 
-// run starts an observer and returns what it says of changes.
+// run starts an observer and returns it with the channel of its changes.
 func run(t *testing.T, r cri.Runtime) (*Observer, chan types.UID) {
 	changes := make(chan types.UID, 100)
 	o := New(Config{Runtime: r, Changed: func(uid types.UID) { changes <- uid }, Log: slog.New(slog.DiscardHandler)})
@@ -157,7 +157,7 @@ func TestView(t *testing.T) {
 	})
 }
 
-// An event leads to one reading, and what cannot have changed is not read again.
+// TestEvents checks that each event causes one read, and that objects that cannot have changed are not read again.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := eventful{aTable(), make(chan error)}
@@ -166,7 +166,7 @@ func TestEvents(t *testing.T) {
 		r.events <- nil
 		synctest.Wait()
 		if len(changes) > 0 || r.read != 1 {
-			t.Errorf("nothing changed, but %d changes were told and %d statuses read", len(changes), r.read)
+			t.Errorf("no pod changed, but %d changes were reported and %d statuses read", len(changes), r.read)
 		}
 		r.change(func() { r.containers[0].State = api.ContainerState_CONTAINER_EXITED })
 		r.events <- nil
@@ -178,13 +178,13 @@ func TestEvents(t *testing.T) {
 		r.events <- nil
 		<-changes
 		if len(o.UIDs()) > 0 {
-			t.Error("the pod is still there")
+			t.Error("the pod was not removed")
 		}
 	})
 }
 
-// Why a container ended may come later than that it did, without an event. It is asked for
-// twice more, and not again when it is there.
+// TestReasonComesLate checks that the reason of a container's exit may be available after the exit, without an event.
+// The container is read up to twice more until its reason is final.
 func TestReasonComesLate(t *testing.T) {
 	t.Run("soon", func(t *testing.T) { reasonComes(t, 0, rereadAfter[0]) })
 	t.Run("late", func(t *testing.T) { reasonComes(t, 5*time.Second, rereadAfter[1]) })
@@ -207,7 +207,7 @@ func reasonComes(t *testing.T, after, within time.Duration) {
 		r.events <- nil
 		<-changes
 		if o.Pod("u1").Containers[0].Reason != "Error" {
-			t.Errorf("it ended as %+v", o.Pod("u1").Containers[0])
+			t.Errorf("the observed exit is %+v", o.Pod("u1").Containers[0])
 		}
 		began := time.Now()
 		time.Sleep(after)
@@ -217,7 +217,7 @@ func reasonComes(t *testing.T, after, within time.Duration) {
 		}
 		<-changes
 		if c := o.Pod("u1").Containers[0]; c.Reason != "OOMKilled" || c.Message != "bye" || time.Since(began) > within {
-			t.Errorf("after %v it ended as %+v", time.Since(began), c)
+			t.Errorf("after %v the observed exit is %+v", time.Since(began), c)
 		}
 		before := r.read
 		time.Sleep(time.Minute)
@@ -229,8 +229,8 @@ func reasonComes(t *testing.T, after, within time.Duration) {
 	})
 }
 
-// After a break in the events everything is listed, soon; without any event after
-// five minutes.
+// TestLostEvents checks that all pods are listed soon after the stream of events breaks. Without any event, they are
+// listed after five minutes.
 func TestLostEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := eventful{aTable(), make(chan error)}
@@ -251,8 +251,8 @@ func TestLostEvents(t *testing.T) {
 	})
 }
 
-// What happens before a subscription stands no event tells: the first one, and one after
-// a break.
+// TestChangesBeforeTheEvents checks that changes before a subscription is active are found, both for the first
+// subscription and for one after a break.
 func TestChangesBeforeTheEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := eventful{aTable(), make(chan error)}
@@ -266,7 +266,7 @@ func TestChangesBeforeTheEvents(t *testing.T) {
 		}
 		r.events <- errors.New("overrun")
 		time.Sleep(resubscribeAfter)
-		synctest.Wait() // everything is listed, but the events may not come yet
+		synctest.Wait() // all pods have been listed, but the subscription may not be active
 		began = time.Now()
 		r.change(func() { r.sandboxes[0].State = api.PodSandboxState_SANDBOX_NOTREADY })
 		<-changes
@@ -276,7 +276,7 @@ func TestChangesBeforeTheEvents(t *testing.T) {
 	})
 }
 
-// A runtime without events is listed often. While it is down the views stay.
+// TestRelist checks that a runtime without events is listed frequently. While it is down, the views are kept.
 func TestRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := aTable()
@@ -296,7 +296,8 @@ func TestRelist(t *testing.T) {
 	})
 }
 
-// A kubelet's syncFrequency says how often all is listed where events tell of changes.
+// TestSync checks that syncFrequency of the kubelet's configuration determines the interval of the lists of a runtime
+// with events.
 func TestSync(t *testing.T) {
 	for sync, want := range map[time.Duration]time.Duration{0: relistWithEvents, time.Minute: relistWithEvents, 10 * time.Second: 50 * time.Second} {
 		if o := New(Config{Runtime: withEvents{}, Sync: sync}); o.cfg.Relist != want {
@@ -362,8 +363,7 @@ func TestTerminationMessage(t *testing.T) {
 	}
 }
 
-// What the agent wrote down about a container is read again; what it cannot have written
-// counts as nothing.
+// TestFacts checks that values which the agent stored with a container are read again. Invalid values are ignored.
 func TestFacts(t *testing.T) {
 	r := &table{}
 	pod := map[string]string{keys.PodUID: "u"}
@@ -385,6 +385,6 @@ func TestFacts(t *testing.T) {
 		t.Errorf("b: %+v", c[1])
 	}
 	if !o.Has("a") || o.Has("c") {
-		t.Error("other containers are known than there are")
+		t.Error("the known containers differ from those of the runtime")
 	}
 }

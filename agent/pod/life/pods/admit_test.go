@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// crowd is a node on which that many pods were admitted, and one more that asks.
+// crowd returns a node with size admitted pods and one more pod without a decision.
 func crowd(t testing.TB, size int) *world {
 	w := newWorld(t)
 	w.cpu = "1k"
@@ -36,7 +36,7 @@ func crowd(t testing.TB, size int) *world {
 	return w
 }
 
-// admitLast decides about the last pod of a crowd, and forgets that.
+// admitLast admits the last pod of a crowd and deletes the decision.
 func (w *world) admitLast(t testing.TB, size int) {
 	uid := types.UID(fmt.Sprint(size))
 	if err := w.Admit(t.Context(), uid); err != nil {
@@ -48,17 +48,16 @@ func (w *world) admitLast(t testing.TB, size int) {
 	delete(w.verdicts, uid)
 }
 
-// TestAdmitDoesNotRepeatItself: what a pod holds is worked out once, not with each pod
-// that comes after it.
+// TestAdmitDoesNotRepeatItself checks that the resources of a pod are computed once, not for each later pod.
 func TestAdmitDoesNotRepeatItself(t *testing.T) {
 	cost := func(size int) float64 {
 		w, least := crowd(t, size), math.Inf(1)
-		for range 5 { // what goes on beside it counts too, but not each time
+		for range 5 { // other goroutines allocate too, but not in each run
 			least = min(least, testing.AllocsPerRun(10, func() { w.admitLast(t, size) }))
 		}
 		return least
 	}
-	// Slices grow by doubling: that is all that may differ.
+	// Only the growth of slices, which doubles their capacity, may differ.
 	if few, many := cost(4), cost(240); many > few+20 {
 		t.Errorf("%v allocations with 4 other pods, %v with 240", few, many)
 	}
@@ -76,7 +75,7 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// TestDecisionsAreCounted: each admission and each rejection is counted once.
+// TestDecisionsAreCounted checks that each admission and each rejection is counted once.
 func TestDecisionsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.API, generation(1, "a", "3"), generation(1, "b", "2"))

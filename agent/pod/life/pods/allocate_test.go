@@ -45,15 +45,15 @@ func (w *world) counted(t *testing.T, want ...string) {
 	w.counts = nil
 }
 
-// generation is a pod of that generation which asks for so much CPU.
+// generation returns a pod with the generation n that requests cpu.
 func generation(n int64, name, cpu string) *v1.Pod {
 	p := aPod(name, cpu, 0)
 	p.Generation = n
 	return p
 }
 
-// sync is what a worker and its status do: it asks if there is something to decide, and
-// containers have what they are given at once, unless they are late.
+// sync performs a round of the worker: it allocates resources if a decision is needed, and updates the status. Unless
+// late is set, the containers have the allocated resources at once.
 func (w *world) sync(t *testing.T, late bool, uids ...types.UID) {
 	t.Helper()
 	for _, uid := range uids {
@@ -79,7 +79,7 @@ func (w *world) sync(t *testing.T, late bool, uids ...types.UID) {
 	}
 }
 
-// has is what a pod is given, with why it has no more.
+// The method has returns the allocated CPU of a pod, with the reason of its pending resize.
 func (w *world) has(uid types.UID) string {
 	got, _ := w.Get(uid)
 	cpu := got.Pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]
@@ -96,8 +96,8 @@ func (w *world) give(t *testing.T, uid types.UID, want string) {
 	}
 }
 
-// A pod that runs is given what there is room for, and waits for the rest; that outlives
-// the agent, and is told once.
+// TestResizeIsAllocated checks that a running pod is resized if the node has enough resources, and that the resize is
+// deferred otherwise. The state survives a restart of the agent, and each event is sent once.
 func TestResizeIsAllocated(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.API, generation(1, "a", "1"), generation(1, "b", "2"))
@@ -107,7 +107,7 @@ func TestResizeIsAllocated(t *testing.T) {
 	w.told(t)
 
 	w.want(t, desired.API, generation(2, "a", "2"), generation(1, "b", "2"))
-	w.give(t, "a", "1") // reading decides nothing
+	w.give(t, "a", "1") // a read makes no decision
 	w.sync(t, true, "a")
 	w.give(t, "a", "2")
 	w.told(t, "Normal a ResizeStarted")
@@ -124,7 +124,7 @@ func TestResizeIsAllocated(t *testing.T) {
 	w.told(t)
 	if c, ok := resizeCondition(new(w.Status("a")), v1.PodResizePending); !ok || c.ObservedGeneration != 3 ||
 		c.Message != "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000" {
-		t.Errorf("it shows %+v", c)
+		t.Errorf("condition %+v", c)
 	}
 	if pending, moving := w.Resizing(); pending[[2]string{"Deferred", "normal"}] != 1 || moving != 0 {
 		t.Errorf("%v pending, %d in progress", pending, moving)
@@ -135,10 +135,10 @@ func TestResizeIsAllocated(t *testing.T) {
 	w.give(t, "a", "2 Deferred")
 	w.told(t)
 
-	w.inputs["b"] = plan.Input{Want: w.inputs["b"].Want, Admitted: true, End: &plan.End{Reason: "Evicted"}} // it ends
+	w.inputs["b"] = plan.Input{Want: w.inputs["b"].Want, Admitted: true, End: &plan.End{Reason: "Evicted"}} // the pod is evicted
 	w.refresh("b")
 	if w.poked["a"] == 0 {
-		t.Error("who waits is not told of the room")
+		t.Error("the waiting pod was not notified")
 	}
 	w.sync(t, false, "a")
 	w.give(t, "a", "3")
@@ -149,7 +149,8 @@ func TestResizeIsAllocated(t *testing.T) {
 	}
 }
 
-// Until its containers have less, a pod holds what they had; also after a restart.
+// TestResizeHoldsWhatItHad checks that a pod occupies its former resources until its containers are reduced, also
+// after a restart.
 func TestResizeHoldsWhatItHad(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.API, generation(1, "a", "3"), generation(1, "b", "2"))
@@ -165,8 +166,8 @@ func TestResizeHoldsWhatItHad(t *testing.T) {
 	w.admit(t, "c", "admitted")
 }
 
-// What a pod was given when its wish changed just before the agent ended is in its
-// sandbox.
+// TestResizeUnseen checks that the allocated resources of a pod are read from its sandbox if its spec changed just
+// before the agent ended.
 func TestResizeUnseen(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.API, generation(1, "a", "1"))
@@ -181,8 +182,8 @@ func TestResizeUnseen(t *testing.T) {
 	w.give(t, "a", "1 Deferred")
 }
 
-// Room goes to who comes first by priority, whoever asks; nothing counts before it is
-// stored; and what is not possible is not tried again.
+// TestResizeOrder checks that resources are allocated by priority, whichever pod requests a decision first. A
+// decision has no effect before it is stored. An infeasible resize is not retried.
 func TestResizeOrder(t *testing.T) {
 	w := newWorld(t)
 	high := func(n int64, cpu string) *v1.Pod {
@@ -224,7 +225,7 @@ func TestResizeOrder(t *testing.T) {
 	w.told(t, "Warning low ResizeInfeasible")
 	w.NodeChanged()
 	if got, _ := w.Get("low"); got.Undecided {
-		t.Error("it is tried again")
+		t.Error("an infeasible resize is tried again")
 	}
 	w.want(t, desired.API, generation(4, "low", "1"), high(2, "3"))
 	w.sync(t, false, "low")
@@ -233,7 +234,7 @@ func TestResizeOrder(t *testing.T) {
 		"remove cpu limits")
 }
 
-// Why a resize does not go on is told once for each reason.
+// TestResizeError checks that the error of a resize is an event once for each reason.
 func TestResizeError(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.API, generation(1, "a", "1"))
@@ -255,8 +256,8 @@ func TestResizeError(t *testing.T) {
 	w.told(t, "Normal a ResizeCompleted")
 }
 
-// TestResizePreempts: others make room for a critical pod that asks for more, as when it is
-// admitted; until they have ended it waits with what it has, also over a restart of the agent.
+// TestResizePreempts checks that pods are preempted for the resize of a critical pod, as for its admission. The
+// resize is deferred until they have ended, also over a restart of the agent.
 func TestResizePreempts(t *testing.T) {
 	w := newWorld(t)
 	system := func(n int64, cpu string) *v1.Pod {
@@ -288,7 +289,7 @@ func TestResizePreempts(t *testing.T) {
 	}
 	w.NodeChanged()
 	w.sync(t, false, "system")
-	w.made = map[types.UID]*v1.Pod{"system": system(1, "1")} // its sandbox
+	w.made = map[types.UID]*v1.Pod{"system": system(1, "1")} // the spec of its sandbox
 	w.restart(t, "victim", "small", "system")
 	w.sync(t, false, "system")
 	w.expect(t, "victim", "Preempting")
@@ -302,10 +303,10 @@ func TestResizePreempts(t *testing.T) {
 	w.want(t, desired.API, append(rest, system(3, "5"))...)
 	w.sync(t, false, "system")
 	w.give(t, "system", "2500m Deferred")
-	w.expect(t, "small", "admitted") // whose end would not do
+	w.expect(t, "small", "admitted") // its resources would not suffice
 }
 
-// TestDeferredResizeResolved: a resize that was deferred is counted once, with how it ended.
+// TestDeferredResizeResolved checks that a deferred resize is counted once, with its result.
 func TestDeferredResizeResolved(t *testing.T) {
 	w := newWorld(t)
 	resolved := func(want ...string) {

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// counter gives out so many devices, one to each pod.
+// counter is a fake device manager with a number of devices, one for each pod.
 type counter struct {
 	left int
 	fail error
@@ -32,8 +32,8 @@ func (c *counter) Admit(context.Context, *v1.Pod) (string, string, error) {
 
 const unexpected = "UnexpectedAdmissionError"
 
-// TestDevices: a pod without its devices is refused, and one that is not the API server's is
-// asked for again once there may be some; what could not be decided is not.
+// TestDevices checks that a pod without its devices is rejected. A static pod is decided again when the node's
+// devices change. If the decision fails with an error, nothing is stored.
 func TestDevices(t *testing.T) {
 	w, c := newWorld(t), &counter{left: 1}
 	w.c.Devices = c
@@ -44,9 +44,9 @@ func TestDevices(t *testing.T) {
 	w.admit(t, "static", unexpected)
 	w.admit(t, "static", unexpected)
 	if c.asks != 3 || w.poked["static"] != 0 {
-		t.Errorf("asked %d times, poked %v", c.asks, w.poked)
+		t.Errorf("%d requests, poked %v", c.asks, w.poked)
 	}
-	w.NodeChanged() // as when a plugin registers
+	w.NodeChanged() // a plugin has registered
 	if w.poked["static"] != 1 || w.poked["b"] != 0 {
 		t.Errorf("poked %v", w.poked)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// What ended before the agent's start has ended for good if it is the API server's,
-// whoever says so, and whether or not the runtime knows it still.
+// TestEnded checks that a pod of the API server that finished before the agent's start stays finished, whether the
+// API server or the node's store has its status, and whether or not the runtime still has it.
 func TestEnded(t *testing.T) {
 	pods := []struct {
 		uid    types.UID
 		source string
-		shown  v1.PodStatus  // by the API server
-		stored *v1.PodStatus // by this node
+		shown  v1.PodStatus  // status at the API server
+		stored *v1.PodStatus // status in the node's store
 		want   *plan.End
 	}{
 		{"new", desired.API, v1.PodStatus{}, nil, nil},
@@ -50,7 +50,7 @@ func TestEnded(t *testing.T) {
 			}
 		}
 	}
-	for _, there := range [][]types.UID{running, nil} { // nil: the node has moved to another container runtime
+	for _, there := range [][]types.UID{running, nil} { // nil: the node uses another container runtime
 		w.restart(t, there...)
 		for _, p := range pods {
 			got, ok := w.Get(p.uid)

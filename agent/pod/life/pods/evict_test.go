@@ -12,7 +12,7 @@ import (
 
 var memory = plan.End{Reason: plan.Evicted, Message: "The node was low on resource: memory. ", Grace: time.Second, Disrupted: true}
 
-// evicted is a pod that runs, and whose end was decided.
+// The function evicted returns a node whose running pod p is evicted.
 func evicted(t *testing.T, source string) *world {
 	w := newWorld(t)
 	w.want(t, source, aPod("p", "1", 0))
@@ -24,7 +24,7 @@ func evicted(t *testing.T, source string) *world {
 	return w
 }
 
-// shown fails unless the pod is shown as evicted for the sake of others.
+// The method shown checks that the pod's status is that of an evicted pod.
 func (w *world) shown(t *testing.T) {
 	t.Helper()
 	if s := w.Status("p"); s.Phase != v1.PodFailed || s.Reason != plan.Evicted || s.Message != memory.Message || !disrupted(s) {
@@ -32,8 +32,8 @@ func (w *world) shown(t *testing.T) {
 	}
 }
 
-// TestEvicts: a pod ends once, is shown as such when nothing of it runs, and only then may
-// its containers go.
+// TestEvicts checks that a pod is evicted once. Its status is Failed when no container runs any more, and its
+// containers may be removed only afterwards.
 func TestEvicts(t *testing.T) {
 	w := evicted(t, desired.API)
 	if got, _ := w.Get("p"); got.End == nil || *got.End != memory || w.poked["p"] == 0 {
@@ -44,7 +44,7 @@ func TestEvicts(t *testing.T) {
 	}
 	w.runs(t, "p", plan.Running)
 	if s := w.Status("p"); s.Phase == v1.PodFailed || !disrupted(s) {
-		t.Errorf("while it ends: %+v", s)
+		t.Errorf("while the pod ends: %+v", s)
 	}
 	w.poked["p"] = 0
 	w.runs(t, "p", plan.Exited)
@@ -56,7 +56,7 @@ func TestEvicts(t *testing.T) {
 	got, _ := w.Get("p")
 	in.Seen.Containers, in.End, in.Ended = nil, got.End, true
 	if w.Cleared("p") {
-		t.Error("cleared while containers are there")
+		t.Error("cleared while containers exist")
 	}
 	w.inputs["p"] = in
 	w.refresh("p")
@@ -67,8 +67,8 @@ func TestEvicts(t *testing.T) {
 	}
 }
 
-// TestEvictedSurvives: an agent that is killed while the pod ends, or before its end was
-// shown, finds it on its way.
+// TestEvictedSurvives checks that an eviction continues if the agent is killed before the pod has ended or before its
+// status is stored.
 func TestEvictedSurvives(t *testing.T) {
 	for name, state := range map[string]plan.State{"while it runs": plan.Running, "once it ended": plan.Exited} {
 		t.Run(name, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestEvictedSurvives(t *testing.T) {
 	}
 }
 
-// TestEvictedComesBack: one of the node's own runs again once it may, and then nothing is
-// said of its eviction. That of the API server never does.
+// TestEvictedComesBack checks that an evicted static pod runs again when the node permits it, without traces of the
+// eviction in its status. A pod of the API server does not run again.
 func TestEvictedComesBack(t *testing.T) {
 	w := evicted(t, desired.File)
 	w.barred = true
@@ -108,7 +108,7 @@ func TestEvictedComesBack(t *testing.T) {
 	w.admit(t, "p", "admitted")
 	w.runs(t, "p", plan.Running)
 	if s := w.Status("p"); s.Phase != v1.PodRunning || s.Reason != "" || disrupted(s) {
-		t.Errorf("it came back as %+v", s)
+		t.Errorf("the status of the next run is %+v", s)
 	}
 	w.restart(t, "p")
 	w.expect(t, "p", "admitted")
@@ -118,8 +118,8 @@ func TestEvictedComesBack(t *testing.T) {
 	api.expect(t, "p", "Evicted")
 }
 
-// TestEvictsOnAFullDisk: a store that cannot take it does not save a pod, and learns of it
-// when there is room.
+// TestEvictsOnAFullDisk checks that a pod is evicted although the store cannot be written, and that the eviction is
+// stored when there is space again.
 func TestEvictsOnAFullDisk(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.File, aPod("p", "1", 0))
@@ -137,7 +137,7 @@ func TestEvictsOnAFullDisk(t *testing.T) {
 	w.expect(t, "p", "Evicted")
 }
 
-// TestEvictsWhatRuns: a pod that is not decided about, refused, over or gone is not evicted.
+// TestEvictsWhatRuns checks that a pod that is undecided, rejected, finished or deleted is not evicted.
 func TestEvictsWhatRuns(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.API, aPod("new", "1", 0), aPod("refused", "9", 0), aPod("over", "1", 0))

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// The event that names fields which do not act comes once for each generation of a pod,
-// however often its status changes and the agent starts.
+// TestIgnoredFieldsAreToldOnce checks that the event about fields without an effect is sent once for a pod, also
+// after changes of its status, its labels or its size, or a restart of the agent.
 func TestIgnoredFieldsAreToldOnce(t *testing.T) {
 	w := newWorld(t)
 	pod := aPod("web", "1", 0)

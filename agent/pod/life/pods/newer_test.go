@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// inspect makes the next round of a pod's worker see a running container.
+// inspect lets the next round of a pod's worker observe a running container.
 func (w *world) inspect(uid types.UID) {
 	got, _ := w.Get(uid)
 	w.mu.Lock()
@@ -32,7 +32,7 @@ func isReady(pod *v1.Pod) v1.ConditionStatus {
 	return v1.ConditionUnknown
 }
 
-// TestNewer: a watcher is told of each change once, also of a change of labels, and of nothing else.
+// TestNewer checks that Newer returns each change once, including a change of labels, and nothing else.
 func TestNewer(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.File, aPod("a", "1", 0), aPod("b", "1", 0))
@@ -74,22 +74,22 @@ func TestNewer(t *testing.T) {
 	}
 	expect("a has a label", "a")
 	if p := w.Find("a"); p == nil || p.Labels["x"] != "y" || p.Status.Phase != v1.PodRunning {
-		t.Errorf("it is %+v", p)
+		t.Errorf("pod %+v", p)
 	}
 	if p := w.Find("none"); p != nil {
-		t.Errorf("a pod that is not there: %+v", p)
+		t.Errorf("an unknown pod: %+v", p)
 	}
 }
 
-// TestUnverifiedIsNotReady: after a restart a stored status does not make a pod ready, until its containers were
-// inspected.
+// TestUnverifiedIsNotReady checks that a pod is not ready after a restart until its containers have been inspected,
+// even if the stored status is ready.
 func TestUnverifiedIsNotReady(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.File, aPod("a", "1", 0))
 	w.admit(t, "a", "admitted")
 	w.inspect("a")
 	if got := isReady(w.Find("a")); got != v1.ConditionTrue {
-		t.Fatalf("it is ready: %s", got)
+		t.Fatalf("the pod is not ready: %s", got)
 	}
 	w.restart(t, "a")
 	all, version := w.Newer(0)
@@ -105,7 +105,8 @@ func TestUnverifiedIsNotReady(t *testing.T) {
 	}
 }
 
-// TestComplete: the pods are complete when they are loaded and each source has listed its pods, or has stored ones.
+// TestComplete checks that the list of pods is complete when the stored pods are loaded, and each source has listed
+// its pods or has stored ones.
 func TestComplete(t *testing.T) {
 	w := newWorld(t)
 	if w.Complete() {
@@ -117,7 +118,7 @@ func TestComplete(t *testing.T) {
 	}
 	w.want(t, desired.API, aPod("b", "1", 0))
 	if !w.Complete() {
-		t.Error("not complete, though all sources have listed their pods")
+		t.Error("not complete, although all sources have listed their pods")
 	}
 	w.restart(t)
 	if !w.Complete() {

@@ -21,13 +21,13 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// critical makes a pod one that others make room for.
+// The function critical makes the pod critical, so that other pods are preempted for it.
 func critical(p *v1.Pod) *v1.Pod {
 	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceFile}
 	return p
 }
 
-// runs shows a pod as its worker would: its container runs, or has ended for a verdict.
+// The method runs sets the state of the pod's container, as its worker would observe it.
 func (w *world) runs(t *testing.T, uid types.UID, state plan.State) {
 	t.Helper()
 	got, ok := w.Get(uid)
@@ -41,15 +41,15 @@ func (w *world) runs(t *testing.T, uid types.UID, state plan.State) {
 	w.refresh(uid)
 }
 
-// asks lets a pod ask for a verdict, and returns how that ended.
+// The method asks starts the admission of a pod and returns a channel with the result.
 func (w *world) asks(ctx context.Context, uid types.UID) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- w.Admit(ctx, uid) }()
 	return answer
 }
 
-// full is a node with a running pod of the API server, and a critical one that does not
-// fit beside it and has asked.
+// The function full returns a node with a running pod of the API server, and a critical pod that waits for its
+// resources.
 func full(t *testing.T, victim *v1.Pod) (*world, <-chan error) {
 	w := newWorld(t)
 	w.want(t, desired.API, victim)
@@ -62,8 +62,8 @@ func full(t *testing.T, victim *v1.Pod) (*world, <-chan error) {
 
 func (w *world) phase(uid types.UID) v1.PodPhase { s := w.Status(uid); return s.Phase }
 
-// TestPreempts: a critical pod gets its place once the one that it takes it from has
-// ended, and nobody else gets it meanwhile.
+// TestPreempts checks that a critical pod is admitted when the preempted pod has ended, and that no other pod gets
+// the resources meanwhile.
 func TestPreempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, answer := full(t, aPod("victim", "3", 0))
@@ -80,7 +80,7 @@ func TestPreempts(t *testing.T) {
 		synctest.Wait()
 		w.expect(t, "critical", "")
 		if s := w.Status("victim"); s.Phase == v1.PodFailed || s.Reason != "" || !disrupted(s) {
-			t.Errorf("while it ends: %+v", s)
+			t.Errorf("while the pod ends: %+v", s)
 		}
 		w.runs(t, "victim", plan.Exited)
 		if err := <-answer; err != nil {
@@ -100,8 +100,8 @@ func disrupted(s v1.PodStatus) bool {
 	})
 }
 
-// TestPreemptedComesBack: a pod of the node's own that made room runs again once there is
-// room, and says until then why it does not.
+// TestPreemptedComesBack checks that a preempted static pod runs again when the node has enough resources, and that
+// its status has the reason until then.
 func TestPreemptedComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -120,14 +120,14 @@ func TestPreemptedComesBack(t *testing.T) {
 		w.told(t, "Warning low Preempting")
 		w.expect(t, "low", "Preempting?")
 		w.admit(t, "low", "Preempting")
-		w.told(t) // no news
+		w.told(t) // no further event
 		w.want(t, desired.File, low)
 		if err := w.Forget(t.Context(), "high"); err != nil {
 			t.Fatal(err)
 		}
 		w.admit(t, "low", "admitted")
 		w.want(t, desired.File, low, aPod("late", "2", 0))
-		w.admit(t, "late", "OutOfcpu") // though low shows its old end still
+		w.admit(t, "late", "OutOfcpu") // although the status of low is still that of its former end
 		w.runs(t, "low", plan.Running)
 		if s := w.Status("low"); s.Phase != v1.PodRunning || disrupted(s) {
 			t.Errorf("%+v", s)
@@ -135,7 +135,7 @@ func TestPreemptedComesBack(t *testing.T) {
 	})
 }
 
-// TestKilledWhilePreempting: the next agent goes on where the last one was killed.
+// TestKilledWhilePreempting checks that a preemption continues after the agent was killed.
 func TestKilledWhilePreempting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -164,7 +164,7 @@ func TestKilledWhilePreempting(t *testing.T) {
 	})
 }
 
-// TestPreemptsLate: what does not end holds up a critical pod for a bounded time.
+// TestPreemptsLate checks that a critical pod waits for a limited time if the preempted pod does not end.
 func TestPreemptsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		victim := aPod("victim", "3", 0)
@@ -181,7 +181,7 @@ func TestPreemptsLate(t *testing.T) {
 	})
 }
 
-// TestPreemptorGoes: a critical pod that is deleted while it waits gives its place back.
+// TestPreemptorGoes checks that a critical pod that is deleted while it waits releases its reserved resources.
 func TestPreemptorGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -203,8 +203,8 @@ func TestPreemptorGoes(t *testing.T) {
 	})
 }
 
-// inTurn is a node whose one pod makes room for a critical one, low, which another one of
-// higher priority, high, asks for in turn.
+// The function inTurn returns a node whose pod victim is preempted for the critical pod low. The pod high, which has
+// a higher priority, then requests the same resources.
 func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.CancelFunc) {
 	t.Helper()
 	w = newWorld(t)
@@ -220,12 +220,12 @@ func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.Cancel
 	high = w.asks(ctx, "high")
 	synctest.Wait()
 	w.expect(t, "low", "")
-	w.expect(t, "high", "") // not refused: who is in its way would make room
+	w.expect(t, "high", "") // not rejected, because low would be preempted for it
 	return w, low, high, gone
 }
 
-// TestTwoCritical: of two critical pods that wait for the same room the first one gets it,
-// and makes room for the second one if that has the higher priority.
+// TestTwoCritical checks that the first of two critical pods that wait for the same resources gets them, and is
+// preempted for the second one if that has the higher priority.
 func TestTwoCritical(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, low, high, _ := inTurn(t)
@@ -242,13 +242,13 @@ func TestTwoCritical(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.expect(t, "high", "admitted")
-		w.admit(t, "low", "Preempting") // it comes back when there is room
+		w.admit(t, "low", "Preempting") // low runs again when the node has enough resources
 		w.told(t)
 	})
 }
 
-// TestFirstCriticalGoes: the second one does not wait for one that is deleted before it
-// was admitted, nor does the first one for a second one that is.
+// TestFirstCriticalGoes checks that neither of two waiting critical pods waits for the other one after that was
+// deleted.
 func TestFirstCriticalGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, low, high, gone := inTurn(t)
@@ -273,7 +273,7 @@ func TestFirstCriticalGoes(t *testing.T) {
 	})
 }
 
-// TestPortsDoNotPreempt: only a lack of resources does.
+// TestPortsDoNotPreempt checks that only a lack of resources, not a conflict of ports, causes a preemption.
 func TestPortsDoNotPreempt(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.API, aPod("holder", "1", 80))
@@ -283,7 +283,7 @@ func TestPortsDoNotPreempt(t *testing.T) {
 	w.expect(t, "holder", "admitted")
 }
 
-// TestPreemptsOnceStored: nothing ends for a verdict that could not be stored.
+// TestPreemptsOnceStored checks that no pod is preempted for a decision that could not be stored.
 func TestPreemptsOnceStored(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.API, aPod("victim", "3", 0))
@@ -298,9 +298,8 @@ func TestPreemptsOnceStored(t *testing.T) {
 	w.told(t)
 }
 
-// TestManyPreempt: whoever asks at once, and in whatever order pods end, the node is never
-// overbooked, every question is answered, and nobody is refused whom those that run would
-// make room for.
+// TestManyPreempt checks that the node is never overcommitted, that each admission is answered, and that no critical
+// pod is rejected if the preemption of a running pod would suffice. Pods request admission and end in random order.
 func TestManyPreempt(t *testing.T) {
 	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
@@ -351,7 +350,7 @@ func TestManyPreempt(t *testing.T) {
 	}
 }
 
-// notOverbooked demands that what runs, and what is about to, fits.
+// The method notOverbooked checks that the running and the admitted pods fit the node.
 func (w *world) notOverbooked(t *testing.T, all map[types.UID]*v1.Pod) {
 	t.Helper()
 	var used int64
@@ -365,7 +364,8 @@ func (w *world) notOverbooked(t *testing.T, all map[types.UID]*v1.Pod) {
 	}
 }
 
-// fair demands that no critical pod was refused for one that would have made room alone.
+// The method fair checks that no critical pod was rejected although one pod of lower priority has enough resources
+// for it.
 func (w *world) fair(t *testing.T, all map[types.UID]*v1.Pod) {
 	t.Helper()
 	cpus := func(p *v1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.Cpu().Value() }
@@ -376,7 +376,7 @@ func (w *world) fair(t *testing.T, all map[types.UID]*v1.Pod) {
 		for other, o := range all {
 			lower := *o.Spec.Priority < *p.Spec.Priority
 			if admit.Critical(p) && w.verdict(other) == "admitted" && cpus(o) >= cpus(p) && lower {
-				t.Errorf("%s was refused, and %s runs", uid, other)
+				t.Errorf("%s was rejected although %s of lower priority runs", uid, other)
 			}
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// TestInputOfAnotherLife: the last round of a worker may have been about a pod that is gone, or about its
-// former life under the same UID. Its status is not shown.
+// TestInputOfAnotherLife checks that the result of a worker's last round is ignored if the pod was deleted, or
+// deleted and created again with the same UID.
 func TestInputOfAnotherLife(t *testing.T) {
 	w := newWorld(t)
 	p := aPod("a", "1", 0)
@@ -26,7 +26,7 @@ func TestInputOfAnotherLife(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 
-	// It is deleted, wanted again meanwhile, and forgotten: its next life begins.
+	// The pod is deleted, created again and forgotten, so its next life begins.
 	w.want(t, desired.File)
 	w.want(t, desired.File, p)
 	if err := w.Drop(t.Context(), "a"); err != nil {
@@ -47,7 +47,7 @@ func TestInputOfAnotherLife(t *testing.T) {
 		t.Errorf("the status of this life: %+v", s)
 	}
 
-	// It is gone for good.
+	// The pod is deleted and not created again.
 	w.want(t, desired.File)
 	if err := w.Drop(t.Context(), "a"); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,8 @@ func TestInputOfAnotherLife(t *testing.T) {
 	}
 }
 
-// TestSameVersionSamePointer: workers, and what became of a resize, compare versions of a pod by pointer.
+// TestSameVersionSamePointer checks that the same version of a pod is the same object. Workers, and the results of
+// resizes, compare versions by pointer.
 func TestSameVersionSamePointer(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.File, aPod("a", "1", 0))
@@ -66,12 +67,12 @@ func TestSameVersionSamePointer(t *testing.T) {
 	first, _ := w.Get("a")
 	w.NodeChanged()
 	if second, _ := w.Get("a"); second.Pod != first.Pod {
-		t.Error("another object, though the pod has not changed")
+		t.Error("another object, although the pod has not changed")
 	}
 	changed := aPod("a", "1", 0)
 	changed.Labels = map[string]string{"of": "another version"}
 	w.want(t, desired.File, changed)
 	if third, _ := w.Get("a"); third.Pod == first.Pod || third.Pod.Labels["of"] == "" {
-		t.Error("the same object, though the pod has changed")
+		t.Error("the same object, although the pod has changed")
 	}
 }

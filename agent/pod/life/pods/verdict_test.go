@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Reading decides nothing, and of many pods that are decided about at once exactly one
-// gets the port.
+// TestOnePort checks that a read makes no decision, and that exactly one of many pods that request the same port at
+// once is admitted.
 func TestOnePort(t *testing.T) {
 	w := newWorld(t)
 	var all []*v1.Pod
@@ -49,7 +49,8 @@ func TestOnePort(t *testing.T) {
 	}
 }
 
-// A refusal counts once it is stored, and then over restarts; an event tells of it once.
+// TestRefusalIsStored checks that a rejection has an effect when it is stored, also after restarts, and that its
+// event is sent once.
 func TestRefusalIsStored(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.API, aPod("big", "5", 0))
@@ -65,11 +66,11 @@ func TestRefusalIsStored(t *testing.T) {
 	w.restart(t)
 	w.cpu = "8"
 	w.NodeChanged()
-	w.admit(t, "big", "OutOfcpu") // its controller makes another one
+	w.admit(t, "big", "OutOfcpu") // its controller creates another pod
 	w.told(t)
 }
 
-// What runs was admitted, whatever the node is now.
+// TestWhatRunsWasAdmitted checks that a running pod counts as admitted, even if the node is too small now.
 func TestWhatRunsWasAdmitted(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.File, aPod("a", "3", 0))
@@ -77,14 +78,14 @@ func TestWhatRunsWasAdmitted(t *testing.T) {
 	w.cpu = "1"
 	w.restart(t, "a")
 	w.admit(t, "a", "admitted")
-	if w.restart(t); w.verdict("a") != "" { // the machine lost what ran
-		t.Error("decided before it is asked")
+	if w.restart(t); w.verdict("a") != "" { // the runtime lost its containers
+		t.Error("a decision exists before Admit is called")
 	}
 	w.admit(t, "a", "OutOfcpu")
 }
 
-// A refused pod that is not the API server's is decided about again when another one
-// ended or is gone, or the node changed; nothing polls for that.
+// TestReconsidered checks that a rejected static pod is decided again when another pod ends or is deleted, or when
+// the node changes. A rejected pod of the API server stays rejected.
 func TestReconsidered(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -96,7 +97,7 @@ func TestReconsidered(t *testing.T) {
 			w.inputs["a"] = plan.Input{Want: p, Admitted: true, Now: time.Now(), Seen: plan.Observed{Containers: []plan.Container{{Name: "c", State: plan.Exited}}}}
 			w.refresh("a")
 		}},
-		{"another one is gone", func(t *testing.T, w *world) {
+		{"another one was deleted", func(t *testing.T, w *world) {
 			w.want(t, desired.API)
 			if err := w.Forget(t.Context(), "a"); err != nil {
 				t.Fatal(err)
@@ -109,7 +110,7 @@ func TestReconsidered(t *testing.T) {
 		{"the agent restarted with another configuration", func(t *testing.T, w *world) {
 			w.cpu = "8"
 			w.restart(t, "a")
-			w.poked["static"]++ // as it pokes all pods
+			w.poked["static"]++ // the agent wakes all workers at its start
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -140,7 +141,8 @@ func TestReconsidered(t *testing.T) {
 	}
 }
 
-// A refusal for the same reason is neither news nor written again; one for another is.
+// TestRefusedAgain checks that a repeated rejection with the same reason is neither stored nor reported by an event.
+// A rejection with another reason is stored and reported.
 func TestRefusedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.File, aPod("a", "3", 80), aPod("b", "2", 80))
@@ -148,11 +150,11 @@ func TestRefusedAgain(t *testing.T) {
 	w.admit(t, "b", "NodePorts")
 	w.told(t, "Warning b NodePorts")
 	w.NodeChanged()
-	w.broken = true // so a write would be noticed
+	w.broken = true // so that a write to the store would fail
 	w.admit(t, "b", "NodePorts")
 	w.told(t)
 	w.broken = false
-	if err := w.Drop(t.Context(), "a"); err != nil { // wanted still, so it has to be decided about anew
+	if err := w.Drop(t.Context(), "a"); err != nil { // the pod is still desired, so it is decided again
 		t.Fatal(err)
 	}
 	w.cpu = "1"
@@ -160,7 +162,7 @@ func TestRefusedAgain(t *testing.T) {
 	w.told(t, "Warning b OutOfcpu")
 }
 
-// A pod that asks for confinement which the host does not have is refused with an event.
+// TestUnconfined checks that a pod that requests SELinux options on a host without SELinux is rejected with an event.
 func TestUnconfined(t *testing.T) {
 	w := newWorld(t)
 	w.unlabelled = errors.New("SELinux is not enabled on the host")
@@ -171,7 +173,8 @@ func TestUnconfined(t *testing.T) {
 	w.told(t, "Warning a SELinux")
 }
 
-// What a pod gets back that was refused, and could not be stored, is free for others.
+// TestReservationIsGivenBack checks that the resources of a pod are free for others if its admission could not be
+// stored.
 func TestReservationIsGivenBack(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, desired.File, aPod("a", "3", 0), aPod("b", "3", 0), aPod("c", "3", 0))
@@ -190,7 +193,7 @@ func TestReservationIsGivenBack(t *testing.T) {
 	w.admit(t, "b", "OutOfcpu")
 }
 
-// A pod about which nothing was decided shows no status: it might be Failed next.
+// TestUndecidedShowsNothing checks that a pod without a decision has no status, because it may be rejected next.
 func TestUndecidedShowsNothing(t *testing.T) {
 	w := newWorld(t)
 	p := aPod("a", "5", 0)
@@ -211,11 +214,11 @@ func TestUndecidedShowsNothing(t *testing.T) {
 	told := map[string]v1.PodPhase{}
 	w.Look(func(p *v1.Pod, s *v1.PodStatus) { told[p.Name] = s.Phase })
 	if want := map[string]v1.PodPhase{"a": v1.PodFailed, "b": v1.PodPending}; !maps.Equal(told, want) {
-		t.Errorf("told %v, want %v", told, want)
+		t.Errorf("events %v, want %v", told, want)
 	}
 }
 
-// A pod that nobody wants any more gets no verdict.
+// TestNoVerdictOnAStranger checks that a pod that is not desired gets no decision.
 func TestNoVerdictOnAStranger(t *testing.T) {
 	w := newWorld(t)
 	if err := w.Admit(t.Context(), types.UID("nobody")); err != nil || len(w.verdicts) > 0 {

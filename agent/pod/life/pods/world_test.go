@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// world is a node with a real store around Pods.
+// A world is a node with Pods and a real store.
 type world struct {
 	*Pods
 	store   *store.Store
@@ -33,19 +33,19 @@ type world struct {
 	mu     sync.Mutex
 	poked  map[types.UID]int
 	events []string
-	broken bool // the store
+	broken bool // the store returns errors
 	cpu    string
 	inputs map[types.UID]plan.Input
-	made   map[types.UID]*v1.Pod // what sandboxes were made for
+	made   map[types.UID]*v1.Pod // specs of the sandboxes
 	counts []string
 
-	resolutions []string // how deferred resizes ended
+	resolutions []string // results of deferred resizes
 
-	preempted []string // the resources that were lacking
+	preempted []string // resources for which pods were preempted
 	decided   []string // admissions and rejections
-	barred    bool     // evicted pods may not come back
+	barred    bool     // evicted pods must not run again
 
-	unlabelled error // why the host cannot enforce SELinux labels
+	unlabelled error // reason why the host cannot enforce SELinux labels
 }
 
 func newWorld(t testing.TB) *world {
@@ -55,7 +55,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// open is the start of an agent on what the last one stored.
+// open starts an agent with the state that the last one stored.
 func (w *world) open(t testing.TB, running ...types.UID) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -101,7 +101,7 @@ func (w *world) restart(t *testing.T, running ...types.UID) {
 	w.open(t, running...)
 }
 
-// shaky is a store whose disk may fail.
+// The type shaky is a store whose writes can fail.
 type shaky struct {
 	*store.Store
 	w *world
@@ -174,7 +174,7 @@ func (w *world) want(t testing.TB, source string, pods ...*v1.Pod) {
 	}
 }
 
-// verdict is what the workers see: a reason, "admitted", or nothing.
+// verdict returns the decision as the workers read it: a reason, "admitted", or "" if there is none.
 func (w *world) verdict(uid types.UID) string {
 	switch got, _ := w.Get(uid); {
 	case got.Admitted:

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// A pod that is recovered from what runs is not set back to an older image.
+// TestAsMade checks that a pod that is recovered from its containers has the image of the newest container.
 func TestAsMade(t *testing.T) {
 	made := func(uid types.UID, name, image string, attempt uint32) *api.Container {
 		return &api.Container{Labels: map[string]string{keys.PodUID: string(uid)}, Metadata: &api.ContainerMetadata{Name: name, Attempt: attempt},

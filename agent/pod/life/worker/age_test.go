@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestAge: what a sandbox says of a pod's age is bounded by what the machine knows, so that
-// a clock which was set while the agent was away ends nobody by activeDeadlineSeconds.
+// TestAge checks that the age of a pod with a running sandbox is at most the machine's uptime. A clock that was set
+// while the agent was stopped must not end a pod by activeDeadlineSeconds.
 func TestAge(t *testing.T) {
 	now, up := time.Now(), 3*time.Hour
 	for name, c := range map[string]struct {
@@ -16,11 +16,11 @@ func TestAge(t *testing.T) {
 		ready   bool
 		want    time.Duration
 	}{
-		"as it is":                {now.Add(-time.Hour), true, time.Hour},
-		"the clock went 5y ahead": {now.AddDate(-5, 0, 0), true, up},
-		"the clock went back":     {now.AddDate(1, 0, 0), true, 0},
-		"from before a reboot":    {now.Add(-5 * time.Hour), false, 5 * time.Hour},
-		"begun before the clock":  {time.Unix(100, 0), true, 0},
+		"unchanged clock":                  {now.Add(-time.Hour), true, time.Hour},
+		"the clock was set 5 years ahead":  {now.AddDate(-5, 0, 0), true, up},
+		"the clock was set back":           {now.AddDate(1, 0, 0), true, 0},
+		"from before a reboot":             {now.Add(-5 * time.Hour), false, 5 * time.Hour},
+		"started before the clock was set": {time.Unix(100, 0), true, 0},
 	} {
 		in := plan.Input{Now: now}
 		in.Seen.Sandboxes = []plan.Sandbox{{Ready: c.ready, Started: c.started}}

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// other is a pod whose container has another image, and few seconds to end.
+// The function other returns a pod whose container has the given image, with a short grace period.
 func other(policy v1.RestartPolicy, image string) *v1.Pod {
 	p, grace := pod("a", ""), int64(5)
 	p.Spec.Containers[0].Image = image
@@ -21,7 +21,7 @@ func other(policy v1.RestartPolicy, image string) *v1.Pod {
 	return p
 }
 
-// runs is the image of the one container that runs.
+// The method runs returns the image of the only running container.
 func (n *node) runs(t *testing.T) string {
 	t.Helper()
 	running := &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}
@@ -32,8 +32,8 @@ func (n *node) runs(t *testing.T) string {
 	return r.Containers[0].Image.UserSpecifiedImage
 }
 
-// A container whose image changed is replaced, whatever its restart policy; also
-// if the agent did not run then. Nothing else replaces it.
+// TestDefinitionChanges checks that a container whose image changed is replaced with any restart policy, also if the
+// agent was stopped at the change. Other changes do not replace it.
 func TestDefinitionChanges(t *testing.T) {
 	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
 		bubble(t, newMachine("app:1", "app:2", "app:3"), func(t *testing.T, n *node) {
@@ -48,16 +48,16 @@ func TestDefinitionChanges(t *testing.T) {
 			n.start(t)
 			time.Sleep(time.Hour)
 			if expect(t, n, "a/c#1"); n.runs(t) != "app:2" {
-				t.Errorf("it runs %s", n.runs(t))
+				t.Errorf("image %s", n.runs(t))
 			}
 			n.stop()
 			n.wishes.pods["a"] = Wanted{Pod: other(policy, "app:3")}
 			n.start(t)
 			time.Sleep(5 * time.Second)
 			if expect(t, n, "a/c#2"); n.runs(t) != "app:3" {
-				t.Errorf("it runs %s", n.runs(t))
+				t.Errorf("image %s", n.runs(t))
 			}
-			changed := other(policy, "app:3") // what may change without a restart
+			changed := other(policy, "app:3") // fields that may change without a restart
 			changed.Labels = map[string]string{"a": "b"}
 			changed.Spec.Containers[0].Args = []string{"x"}
 			n.want("a", Wanted{Pod: changed})
@@ -67,7 +67,7 @@ func TestDefinitionChanges(t *testing.T) {
 	}
 }
 
-// What ended stays so, whatever it is wanted to be now.
+// TestDefinitionOfEnded checks that a finished pod stays finished after a change of its spec.
 func TestDefinitionOfEnded(t *testing.T) {
 	m := newMachine("app:1", "app:2")
 	m.life = time.Minute
@@ -82,12 +82,12 @@ func TestDefinitionOfEnded(t *testing.T) {
 		n.start(t)
 		time.Sleep(time.Hour)
 		if expect(t, n); !plan.Finished(n.set.Input("a")) {
-			t.Error("it has not ended")
+			t.Error("the pod has not finished")
 		}
 	})
 }
 
-// hashless makes containers as agents did before there were hashes.
+// The type hashless creates containers without a hash of their definition, as older agents did.
 type hashless struct{}
 
 func (hashless) Name() string { return "hashless" }
@@ -97,7 +97,7 @@ func (hashless) Container(_ context.Context, _ *v1.Pod, _ *v1.Container, out *ap
 	return nil
 }
 
-// A new agent does not restart what an older one made.
+// TestNoHash checks that a new agent does not restart the containers of an older one.
 func TestNoHash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1", "app:2"))
@@ -114,8 +114,8 @@ func TestNoHash(t *testing.T) {
 	})
 }
 
-// A new image waits neither for the back-off of the one that cannot be pulled, nor
-// for a pull that takes for ever, nor for the crash loop of the old one.
+// TestNewImageAtOnce checks that a new image does not wait for the back-off of an image that cannot be pulled, for a
+// pull that hangs, or for the crash loop of the old container.
 func TestNewImageAtOnce(t *testing.T) {
 	m := newMachine("app:1", "app:2")
 	m.pull = func(ctx context.Context, name string) error {
@@ -138,7 +138,7 @@ func TestNewImageAtOnce(t *testing.T) {
 		n.want("a", Wanted{Pod: other("Never", "app:1")})
 		expect(t, n, "a/c#0")
 
-		// The other way round: the old one ends, and the pod waits for the image.
+		// The new image cannot be pulled. The old container exits, and the pod waits for the image.
 		n.want("a", Wanted{Pod: other("Never", "missing:2")})
 		time.Sleep(time.Hour)
 		expect(t, n)
@@ -154,7 +154,7 @@ func TestNewImageAtOnce(t *testing.T) {
 		}
 		n.want("a", Wanted{Pod: other("Always", "app:2")})
 		if n.runs(t) != "app:2" {
-			t.Errorf("it runs %s", n.runs(t))
+			t.Errorf("image %s", n.runs(t))
 		}
 		if c, _ := n.set.Input("a").Seen.Last("c"); c.Streak != 0 {
 			t.Errorf("crashes of another image count: %+v", c)
@@ -162,8 +162,8 @@ func TestNewImageAtOnce(t *testing.T) {
 	})
 }
 
-// A second deletion that gives less time shortens the end that goes on. The time
-// counts from when the end was first asked for.
+// TestLessGrace checks that a second deletion with a shorter grace period shortens the first one. The period counts
+// from the first deletion.
 func TestLessGrace(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", "")})
@@ -181,14 +181,14 @@ func TestLessGrace(t *testing.T) {
 			t.Errorf("took %v", d)
 		}
 	})
-	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) { // less than has passed already
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) { // shorter than the time since the first deletion
 		n.want("a", Wanted{Pod: pod("a", "")})
 		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Hour})
 		time.Sleep(time.Minute)
 		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
 		time.Sleep(1001 * time.Millisecond)
 		if expect(t, n); n.left(t) > 0 {
-			t.Error("something is left")
+			t.Error("containers are left")
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// end lets the container of the pod end by itself.
+// The method end lets the pod's container exit with the given code.
 func (n *node) end(t *testing.T, code int32) {
 	t.Helper()
 	r, err := n.ListContainers(t.Context(), &api.ListContainersRequest{})
@@ -23,13 +23,13 @@ func (n *node) end(t *testing.T, code int32) {
 	}
 }
 
-// What ended stays so after restarts of the agent and of the machine, as what it
-// left tells. What a power cut ended runs again by its policy, as under a kubelet.
+// TestEndedStaysEnded checks that a finished pod stays finished after a restart of the agent or a reboot. A container
+// that was ended by a power cut runs again if its restart policy permits it, as with a kubelet.
 func TestEndedStaysEnded(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		policy v1.RestartPolicy
-		code   int32 // -1: it does not end by itself
+		code   int32 // -1: it does not exit by itself
 		reboot bool
 		again  bool
 	}{
@@ -59,22 +59,22 @@ func TestEndedStaysEnded(t *testing.T) {
 				if tt.again {
 					expect(t, n, "a/c#1")
 				} else if expect(t, n); !plan.Finished(n.set.Input("a")) {
-					t.Error("it has not ended")
+					t.Error("the pod has not finished")
 				}
 			})
 		})
 	}
 }
 
-// A pod that has ended by the node's verdict does not run, though the runtime knows
-// nothing of it, and is removed when it is to go.
+// TestVerdictIsFinal checks that a pod with a stored end does not run, even if the runtime has no containers of it,
+// and that it is removed when it is deleted.
 func TestVerdictIsFinal(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		end := &plan.End{Phase: v1.PodSucceeded}
 		n.want("a", Wanted{Pod: pod("a", ""), End: end})
 		time.Sleep(time.Hour)
 		if n.left(t) > 0 {
-			t.Error("something of it runs")
+			t.Error("a container runs")
 		}
 		n.want("a", Wanted{Pod: pod("a", ""), End: end, Deleting: true})
 		if _, known := n.Get("a"); known {
@@ -83,8 +83,8 @@ func TestVerdictIsFinal(t *testing.T) {
 	})
 }
 
-// A deadline counts from the pod's first start, over restarts of the agent, and may
-// be set while it runs.
+// TestDeadline checks that activeDeadlineSeconds counts from the pod's first start, over restarts of the agent. It
+// may be set while the pod runs.
 func TestDeadline(t *testing.T) {
 	limited := func(seconds int64) *v1.Pod {
 		p := other("Always", "app:1")
@@ -92,7 +92,7 @@ func TestDeadline(t *testing.T) {
 		return p
 	}
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(30 * 365 * 24 * time.Hour) // from 2000, when no clock was set
+		time.Sleep(30 * 365 * 24 * time.Hour) // the clock of the bubble starts in 2000, which counts as an unset clock
 		n := newNode(t, newMachine("app:1"))
 		n.start(t)
 		defer func() { n.stop() }()
@@ -104,13 +104,13 @@ func TestDeadline(t *testing.T) {
 		n.start(t)
 		time.Sleep(479 * time.Second)
 		expect(t, n, "a/c#0")
-		time.Sleep(7 * time.Second) // five of them are grace
+		time.Sleep(7 * time.Second) // the grace period is five seconds
 		expect(t, n)
 		n.stop()
 		n.start(t)
 		time.Sleep(time.Hour)
 		if expect(t, n); !plan.Expired(n.set.Input("a")) {
-			t.Error("it was not too long")
+			t.Error("the deadline has not expired")
 		}
 	})
 }

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "worker")) }
 
-// heard collects events as lines, each once.
+// The type heard records events as lines, equal ones once.
 type heard struct {
 	mu    sync.Mutex
 	lines map[types.UID][]string
@@ -44,8 +44,8 @@ func (h *heard) record(e eventtest.Event) {
 	}
 }
 
-// expect demands the events of a pod that are new since it was last asked; those of
-// the pod first, those of each container in their order.
+// expect checks the events of a pod since the last call: first those of the pod, then those of each container in
+// order.
 func (h *heard) expect(t *testing.T, uid types.UID, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -66,7 +66,7 @@ func (h *heard) times(line string) int {
 
 func TestEventsOfALife(t *testing.T) {
 	m := newMachine()
-	m.pull = func(context.Context, string) error { time.Sleep(1500 * time.Millisecond); return nil } // of the bubble
+	m.pull = func(context.Context, string) error { time.Sleep(1500 * time.Millisecond); return nil } // in the time of the bubble
 	bubble(t, m, func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", v1.PullAlways)})
 		time.Sleep(time.Minute)
@@ -101,7 +101,7 @@ func TestEventsOfALife(t *testing.T) {
 	})
 }
 
-// Each crash counts once, however often the worker wakes meanwhile.
+// TestEventsOfACrashLoop checks that each crash has one event, although the worker wakes many times meanwhile.
 func TestEventsOfACrashLoop(t *testing.T) {
 	m := newMachine("app:1")
 	m.life = time.Second
@@ -135,7 +135,7 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 		n.events.expect(t, "a")
 		if p, f, b := n.events.times(pulling), n.events.times(failed),
 			n.events.times(`c Normal BackOff a: Back-off pulling image "app:1"`); p != f || b > p || b*4 < p*3 ||
-			p < 12 { // a wait of less than plan.PullSettle, which any may be, has none
+			p < 12 { // a wait shorter than plan.PullSettle, which is possible for each pull, has no event
 			t.Errorf("%d pulls, %d failures, %d back-offs", p, f, b)
 		}
 
@@ -155,14 +155,14 @@ func TestEventsOfPullsThatFail(t *testing.T) {
 	})
 }
 
-// claimless is a hook whose pods wait for a claim, and say so in a kubelet's words.
+// The type claimless is a hook whose pods wait for a claim. The message is that of a kubelet.
 type claimless struct{ error }
 
 func (claimless) Name() string                             { return "claims" }
 func (c claimless) Prepare(context.Context, *v1.Pod) error { return c }
 func (claimless) Reason() string                           { return plan.FailedPrepareDynamicResources }
 
-// TestEventsOfClaims: a hook's own reason is that of the event.
+// TestEventsOfClaims checks that the event has the reason that the hook returns.
 func TestEventsOfClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
@@ -174,7 +174,7 @@ func TestEventsOfClaims(t *testing.T) {
 	})
 }
 
-// A kubelet's words, which specs and people look for.
+// TestEventOfLongName checks that the event about a hostname that is too long has the same text as a kubelet's.
 func TestEventOfLongName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
@@ -229,7 +229,7 @@ func TestEventsOfFailures(t *testing.T) {
 	})
 }
 
-// A deadline is told once, and a cancelled action is no failure.
+// TestEventsOfADeadline checks that an exceeded deadline has one event, and that a cancelled action has none.
 func TestEventsOfADeadline(t *testing.T) {
 	m := newMachine("app:1")
 	m.pull = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
@@ -245,12 +245,12 @@ func TestEventsOfADeadline(t *testing.T) {
 		n.events.expect(t, "a", "Normal DeadlineExceeded a: Pod was active on the node longer than the specified deadline",
 			"c Normal Killing a: Stopping container c")
 		if n := n.events.times("Normal " + plan.DeadlineExceeded + " a: Pod was active on the node longer than the specified deadline"); n != 1 {
-			t.Errorf("told %d times", n)
+			t.Errorf("%d events", n)
 		}
 	})
 }
 
-// What ends a container says so, in a kubelet's words.
+// TestKilling checks that the event of a stopped container gives the reason with a kubelet's text.
 func TestKilling(t *testing.T) {
 	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
 	pod := &v1.Pod{}

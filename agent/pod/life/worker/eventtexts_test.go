@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// A startup probe that gives up is told by its name, also of a sidecar.
+// TestEventsOfStartupProbes checks that the event of a failed startup probe names the probe, also for a sidecar.
 func TestEventsOfStartupProbes(t *testing.T) {
 	m := newMachine("app:1")
 	bubble(t, m, func(t *testing.T, n *node) {
@@ -50,8 +50,8 @@ func TestEventsOfStartupProbes(t *testing.T) {
 	})
 }
 
-// What a pod does not get of its DNS is told when its sandbox is made. A node that stands
-// alone has no cluster's DNS to miss.
+// TestEventsOfDNS checks that the creation of a sandbox has events about DNS settings that the pod does not get. A
+// node without a cluster has no event about the cluster's DNS.
 func TestEventsOfDNS(t *testing.T) {
 	m := newMachine("app:1")
 	bubble(t, m, func(t *testing.T, n *node) {
@@ -76,21 +76,21 @@ func TestEventsOfDNS(t *testing.T) {
 	})
 }
 
-// unreadable are images of which nothing can be said.
+// The type unreadable is an image service whose ImageStatus fails.
 type unreadable struct{ *machine }
 
 func (unreadable) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.ImageStatusResponse, error) {
 	return nil, errors.New("database is closed")
 }
 
-// denied are images that no registry gives.
+// The type denied is an image service whose pulls are denied.
 type denied struct{ *machine }
 
 func (denied) PullImage(context.Context, *api.PullImageRequest) (*api.PullImageResponse, error) {
 	return nil, errors.New("denied: authentication required")
 }
 
-// lacking has a pod whose pull secrets could not be had.
+// The type lacking is a keyring without the Secrets of the pod.
 type lacking struct{}
 
 func (lacking) Keyring(context.Context, *v1.Pod, string) keyring.Credentials {
@@ -103,7 +103,7 @@ func TestEventsOfImages(t *testing.T) {
 	images := newImages(ExecutorConfig{Images: unreadable{m}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p := pod("a", v1.PullIfNotPresent)
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
-		t.Error("an image of which nothing can be said")
+		t.Error("an image that cannot be inspected")
 	}
 	images = newImages(ExecutorConfig{Images: m, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	p.Spec.Containers[0].ImagePullPolicy = v1.PullAlways
@@ -116,7 +116,7 @@ func TestEventsOfImages(t *testing.T) {
 	}
 	images = newImages(ExecutorConfig{Images: denied{m}, Keyring: lacking{}, Verifier: allowAll{}, Events: eventtest.Sink(told.record)})
 	if _, _, err := images.ensure(t.Context(), p, &p.Spec.Containers[0]); err == nil {
-		t.Error("an image of a registry that denies it")
+		t.Error("an image whose pull is denied")
 	}
 	for _, want := range []string{
 		`c Warning InspectFailed a: Failed to inspect image "app:1": database is closed`,
@@ -128,7 +128,7 @@ func TestEventsOfImages(t *testing.T) {
 	}
 }
 
-// unmapped is a hook whose block volume cannot be had.
+// The type unmapped is a hook whose block volume cannot be prepared.
 type unmapped struct{}
 
 func (unmapped) Name() string                           { return "unmapped" }
@@ -136,7 +136,8 @@ func (unmapped) Prepare(context.Context, *v1.Pod) error { return fmt.Errorf("vol
 func (unmapped) Error() string                          { return "no device" }
 func (unmapped) EventReason() string                    { return "FailedMapVolume" }
 
-// A block volume that cannot be had is told of by another reason than one with files.
+// TestEventOfBlockVolume checks that the event about a failed block volume has another reason than that about a
+// failed file system volume.
 func TestEventOfBlockVolume(t *testing.T) {
 	m := newMachine("app:1")
 	synctest.Test(t, func(t *testing.T) {

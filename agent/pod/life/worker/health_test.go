@@ -10,9 +10,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// A container that its probe gives up is stopped within the grace of the probe and runs
-// again unless its policy is Never: also if it ends well, which finishes one whose policy
-// is OnFailure when nobody stops it.
+// TestGivenUp checks that a container whose liveness probe failed is stopped within the probe's grace period. It is
+// restarted unless its policy is Never, also if it exits with code 0 when it is stopped.
 func TestGivenUp(t *testing.T) {
 	for _, tt := range []struct {
 		policy v1.RestartPolicy
@@ -47,7 +46,7 @@ func TestGivenUp(t *testing.T) {
 				time.Sleep(1900 * time.Millisecond)
 				expect(t, n, "a/c#0")
 			}
-			time.Sleep(2 * time.Second) // less than the pod's own grace
+			time.Sleep(2 * time.Second) // shorter than the pod's grace period
 			expect(t, n, tt.want...)
 		})
 	}

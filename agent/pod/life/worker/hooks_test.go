@@ -16,13 +16,13 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// handlers run the hooks of a test: they sleep for as long as the hook says, for ever if
-// that is less than nothing, and then fail if the hook has a command. They outlive agents.
+// The type handlers runs the hooks of a test. A hook takes the time of its sleep action, or hangs if that is
+// negative. It fails if it has a command. handlers is kept over restarts of the agent.
 type handlers struct {
 	mu       sync.Mutex
 	ran      []string // POD/CONTAINER HOOK
 	returned map[string]bool
-	cut      time.Time // when the context of a hook ended before the hook
+	cut      time.Time // when a hook was cancelled
 }
 
 func (h *handlers) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, hook *v1.LifecycleHandler) error {
@@ -110,7 +110,7 @@ func hooking(t *testing.T, f func(t *testing.T, n *node)) {
 	})
 }
 
-// withHooks is a pod with a main container for each pair of hooks.
+// withHooks returns a pod with a main container for each of hooks.
 func withHooks(uid string, hooks ...v1.Lifecycle) *v1.Pod {
 	p := pod(uid, v1.PullNever)
 	p.Spec.Containers = nil
@@ -120,8 +120,8 @@ func withHooks(uid string, hooks ...v1.Lifecycle) *v1.Pod {
 	return p
 }
 
-// A container has started when its hook has returned; until then those after it wait, and
-// no other pod does.
+// TestPostStart checks that a container counts as started when its postStart hook has returned. The following
+// containers of the pod wait for the hook, and other pods start without delay.
 func TestPostStart(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)}, v1.Lifecycle{})})
@@ -133,18 +133,19 @@ func TestPostStart(t *testing.T) {
 			return plan.Started(in, c)
 		}
 		if started() {
-			t.Error("it has started before its hook returned")
+			t.Error("the container counts as started before its hook has returned")
 		}
 		time.Sleep(11 * time.Second)
 		expect(t, n, "a/c#0", "a/d#0", "b/c#0")
 		if !started() {
-			t.Error("it has not started")
+			t.Error("the container does not count as started")
 		}
 		n.marks.expect(t, "a/c postStart")
 	})
 }
 
-// A hook that fails ends its container, which starts again by its policy, with a back-off.
+// TestPostStartFails checks that a container whose postStart hook fails is stopped, and is restarted by its restart
+// policy with a back-off.
 func TestPostStartFails(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PostStart: fails(1), PreStop: takes(1)})
@@ -154,7 +155,7 @@ func TestPostStartFails(t *testing.T) {
 		if f := n.set.Input("a").Failed[plan.Key{Container: "c", Op: plan.PostStart}]; f.Reason != plan.PostStartHookError || !strings.Contains(f.Message, "it says why") || f.ID == "" {
 			t.Errorf("failure %+v", f)
 		}
-		time.Sleep(7 * time.Second) // the fake runtime ends it after the whole grace period
+		time.Sleep(7 * time.Second) // the fake runtime uses the whole grace period
 		n.events.expect(t, "a", `c Normal Pulled a: Container image "app:1" already present on machine and can be accessed by the pod`,
 			"c Normal Created a: Container created", "c Normal Started a: Container started",
 			"c Warning FailedPostStartHook a: PostStartHook failed", "c Normal Killing a: FailedPostStartHook")
@@ -170,13 +171,13 @@ func TestPostStartFails(t *testing.T) {
 		n.want("b", Wanted{Pod: never})
 		time.Sleep(time.Hour)
 		if in := n.set.Input("b"); !plan.Finished(in) {
-			t.Errorf("a pod that never restarts goes on: %+v", in.Seen)
+			t.Errorf("a pod with the policy Never restarts: %+v", in.Seen)
 		}
 	})
 }
 
-// After a restart of the agent a hook that has returned does not run again. One that was
-// cut short does.
+// TestPostStartOverRestarts checks that a postStart hook that has returned does not run again after a restart of the
+// agent. An interrupted hook runs again.
 func TestPostStartOverRestarts(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: withHooks("a", v1.Lifecycle{PostStart: takes(10)})})
@@ -202,12 +203,12 @@ func TestPostStartOverRestarts(t *testing.T) {
 		n.marks.mu.Lock()
 		defer n.marks.mu.Unlock()
 		if len(n.marks.returned) > 0 {
-			t.Errorf("marks of containers that are gone: %v", n.marks.returned)
+			t.Errorf("marks of removed containers: %v", n.marks.returned)
 		}
 	})
 }
 
-// A hook that hangs holds up neither the end of its pod nor another pod.
+// TestPostStartHangs checks that a hanging postStart hook does not delay the deletion of its pod.
 func TestPostStartHangs(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PostStart: takes(forEver)})
@@ -216,18 +217,18 @@ func TestPostStartHangs(t *testing.T) {
 		n.want("a", Wanted{Pod: p, Deleting: true, Grace: 3 * time.Second})
 		time.Sleep(4 * time.Second)
 		if _, known := n.Get("a"); known {
-			t.Error("it is still there")
+			t.Error("the pod was not removed")
 		}
 	})
 }
 
-// The preStop hook and the stop share the grace period; a hook that has used it up leaves
-// two seconds. Whether it fails or hangs does not matter.
+// TestPreStop checks that the preStop hook and the stop share the grace period, and that at least two seconds are
+// left for the stop. It does not matter whether the hook fails or hangs.
 func TestPreStop(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hook  *v1.LifecycleHandler
 		grace time.Duration
-		took  time.Duration // until nothing is left: the fake runtime uses all that it is given
+		took  time.Duration // until the pod is removed; the fake runtime uses the whole grace period
 		event string
 	}{
 		"returns":  {takes(4), 10 * time.Second, 10 * time.Second, ""},
@@ -259,8 +260,9 @@ func TestPreStop(t *testing.T) {
 	}
 }
 
-// A command whose time as a hook is over goes on while its container stops: nothing waits
-// for it, and it ends with the container, or soon after. So does a kubelet.
+// TestPreStopCommandLingers checks that a command whose time as a preStop hook has expired continues while its
+// container stops, as with a kubelet. The stop does not wait for it, and the command is cancelled soon afterwards. A
+// sleep action is cancelled at once.
 func TestPreStopCommandLingers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hook *v1.LifecycleHandler
@@ -292,7 +294,8 @@ func TestPreStopCommandLingers(t *testing.T) {
 	}
 }
 
-// The grace period may be cut short while a hook runs. The hook does not run again.
+// TestLessGraceForHook checks that the grace period can be shortened while a preStop hook runs, and that the hook
+// does not run again.
 func TestLessGraceForHook(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(50)})
@@ -311,8 +314,8 @@ func TestLessGraceForHook(t *testing.T) {
 	})
 }
 
-// After a restart of the agent the hook of a pod that is being deleted runs once more: as
-// a kubelet, it does not know how far the hook came.
+// TestPreStopOverRestarts checks that the preStop hook of a pod that is being deleted runs once more after a restart
+// of the agent, as with a kubelet.
 func TestPreStopOverRestarts(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(20)})
@@ -324,12 +327,12 @@ func TestPreStopOverRestarts(t *testing.T) {
 		time.Sleep(time.Hour)
 		n.marks.expect(t, "a/c preStop", "a/c preStop")
 		if _, known := n.Get("a"); known {
-			t.Error("it is still there")
+			t.Error("the pod was not removed")
 		}
 	})
 }
 
-// The hook of a container that ends meanwhile ends with it.
+// TestPreStopOfEnded checks that the preStop hook of a container that exits meanwhile is cancelled.
 func TestPreStopOfEnded(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(100)})
@@ -339,13 +342,13 @@ func TestPreStopOfEnded(t *testing.T) {
 		n.End(c.ID, 0)
 		time.Sleep(time.Second)
 		if n.left(t) > 0 {
-			t.Error("the hook of a container that has ended goes on")
+			t.Error("the hook of an exited container continues")
 		}
 	})
 }
 
-// Sidecars stop after the main containers, the last one first, but all hooks run when the
-// end begins.
+// TestSidecarsStop checks that sidecars stop after the main containers, in reverse order, but that all preStop hooks
+// run when the deletion begins.
 func TestSidecarsStop(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		always := v1.ContainerRestartPolicyAlways
@@ -364,7 +367,7 @@ func TestSidecarsStop(t *testing.T) {
 		in := n.set.Input("a")
 		for _, c := range in.Seen.Containers {
 			if c.Name == "t" {
-				n.End(c.ID, 7) // and stays ended
+				n.End(c.ID, 7) // the container is not restarted
 			}
 		}
 		time.Sleep(time.Hour)
@@ -383,8 +386,8 @@ func TestSidecarsStop(t *testing.T) {
 	})
 }
 
-// An ephemeral container starts once, sees its target if that runs, and ends with its pod
-// without anybody waiting for it.
+// TestEphemeral checks that an ephemeral container starts once, shares the processes of its target if that runs, and
+// stops with its pod. The end of the pod does not wait for it.
 func TestEphemeral(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		debug := func(target string) *v1.Pod {
@@ -422,8 +425,8 @@ func TestEphemeral(t *testing.T) {
 	})
 }
 
-// A container that ends with a code of its rules has all restart, init containers first;
-// over a restart of the agent, too.
+// TestRestartAll checks that all containers of the pod restart, init containers first, if a container exits with a
+// code of its rules, also over a restart of the agent.
 func TestRestartAll(t *testing.T) {
 	hooking(t, func(t *testing.T, n *node) {
 		p := withHooks("a", v1.Lifecycle{PreStop: takes(100)}, v1.Lifecycle{})
@@ -453,7 +456,7 @@ func TestRestartAll(t *testing.T) {
 		if in := n.set.Input("a"); plan.Round(in) != 1 || plan.Renewing(in) {
 			t.Errorf("round %d", plan.Round(in))
 		}
-		end("d", 1) // which its rules do not name
+		end("d", 1) // an exit code without a rule
 		expect(t, n, "a/c#1")
 	})
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// A deletion during a long pull takes effect at once.
+// TestDeleteCancelsPull checks that the deletion of a pod cancels its pull.
 func TestDeleteCancelsPull(t *testing.T) {
 	m := newMachine()
 	m.pull = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
@@ -32,17 +32,17 @@ func TestDeleteCancelsPull(t *testing.T) {
 		n.want("a", Wanted{Pod: pod("a", "")})
 		n.want("a", Wanted{Pod: pod("a", ""), Deleting: true})
 		if n.left(t) > 0 {
-			t.Error("something is left")
+			t.Error("containers are left")
 		}
 	})
 }
 
-// Twenty pods share one pull (the machine panics at a second one) and one
-// back-off; another image is not held up.
+// TestSharedPull checks that twenty pods with the same image share one pull and one back-off, and that they do not
+// delay another image. The machine panics at a second pull of the same image.
 func TestSharedPull(t *testing.T) {
 	m := newMachine("other:1")
 	m.pull = func(context.Context, string) error {
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute) // in the time of the bubble
 		return errors.New("404")
 	}
 	bubble(t, m, func(t *testing.T, n *node) {
@@ -62,7 +62,7 @@ func TestSharedPull(t *testing.T) {
 		m.mu.Lock()
 		m.pull = nil
 		m.mu.Unlock()
-		m.bring(t, "app:1") // somebody imports it
+		m.bring(t, "app:1") // an import adds the image
 		n.actor.ImagesChanged()
 		n.set.Retry()
 		synctest.Wait()
@@ -72,8 +72,8 @@ func TestSharedPull(t *testing.T) {
 	})
 }
 
-// TestPullBackoff: failed pulls wait for any time within windows that double as a
-// kubelet's, and never for less than the registry asked for.
+// TestPullBackoff checks that failed pulls wait for a random time within a window. The window doubles as a kubelet's
+// back-off does, and the wait is never shorter than the registry requests.
 func TestPullBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, w := newImages(ExecutorConfig{}), pullKey{image: "app:1"}
@@ -99,12 +99,12 @@ func TestPullBackoff(t *testing.T) {
 			}
 		}
 		if wait := next(fmt.Errorf("pull: %w", busy(10*time.Minute))); wait < 10*time.Minute || wait > 15*time.Minute {
-			t.Errorf("waits for %s after a registry asked for 10 min", wait)
+			t.Errorf("waits for %s although the registry requests 10 min", wait)
 		}
 	})
 }
 
-// busy is the error of a registry that asks for time.
+// The type busy is the error of a registry that requests a wait before the next pull.
 type busy time.Duration
 
 func (busy) Error() string               { return "429" }
@@ -121,7 +121,7 @@ func (i importing) WaitImage(ctx context.Context, _ string) error {
 	}
 }
 
-// A pod that may not pull waits for an import that goes on.
+// TestPullNever checks that a pod with the policy Never waits for an import in progress.
 func TestPullNever(t *testing.T) {
 	m := newMachine()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestPullNever(t *testing.T) {
 	})
 }
 
-// A container starts once the images that it mounts are here, as well as its own.
+// TestImageVolumes checks that a container starts when its image and the images that it mounts are present.
 func TestImageVolumes(t *testing.T) {
 	m := newMachine("app:1")
 	var pulled []string
@@ -163,7 +163,7 @@ func TestImageVolumes(t *testing.T) {
 	}
 	bubble(t, m, func(t *testing.T, n *node) {
 		p := pod("a", v1.PullNever)
-		for _, name := range []string{"data", "other"} { // the other is mounted by nobody
+		for _, name := range []string{"data", "other"} { // no container mounts the volume "other"
 			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: name + ":1", PullPolicy: v1.PullIfNotPresent}}})
 		}
 		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
@@ -190,8 +190,8 @@ func TestImageVolumes(t *testing.T) {
 	})
 }
 
-// A node that cannot reach the registry runs the image that it has; an answer of
-// the registry counts.
+// TestPullAlways checks that a node that cannot reach the registry uses the present image. If the registry rejects
+// the pull, the pod does not start.
 func TestPullAlways(t *testing.T) {
 	m := newMachine("app:1")
 	err := error(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
@@ -201,7 +201,7 @@ func TestPullAlways(t *testing.T) {
 		expect(t, n, "a/c#0")
 		for i, trouble := range []error{
 			fmt.Errorf("%w: 429 Too Many Requests", crierrors.ErrRegistryUnavailable),
-			errors.New("rpc error: code = Unknown desc = RegistryUnavailable: unexpected EOF"), // of a runtime behind a socket
+			errors.New("rpc error: code = Unknown desc = RegistryUnavailable: unexpected EOF"), // error of a runtime behind a socket
 		} {
 			time.Sleep(time.Minute)
 			err = trouble
@@ -219,7 +219,7 @@ func TestPullAlways(t *testing.T) {
 	})
 }
 
-// users are those of Secrets, by pod.
+// The type users returns the credentials of a pod's Secrets, by pod.
 type users map[types.UID][]string
 
 func (u users) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
@@ -230,8 +230,8 @@ func (u users) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Cred
 	return k
 }
 
-// Each credential is tried, and then none. One pod's do not help another, nor do its
-// failures hold up one that has the right ones.
+// TestPullWithCredentials checks that each credential of a pod is tried, and finally an anonymous pull. A pod does
+// not use the credentials of another pod, and its failures do not delay a pod with valid credentials.
 func TestPullWithCredentials(t *testing.T) {
 	m := newMachine()
 	var tried []string
@@ -262,7 +262,8 @@ func TestPullWithCredentials(t *testing.T) {
 	})
 }
 
-// A registry that cannot be reached is not asked again with other credentials.
+// TestUnreachableWithCredentials checks that the pull is not repeated with other credentials if the registry is
+// unreachable.
 func TestUnreachableWithCredentials(t *testing.T) {
 	m := newMachine("app:1")
 	tries := 0
@@ -283,7 +284,7 @@ func TestUnreachableWithCredentials(t *testing.T) {
 	})
 }
 
-// missing is a hook that fails as long as an object is missing.
+// The type missing is a hook that fails until its object exists.
 type missing struct{ there atomic.Bool }
 
 func (*missing) Name() string { return "missing" }
@@ -295,7 +296,8 @@ func (m *missing) Prepare(context.Context, *v1.Pod) error {
 	return errors.New("configmap not found")
 }
 
-// A pod that waits for an object starts when it comes, whatever its back-off.
+// TestRetryPod checks that a pod that waits for an object starts when the object appears, independent of its
+// back-off.
 func TestRetryPod(t *testing.T) {
 	m := newMachine("app:1")
 	synctest.Test(t, func(t *testing.T) {
@@ -317,7 +319,7 @@ func TestRetryPod(t *testing.T) {
 	})
 }
 
-// leaving is a guard whose pod goes while it looks.
+// The type leaving is a verifier during whose call the pod is deleted.
 type leaving struct {
 	allowAll
 	leave context.CancelFunc
@@ -328,8 +330,7 @@ func (l leaving) MayUse(context.Context, string, string, func() keyring.Credenti
 	return false
 }
 
-// TestPodLeavesItsImage: of a pod that goes while it is looked at whether it may have its image,
-// nothing is said to be missing.
+// TestPodLeavesItsImage checks that no event reports a missing image if the pod is deleted during the verification.
 func TestPodLeavesItsImage(t *testing.T) {
 	m := newMachine()
 	m.bring(t, "app:1")

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// prober counts how often the health of containers is asked for.
+// prober counts the calls that read the health of containers.
 type prober struct {
 	mu sync.Mutex
 	n  int64
@@ -30,7 +30,8 @@ func (p *prober) asked() int64 {
 	return p.n
 }
 
-// TestOneInputPerRound: whoever reads an input computes nothing, and gets the same until the next round.
+// TestOneInputPerRound checks that an input is computed once per round, and that readers get the same input until the
+// next round.
 func TestOneInputPerRound(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.stop()
@@ -53,7 +54,7 @@ func TestOneInputPerRound(t *testing.T) {
 	})
 }
 
-// witness notes how the pod looks to others while its hooks run.
+// witness is a hook that records the pod's input while it runs.
 type witness struct {
 	node *node
 	seen []plan.Input
@@ -66,7 +67,7 @@ func (w *witness) Prepare(context.Context, *v1.Pod) error {
 	return nil
 }
 
-// TestFlightIsPublished: an action that has begun is in the input that others read.
+// TestFlightIsPublished checks that an action that has begun is in the input that readers get.
 func TestFlightIsPublished(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.stop()

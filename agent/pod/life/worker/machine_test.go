@@ -13,24 +13,24 @@ import (
 	"github.com/islet-edge/islet/runtime/fake"
 )
 
-// machine is a container runtime in memory that takes its time. Its fields are
-// set before it is used, those below mu under it.
+// machine is a container runtime in memory whose calls take time. Its first fields are set before it is used. mu
+// protects the fields below it.
 type machine struct {
 	*fake.Runtime
-	startup time.Duration                       // of a sandbox
-	life    time.Duration                       // of a container, which then fails; 0: for ever
-	polite  bool                                // containers end well when they are stopped
-	runFail func() error                        // of a sandbox
-	pull    func(context.Context, string) error // nil: it works
-	login   func(*api.AuthConfig) error         // of a pull; nil: everybody may
+	startup time.Duration                       // duration of a sandbox's start
+	life    time.Duration                       // duration until a container fails; 0: it never fails
+	polite  bool                                // containers exit with code 0 when they are stopped
+	runFail func() error                        // error of a sandbox's start
+	pull    func(context.Context, string) error // nil: a pull succeeds
+	login   func(*api.AuthConfig) error         // verifies a pull's credentials; nil: all are valid
 
 	mu         sync.Mutex
-	usage      map[string]uint64 // bytes of memory, by name of container
-	updated    []string          // what containers were resized to, in order
-	busy, most int               // sandboxes that start at once
+	usage      map[string]uint64 // bytes of memory, by container name
+	updated    []string          // sizes of resized containers, in order
+	busy, most int               // current and highest number of starting sandboxes
 	started    []time.Time
 	pulling    map[string]bool
-	configs    map[string]*api.ContainerConfig // of what was started, by ID
+	configs    map[string]*api.ContainerConfig // configurations of started containers, by ID
 }
 
 func newMachine(images ...string) *machine {
@@ -66,15 +66,15 @@ func (m *machine) count(n int) {
 	m.most = max(m.most, m.busy)
 }
 
-// starting is how many sandboxes have started at once, at most.
+// The method starting returns the highest number of sandboxes that started at the same time.
 func (m *machine) starting() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.most
 }
 
-// StopContainer takes the whole grace period: nothing in here obeys SIGTERM, or else all
-// does at once.
+// StopContainer takes the whole grace period, because the containers ignore SIGTERM. If polite is set, they exit at
+// once.
 func (m *machine) StopContainer(ctx context.Context, r *api.StopContainerRequest) (*api.StopContainerResponse, error) {
 	if m.polite {
 		m.End(r.ContainerId, 0)
@@ -88,7 +88,7 @@ func (m *machine) StopContainer(ctx context.Context, r *api.StopContainerRequest
 	}
 }
 
-// StartContainer allows one instance of each container.
+// StartContainer panics if a second instance of a container starts.
 func (m *machine) StartContainer(ctx context.Context, r *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	out, err := m.Runtime.StartContainer(ctx, r)
 	names := m.list(false)
@@ -98,7 +98,7 @@ func (m *machine) StartContainer(ctx context.Context, r *api.StartContainerReque
 	return out, err
 }
 
-// PullImage allows one pull of an image at a time.
+// PullImage panics if an image is pulled twice at the same time.
 func (m *machine) PullImage(ctx context.Context, r *api.PullImageRequest) (*api.PullImageResponse, error) {
 	name := r.Image.Image
 	m.mu.Lock()
@@ -124,7 +124,7 @@ func (m *machine) PullImage(ctx context.Context, r *api.PullImageRequest) (*api.
 	return m.Runtime.PullImage(ctx, r)
 }
 
-// bring puts an image there, as an import does.
+// The method bring adds an image, as an import does.
 func (m *machine) bring(t *testing.T, name string) {
 	t.Helper()
 	if _, err := m.Runtime.PullImage(t.Context(), &api.PullImageRequest{Image: &api.ImageSpec{Image: name}}); err != nil {
@@ -132,7 +132,7 @@ func (m *machine) bring(t *testing.T, name string) {
 	}
 }
 
-// list names the containers that run, as pod/container or pod/container#attempt.
+// list returns the running containers as pod/container or pod/container#attempt.
 func (m *machine) list(attempts bool) (out []string) {
 	running := &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}
 	r, err := m.ListContainers(context.Background(), &api.ListContainersRequest{Filter: &api.ContainerFilter{State: running}})
@@ -150,7 +150,7 @@ func (m *machine) list(attempts bool) (out []string) {
 	return out
 }
 
-// left counts the sandboxes and containers of all pods.
+// The method left returns the number of sandboxes and containers of all pods.
 func (m *machine) left(t *testing.T) int {
 	t.Helper()
 	c, err := m.ListContainers(t.Context(), &api.ListContainersRequest{})

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// While there is no network only pods on the host's start; the others say why, and
-// start at once when there is one.
+// TestNoNetworkYet checks that only pods on the host's network start before the network is ready. The other pods
+// report the reason, and start when the network becomes ready.
 func TestNoNetworkYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
@@ -45,12 +45,12 @@ func TestNoNetworkYet(t *testing.T) {
 	})
 }
 
-// The pods of a network that is no longer the node's get new sandboxes, once; they
-// wait until the network is there for them.
+// TestNetworkIsAnotherOne checks that pods with a sandbox in a former network get a new sandbox once, and wait until
+// the network is ready.
 func TestNetworkIsAnotherOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
-		var former atomic.Value // the sandbox of before
+		var former atomic.Value // the former sandbox
 		former.Store("")
 		var closed atomic.Bool
 		n.stale = func(id string) bool { return id == former.Load() }

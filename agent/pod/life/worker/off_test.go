@@ -9,18 +9,19 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// When the machine goes off a pod ends within the time that it has, at rest it stays, over
-// a restart of the agent too, and the boot starts it again, unless it may not run twice.
+// TestMachineGoesOff checks that a pod ends within its time when the machine shuts down, and that it does not run
+// again before the boot, also over a restart of the agent. After the boot, it runs again unless its restart policy is
+// Never.
 func TestMachineGoesOff(t *testing.T) {
 	for _, tt := range []struct {
 		policy v1.RestartPolicy
 		polite bool
-		again  []string // runs after the boot
+		again  []string // containers after the boot
 	}{
 		{"Always", false, []string{"a/c#1"}},
 		{"Always", true, []string{"a/c#1"}},
 		{"OnFailure", false, []string{"a/c#1"}},
-		{"OnFailure", true, []string{"a/c#0"}}, // that run does not count
+		{"OnFailure", true, []string{"a/c#0"}}, // the run that the shutdown ended does not count
 		{"Never", false, nil},
 		{"Never", true, nil},
 	} {
@@ -39,7 +40,7 @@ func TestMachineGoesOff(t *testing.T) {
 				n.set.Poke("a")
 				expect(t, n, map[bool][]string{false: {"a/c#0"}}[tt.polite]...)
 				time.Sleep(time.Second)
-				n.stop() // kill -9 meanwhile
+				n.stop() // kill -9 during the shutdown
 				n.start(t)
 				time.Sleep(2*time.Second + time.Millisecond)
 				if expect(t, n); !plan.AtRest(n.set.Input("a")) {
@@ -61,7 +62,7 @@ func TestMachineGoesOff(t *testing.T) {
 	}
 }
 
-// A machine that stays up after all runs its pods again.
+// TestMachineStaysUp checks that the pods run again if the shutdown is cancelled.
 func TestMachineStaysUp(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		var since time.Time

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/status"
 )
 
-// absent is a cluster without the objects that pods ask for. One ConfigMap exists, without keys.
+// The type absent is a cluster without the objects that pods request. One ConfigMap exists, without keys.
 type absent struct{ translate.NoObjects }
 
 func (absent) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
@@ -30,14 +30,14 @@ func (absent) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 	return nil, apierrors.NewNotFound(v1.Resource("secret"), name)
 }
 
-// refusing is a hook that cannot prepare a pod.
+// The type refusing is a hook that cannot prepare a pod.
 type refusing struct{ error }
 
 func (refusing) Name() string                             { return "refusing" }
 func (r refusing) Prepare(context.Context, *v1.Pod) error { return r.error }
 
-// Tools match the reasons and messages of waiting containers, and of their events. They are those of kubelet
-// 1.37. Container c of pod a waits.
+// TestPhrasesOfWaiting checks that the reasons and messages of waiting containers, and of their events, are those of
+// kubelet 1.37, because tools match them. Container c of pod a waits.
 func TestPhrasesOfWaiting(t *testing.T) {
 	from := func(s *v1.EnvVarSource) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "X", ValueFrom: s}} }
@@ -59,7 +59,7 @@ func TestPhrasesOfWaiting(t *testing.T) {
 		node            func(*node)
 		after           time.Duration
 		reason, message string
-		events          []string // in addition to those of an image that is on the node
+		events          []string // in addition to the events of a present image
 	}{
 		"missing ConfigMap": {
 			pod:    from(&v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref("x"), Key: "k"}}),
@@ -154,7 +154,7 @@ func TestPhrasesOfWaiting(t *testing.T) {
 				st := status.Make(n.set.Input("a"), v1.PodStatus{}, status.Host{})
 				w := st.ContainerStatuses[0].State.Waiting
 				if w == nil || w.Reason != x.reason || w.Message != x.message {
-					t.Errorf("it waits for\n%+v\nwant\n%s: %s", w, x.reason, x.message)
+					t.Errorf("waiting\n%+v\nwant\n%s: %s", w, x.reason, x.message)
 				}
 				for _, line := range x.events {
 					if n.events.times(line) == 0 {

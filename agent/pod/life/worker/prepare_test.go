@@ -15,14 +15,13 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// preparer is a hook whose Prepare takes time, and for the API server's pods does not
-// end while the link is dead.
+// preparer is a hook whose Prepare takes time. If dead is set, it hangs for pods of the API server.
 type preparer struct {
 	takes time.Duration
 	dead  bool
 
 	mu         sync.Mutex
-	busy, most int // pods that prepare at once
+	busy, most int // pods that prepare at the same time
 }
 
 func (*preparer) Name() string { return "preparer" }
@@ -51,7 +50,7 @@ func fromAPI(uid string) *v1.Pod {
 	return p
 }
 
-// crowd wants that many pods of the API server at once.
+// crowd adds size pods of the API server at once.
 func (n *node) crowd(size int) {
 	n.wishes.mu.Lock()
 	for i := range size {
@@ -64,7 +63,8 @@ func (n *node) crowd(size int) {
 	}
 }
 
-// Many pods that come at once do not all prepare at once, and all get their turn.
+// TestPreparationsAreBounded checks that the number of pods that prepare at the same time is limited, and that all
+// pods start.
 func TestPreparationsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, h := newNode(t, newMachine("app:1")), &preparer{takes: 100 * time.Millisecond}
@@ -82,8 +82,8 @@ func TestPreparationsAreBounded(t *testing.T) {
 	})
 }
 
-// Behind a dead link the API server's pods keep no static pod from starting, and those
-// of them that need nothing from it only for some seconds.
+// TestPreparationsBehindADeadLink checks that hanging pods of the API server do not delay a static pod while the link
+// is down, and delay each other only for a limited time.
 func TestPreparationsBehindADeadLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, h := newNode(t, newMachine("app:1")), &preparer{dead: true}
@@ -106,7 +106,7 @@ func TestPreparationsBehindADeadLink(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if took := time.Since(began); took > time.Minute {
-			t.Errorf("the last pod came to ask after %v", took)
+			t.Errorf("the last pod began to prepare after %v", took)
 		}
 	})
 }

@@ -21,8 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// plugins give credentials besides those of Secrets, for the service account that a pod
-// is named after, up to "-".
+// The type plugins returns credentials of Secrets and of plugins. The service account is the pod's name up to "-".
 type plugins struct {
 	users
 	mu    sync.Mutex
@@ -48,8 +47,8 @@ func (p *plugins) Keyring(ctx context.Context, pod *v1.Pod, image string) keyrin
 	return k
 }
 
-// A plugin is asked when a pull needs it: what is at hand goes first, who may use the image
-// needs no pull, and a registry that cannot be reached is no reason to ask.
+// TestPullWithPlugins checks that a plugin is called only if a pull needs it. The credentials of Secrets are tried
+// first. A pod that may use the present image needs no pull, and no plugin is called if the registry is unreachable.
 func TestPullWithPlugins(t *testing.T) {
 	m, path := newMachine("pre:1"), filepath.Join(t.TempDir(), "islet.db")
 	var mu sync.Mutex
@@ -92,17 +91,17 @@ func TestPullWithPlugins(t *testing.T) {
 			}
 			slices.Sort(runs)
 			expect(t, n, runs...)
-			got, again := strings.Join(tried, ","), !starts // a pull that failed may be tried again by now
+			got, again := strings.Join(tried, ","), !starts // a failed pull may have been retried
 			if asked := p.asked - before; !again && (got != wantTried || asked != wantAsked) || again &&
 				(!strings.HasPrefix(got, wantTried) || asked < wantAsked) {
-				t.Errorf("%s tried %s, asked %d times", name, got, p.asked-before)
+				t.Errorf("%s tried %s, %d plugin calls", name, got, p.asked-before)
 			}
 		}
 		try("has-1", v1.PullIfNotPresent, "one:1", true, "old,right secret", 0)
 		try("acme-1", v1.PullIfNotPresent, "app:1", true, "old,stale,right plugin", 1)
-		try("acme-2", v1.PullIfNotPresent, "app:1", true, "", 0) // the same account
+		try("acme-2", v1.PullIfNotPresent, "app:1", true, "", 0) // the same service account
 		try("acme-3", v1.PullAlways, "app:1", true, ",stale,right plugin", 1)
-		try("bcme-1", v1.PullNever, "app:1", false, "", 0) // another one
+		try("bcme-1", v1.PullNever, "app:1", false, "", 0) // another service account
 		n.want("bcme-1", Wanted{Pod: pod("bcme-1", v1.PullNever), Deleting: true})
 		try("bcme-2", v1.PullIfNotPresent, "app:1", true, ",stale,right plugin", 1)
 
@@ -117,12 +116,12 @@ func TestPullWithPlugins(t *testing.T) {
 		down = true
 		try("acme-5", v1.PullAlways, "app:1", true, "", 0)
 		try("pre-1", v1.PullAlways, "pre:1", true, "", 0)
-		try("ccme-1", v1.PullAlways, "app:1", false, "", 0) // never proved it
+		try("ccme-1", v1.PullAlways, "app:1", false, "", 0) // an account that has not pulled the image
 	})
 }
 
-// However a plugin's credentials differ each time, a pull that fails waits, and pods of one
-// account share it.
+// TestPluginBackoff checks that a failed pull waits although a plugin returns a new credential for each call, and
+// that the pods of one service account share the wait.
 func TestPluginBackoff(t *testing.T) {
 	m := newMachine()
 	m.login = func(*api.AuthConfig) error { return errors.New("403 Forbidden") }

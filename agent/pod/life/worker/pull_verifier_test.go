@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// newVerifier is what keeps the images of a node, with the records at path.
+// newVerifier returns a Verifier for the images, with its records at path.
 func newVerifier(t *testing.T, path string, images cri.Images) (*pulls.Verifier, *store.Store) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -41,8 +41,8 @@ func newVerifier(t *testing.T, path string, images cri.Images) (*pulls.Verifier,
 	return g, s
 }
 
-// A private image that is here is for the pods that have the credentials, by each policy,
-// with and without a registry, and after a reboot.
+// TestPrivateImages checks that a present private image is available only to pods with valid credentials. This holds
+// for each pull policy, with and without the registry, and after a reboot.
 func TestPrivateImages(t *testing.T) {
 	m, path := newMachine("pre:1"), filepath.Join(t.TempDir(), "islet.db")
 	var asked, down atomic.Int64
@@ -83,7 +83,7 @@ func TestPrivateImages(t *testing.T) {
 		try("ann3", v1.PullNever, "app:1")
 		expect(t, n, "ann/c#0", "ann2/c#0", "ann3/c#0")
 		if asked.Load() != before {
-			t.Error("the registry was asked")
+			t.Error("the registry was called")
 		}
 		try("bob", v1.PullIfNotPresent, "app:1")
 		refused("bob", plan.ErrImagePull, "403 Forbidden")

@@ -29,8 +29,8 @@ import (
 	"github.com/islet-edge/islet/runtime/image"
 )
 
-// privateRegistry has the image app:1 for ann, whose password is "right". It counts how
-// often somebody asked for the manifest.
+// privateRegistry starts a registry with the image app:1 for the user ann, whose password is "right". It counts the
+// requests for the manifest.
 func privateRegistry(t *testing.T) (host string, asked *atomic.Int64) {
 	t.Helper()
 	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -90,7 +90,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// passwords has a Secret of user ann in each namespace.
+// The keyring passwords contains a Secret of the user ann for each namespace.
 type passwords map[string]string
 
 func (p passwords) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {
@@ -101,7 +101,7 @@ func (p passwords) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.
 	return k
 }
 
-// newImageService is the image service of a node, whose registry at host speaks HTTP.
+// newImageService returns the image service of a node. The registry at host is used with HTTP.
 func newImageService(t *testing.T, host string, removed func()) *image.Service {
 	t.Helper()
 	root, certs := t.TempDir(), t.TempDir()
@@ -118,8 +118,8 @@ func newImageService(t *testing.T, host string, removed func()) *image.Service {
 	return s
 }
 
-// Of two namespaces with a Secret for the same private image, the one whose password the
-// registry refuses does not get what the other one pulled.
+// TestPrivateImageOfARegistry checks that a namespace whose Secret has a wrong password does not get the image that
+// another namespace has pulled.
 func TestPrivateImageOfARegistry(t *testing.T) {
 	host, asked := privateRegistry(t)
 	name := host + "/app:1"
@@ -144,7 +144,7 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 	check(t, try("right", v1.PullIfNotPresent))
 	check(t, try("same", v1.PullNever))
 	if asked.Load() != pulled {
-		t.Error("the registry was asked for what the records say")
+		t.Error("the registry was called although the records suffice")
 	}
 	for _, policy := range []v1.PullPolicy{v1.PullIfNotPresent, v1.PullNever, v1.PullAlways} {
 		for _, namespace := range []string{"wrong", "none"} {
@@ -154,9 +154,9 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 		}
 	}
 	if asked.Load() == pulled {
-		t.Error("the registry was not asked")
+		t.Error("the registry was not called")
 	}
-	secrets["wrong"] = "right" // the Secret was put right: the registry decides
+	secrets["wrong"] = "right" // the Secret was corrected, and the registry decides
 	check(t, try("wrong", v1.PullIfNotPresent))
 	check(t, try("wrong", v1.PullNever))
 
@@ -167,15 +167,15 @@ func TestPrivateImageOfARegistry(t *testing.T) {
 	}
 }
 
-// rings has credentials by pod.
+// The keyring rings contains the credentials by pod.
 type rings map[types.UID]keyring.Credentials
 
 func (r rings) Keyring(_ context.Context, pod *v1.Pod, _ string) keyring.Credentials {
 	return r[pod.UID]
 }
 
-// Of several Secrets the first that the registry takes counts, and is what the records say;
-// a plugin comes after them, and its image is for its service account.
+// TestSecretsAndPluginOfARegistry checks that the first Secret that the registry accepts is recorded for the image. A
+// plugin is called after the Secrets, and its pull is recorded for the service account.
 func TestSecretsAndPluginOfARegistry(t *testing.T) {
 	host, _ := privateRegistry(t)
 	name := host + "/app:1"
@@ -206,7 +206,7 @@ func TestSecretsAndPluginOfARegistry(t *testing.T) {
 		pod    types.UID
 		policy v1.PullPolicy
 		ok     bool
-		by     int // sources that the records have then
+		by     int // number of recorded sources afterwards
 	}{
 		{"bad", v1.PullIfNotPresent, false, 0},
 		{"two", v1.PullIfNotPresent, true, 1},

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// UpdateContainerResources takes note of the order.
+// UpdateContainerResources records the order of the calls.
 func (m *machine) UpdateContainerResources(ctx context.Context,
 	r *api.UpdateContainerResourcesRequest) (*api.UpdateContainerResourcesResponse, error) {
 	out, err := m.Runtime.UpdateContainerResources(ctx, r)
@@ -56,12 +56,12 @@ func (m *machine) did(t *testing.T, want ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !slices.Equal(m.updated, want) {
-		t.Errorf("it did %q, not %q", m.updated, want)
+		t.Errorf("resizes %q, not %q", m.updated, want)
 	}
 	m.updated = nil
 }
 
-// whole is the pod's cgroup.
+// The type whole is a hook for the cgroup of the pod.
 type whole struct {
 	m    *machine
 	fail error // under m.mu
@@ -81,7 +81,7 @@ func (w *whole) Shrink(context.Context, *v1.Pod) error {
 	return nil
 }
 
-// sizedPod has containers c, d ... with so many MiB at most.
+// sizedPod returns a pod with the containers c, d and so on, each with its memory limit in MiB.
 func sizedPod(mebibytes ...int64) *v1.Pod {
 	p := pod("a", "")
 	ctr := p.Spec.Containers[0]
@@ -95,8 +95,8 @@ func sizedPod(mebibytes ...int64) *v1.Pod {
 	return p
 }
 
-// What runs is given other resources in an order in which each step is possible, once; an
-// agent that starts looks once more.
+// TestResize checks that the running containers are resized once, in an order in which each step is possible. A
+// restarted agent checks the sizes once more.
 func TestResize(t *testing.T) {
 	m := newMachine("app:1")
 	bubble(t, m, func(t *testing.T, n *node) {
@@ -115,7 +115,7 @@ func TestResize(t *testing.T) {
 		n.start(t)
 		m.did(t, "grow", "d 30", "shrink")
 		n.stop()
-		n.start(t) // whether the last agent came to its end is not known
+		n.start(t) // the result of the last agent is unknown
 		m.did(t, "grow", "shrink")
 		n.want("a", Wanted{Pod: other("", "app:1")})
 		time.Sleep(time.Hour)
@@ -123,8 +123,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// Memory that a container uses is not taken away, and it is tried again later; other
-// resources are set at once.
+// TestResizeBelowUsage checks that a memory limit is not set below the container's usage, and that this is retried
+// later. Other resources are set at once.
 func TestResizeBelowUsage(t *testing.T) {
 	m := newMachine("app:1")
 	m.usage = map[string]uint64{"c": 8 << 20, "d": 9 << 20}
@@ -152,8 +152,8 @@ func TestResizeBelowUsage(t *testing.T) {
 	})
 }
 
-// A container that gets a resource by a restart only is restarted for it, at once and
-// whatever its restart policy, also if the agent did not run when that was asked for.
+// TestResizeByRestart checks that a container whose resize policy requires a restart is restarted at once, whatever
+// its restart policy, also if the agent was stopped when the resize was requested.
 func TestResizeByRestart(t *testing.T) {
 	anew := func(m int64) *v1.Pod {
 		p := sizedPod(m)
@@ -172,7 +172,7 @@ func TestResizeByRestart(t *testing.T) {
 		told := slices.Clone(n.events.lines["a"])
 		n.events.mu.Unlock()
 		if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, "Container c resize requires restart") }) {
-			t.Errorf("told: %q", told)
+			t.Errorf("events: %q", told)
 		}
 		cpu := anew(20)
 		cpu.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
@@ -186,8 +186,8 @@ func TestResizeByRestart(t *testing.T) {
 	})
 }
 
-// What cannot be set is tried again; a runtime that does not say what containers have is
-// told what they are to have.
+// TestResizeFails checks that a failed resize is retried. If the runtime does not report the resources of containers,
+// they are set.
 func TestResizeFails(t *testing.T) {
 	m := newMachine("app:1")
 	broken := &whole{m: m, fail: errors.New("no cgroup")}
@@ -201,7 +201,7 @@ func TestResizeFails(t *testing.T) {
 		if f := n.set.Input("a").Failed[plan.Key{Op: plan.Resize}]; f.Message != "no cgroup" {
 			t.Errorf("got %+v", f)
 		}
-		n.want("a", Wanted{Pod: sizedPod(10)}) // what it may have by now is not known
+		n.want("a", Wanted{Pod: sizedPod(10)}) // the current resources are unknown
 		m.did(t, "grow")
 		m.mu.Lock()
 		broken.fail = nil

@@ -9,18 +9,17 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// current is the newest container of the pod "a".
+// The method current returns the newest container of the pod "a".
 func (n *node) current(t *testing.T) plan.Container {
 	t.Helper()
 	c, ok := n.set.Input("a").Seen.Last("c")
 	if !ok {
-		t.Fatal("there is no container")
+		t.Fatal("no container exists")
 	}
 	return c
 }
 
-// A restart that a person asks for never waits, however often, and counts as no crash:
-// after it the first crash is the first.
+// TestRestartAsked checks that a restart that an operator requests has no back-off and does not count as a crash.
 func TestRestartAsked(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: other("Always", "app:1")})
@@ -30,40 +29,40 @@ func TestRestartAsked(t *testing.T) {
 			n.set.Restart("a", "c", plan.Restart{ID: c.ID, Grace: 3 * time.Second})
 			time.Sleep(3*time.Second - time.Millisecond)
 			if now := n.current(t); now.ID != c.ID || now.State != plan.Running {
-				t.Errorf("restart %d: before its grace is over it is %+v", i, now)
+				t.Errorf("restart %d: during its grace period: %+v", i, now)
 			}
 			time.Sleep(2 * time.Millisecond)
 			if now := n.current(t); int(now.Attempt) != i+1 || now.State != plan.Running || now.Streak != 0 {
-				t.Errorf("restart %d: it is %+v", i, now)
+				t.Errorf("restart %d: %+v", i, now)
 			}
 		}
-		// What was asked for an attempt that is gone means nothing for the one there is.
+		// A restart that was requested for a former attempt has no effect.
 		time.Sleep(time.Minute)
 		c := n.current(t)
 		n.End(c.ID, 1)
 		time.Sleep(time.Second)
 		if now := n.current(t); now.Attempt != 5 || now.Streak != 1 {
-			t.Errorf("after the first crash it is %+v", now)
+			t.Errorf("after the first crash: %+v", now)
 		}
-		// Now it waits, until it is asked not to.
+		// The container waits for its back-off until a restart is requested.
 		n.End(n.current(t).ID, 1)
 		time.Sleep(5 * time.Second)
 		if now := n.current(t); now.Attempt != 5 || now.State != plan.Exited {
-			t.Errorf("after the second crash it is %+v", now)
+			t.Errorf("after the second crash: %+v", now)
 		}
 		n.set.Restart("a", "c", plan.Restart{ID: n.current(t).ID})
 		time.Sleep(time.Millisecond)
 		if now := n.current(t); now.Attempt != 6 || now.State != plan.Running || now.Streak != 0 {
-			t.Errorf("asked in its back-off it is %+v", now)
+			t.Errorf("after a request during the back-off: %+v", now)
 		}
 		n.set.Restart("nobody", "c", plan.Restart{ID: "x"})
 		n.set.Restart("a", "c", plan.Restart{ID: "x"})
 		time.Sleep(time.Hour)
 		if now := n.current(t); now.Attempt != 6 || now.State != plan.Running {
-			t.Errorf("asked for another container it is %+v", now)
+			t.Errorf("after a request for another container: %+v", now)
 		}
 		if r, err := n.ListContainers(t.Context(), &api.ListContainersRequest{}); err != nil || len(r.Containers) > 2 {
-			t.Errorf("%d containers are there, %v", len(r.Containers), err)
+			t.Errorf("%d containers, %v", len(r.Containers), err)
 		}
 	})
 }

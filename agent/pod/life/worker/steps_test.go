@@ -16,13 +16,13 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// steps is a hook that writes down what it is asked. A step can be made to hang for
-// the pod "slow", as if a mount or a server did not answer.
+// The type steps is a hook that records its calls. A step can hang for the pod "slow", like a mount or a server that
+// does not respond.
 type steps struct {
 	mu    sync.Mutex
 	done  []string
 	hangs string
-	deaf  chan struct{} // not nil: what hangs does so until it is closed, whatever its context says
+	deaf  chan struct{} // if not nil, the hanging step ignores its context and waits until it is closed
 }
 
 func (*steps) Name() string { return "steps" }
@@ -49,8 +49,8 @@ func (h *steps) Release(ctx context.Context, uid types.UID) error {
 	return h.step(ctx, "release", uid)
 }
 
-// take returns what was done since the last call, without repetitions: Prepare is
-// called for each container too.
+// The method take returns the steps since the last call, without repetitions. Prepare is also called for each
+// container.
 func (h *steps) take() []string {
 	synctest.Wait()
 	h.mu.Lock()
@@ -79,11 +79,11 @@ func stepped(t *testing.T, f func(t *testing.T, n *node, h *steps)) {
 func (h *steps) expect(t *testing.T, want ...string) {
 	t.Helper()
 	if got := h.take(); !slices.Equal(got, want) {
-		t.Errorf("the hooks were asked to %q, not %q", got, want)
+		t.Errorf("steps %q, not %q", got, want)
 	}
 }
 
-// The hooks take part in the whole life of a pod, each step once and in order.
+// TestHooksOfALife checks that the hooks are called during the whole life of a pod, each step once and in order.
 func TestHooksOfALife(t *testing.T) {
 	stepped(t, func(t *testing.T, n *node, h *steps) {
 		n.want("a", Wanted{Pod: other(v1.RestartPolicyNever, "app:1")})
@@ -93,7 +93,7 @@ func TestHooksOfALife(t *testing.T) {
 		h.expect(t, "update a", "prepare a")
 		n.stop()
 		n.start(t)
-		h.expect(t, "update a") // the sandbox is of the first spec
+		h.expect(t, "update a") // the sandbox has the first spec
 		n.end(t, 0)
 		h.expect(t, "ended a")
 		time.Sleep(time.Hour)
@@ -107,8 +107,8 @@ func TestHooksOfALife(t *testing.T) {
 	})
 }
 
-// A step that hangs for one pod keeps no other pod from starting, though only one may
-// start at a time; and the pod whose step it is goes on as soon as it does.
+// TestAStepThatHangs checks that a hanging step of one pod does not prevent other pods from starting, although only
+// one pod may start at a time. The pod continues when its step returns.
 func TestAStepThatHangs(t *testing.T) {
 	for _, what := range []string{"prepare", "ended", "release"} {
 		for _, deaf := range []bool{false, true} {
@@ -149,29 +149,29 @@ func TestAStepThatHangs(t *testing.T) {
 	}
 }
 
-// judge says how the next pods fare that are asked about.
+// The method judge sets the result of the next admissions.
 func (d *wishes) judge(broken error, refused *plan.End) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.broken, d.refused = broken, refused
 }
 
-// A verdict that cannot be stored is asked for again, ever less often, and nothing
-// starts without one. A refusal holds until the node says that it may be wrong.
+// TestVerdict checks that an admission whose result cannot be stored is retried with a back-off, and that no pod
+// starts without admission. A rejection stays until the node requests another decision.
 func TestVerdict(t *testing.T) {
 	stepped(t, func(t *testing.T, n *node, h *steps) {
 		n.judge(errors.New("disk full"), &plan.End{Reason: "OutOfcpu"})
 		n.want("a", Wanted{Pod: pod("a", "")})
 		time.Sleep(20 * time.Second)
 		if n.asked.Load() != 5 { // at 0, 1, 3, 7 and 15 s
-			t.Errorf("asked %d times", n.asked.Load())
+			t.Errorf("%d admissions", n.asked.Load())
 		}
 		h.expect(t)
 		n.judge(nil, &plan.End{Reason: "OutOfcpu"})
 		time.Sleep(time.Hour)
 		expect(t, n)
 		if n.asked.Load() != 6 {
-			t.Errorf("asked %d times", n.asked.Load())
+			t.Errorf("%d admissions", n.asked.Load())
 		}
 		if w, _ := n.Get("a"); w.End == nil {
 			t.Error("not refused")
@@ -187,19 +187,19 @@ func TestVerdict(t *testing.T) {
 		n.start(t)
 		time.Sleep(time.Hour)
 		if expect(t, n, "a/c#0"); n.asked.Load() != 8 {
-			t.Errorf("asked %d times", n.asked.Load())
+			t.Errorf("%d admissions", n.asked.Load())
 		}
 	})
 }
 
-// A verdict that does not show makes no worker spin.
+// TestVerdictDoesNotShow checks that a worker does not loop if an admission has no visible effect.
 func TestVerdictDoesNotShow(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.mute = true
 		n.want("a", Wanted{Pod: pod("a", "")})
 		time.Sleep(10 * time.Minute)
 		if asked := n.asked.Load(); asked < 10 || asked > 20 {
-			t.Errorf("asked %d times", n.asked.Load())
+			t.Errorf("%d admissions", n.asked.Load())
 		}
 	})
 }

@@ -24,18 +24,18 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// wishes is what is wanted, in memory.
+// The type wishes contains the desired pods in memory.
 type wishes struct {
 	mu       sync.Mutex
 	pods     map[types.UID]Wanted
-	admitted map[types.UID]bool // what was decided; whoever is not in it is asked about
-	refused  *plan.End          // the next verdict; nil: it may run
-	asked    atomic.Int64       // how often
-	broken   error              // why no verdict can be stored
-	mute     bool               // a verdict does not show
+	admitted map[types.UID]bool // pods with a decision; the others need one
+	refused  *plan.End          // result of the next admission; nil: admitted
+	asked    atomic.Int64       // number of admissions
+	broken   error              // error of the store
+	mute     bool               // an admission has no visible effect
 	silent   bool
-	again    *v1.Pod // wanted as soon as it is forgotten
-	late     int     // so often a pod is still there, Deleting, after it was forgotten
+	again    *v1.Pod // desired again when the pod is forgotten
+	late     int     // number of times that a pod is still desired, Deleting, after it was forgotten
 	poke     func(types.UID)
 }
 
@@ -81,7 +81,7 @@ func (d *wishes) Forget(_ context.Context, uid types.UID) error {
 	if d.late > 0 {
 		d.late--
 		w := d.pods[uid]
-		w.Pod = w.Pod.DeepCopy() // news of it
+		w.Pod = w.Pod.DeepCopy() // a change of the pod
 		d.pods[uid] = w
 		d.poke(uid)
 		return nil
@@ -95,23 +95,23 @@ func (d *wishes) Forget(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// node is an agent around a machine; restarting it keeps the machine.
+// node is an agent with its machine. A restart of the agent keeps the machine.
 type node struct {
 	*machine
 	wishes
 	set     *Set
 	actor   *Executor
 	hooks   hook.Chain
-	objects translate.Objects // nil: there are none
+	objects translate.Objects // nil: no objects exist
 	imports Imports
 	keyring Keyring
 	guard   PullVerifier
-	network func() error                             // nil: pods always get one
-	stale   func(string) bool                        // nil: no sandbox is
+	network func() error                             // nil: pods always get a network
+	stale   func(string) bool                        // nil: no sandbox is stale
 	starts  int                                      // 0: four
 	marks   *handlers                                // nil: no hooks run
-	off     func(*v1.Pod) (time.Time, time.Duration) // nil: the machine never goes off
-	health  Health                                   // nil: there are no probes
+	off     func(*v1.Pod) (time.Time, time.Duration) // nil: the machine does not shut down
+	health  Health                                   // nil: no probes
 	events  heard
 	logs    string
 	changed atomic.Int64
@@ -122,7 +122,7 @@ func newNode(t *testing.T, m *machine) *node {
 	return &node{machine: m, wishes: wishes{pods: map[types.UID]Wanted{}, admitted: map[types.UID]bool{}}, logs: t.TempDir()}
 }
 
-// start runs an agent; the one before it must have been stopped.
+// start runs an agent. The previous one must have been stopped.
 func (n *node) start(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var view *observe.Observer
@@ -152,7 +152,7 @@ func (n *node) start(t *testing.T) {
 	n.stop = func() { cancel(); wg.Wait() }
 }
 
-// want changes a wish and waits until all is quiet.
+// The method want changes a desired pod and waits until all goroutines are blocked.
 func (n *node) want(uid types.UID, w Wanted) {
 	n.wishes.mu.Lock()
 	n.wishes.pods[uid] = w
@@ -186,7 +186,7 @@ func (n *node) failure(uid types.UID) plan.Failure {
 	return n.set.Input(uid).Failed[plan.Key{Container: "c", Op: plan.StartContainer}]
 }
 
-// A pod runs, is deleted within its grace period, and nothing of it is left.
+// TestLifeAndDeath checks that a pod runs, is deleted within its grace period, and leaves no container or sandbox.
 func TestLifeAndDeath(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", v1.PullIfNotPresent)})
@@ -206,7 +206,7 @@ func TestLifeAndDeath(t *testing.T) {
 	})
 }
 
-// A running pod costs nothing: an hour passes without one decision.
+// TestIdle checks that a running pod causes no decision for an hour.
 func TestIdle(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", "")})
@@ -219,8 +219,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// A container that crashes starts again at once, then after 10 s, 20 s ...;
-// restarts of the agent change nothing.
+// TestCrashLoop checks that a crashing container is restarted at once, then after 10 s, 20 s and so on. Restarts of
+// the agent do not change that.
 func TestCrashLoop(t *testing.T) {
 	m := newMachine("app:1")
 	m.life = time.Millisecond
@@ -243,7 +243,7 @@ func TestCrashLoop(t *testing.T) {
 	})
 }
 
-// Failures to run a sandbox cost 1, 2 and 4 seconds, without polling.
+// TestSandboxFails checks that a failed start of a sandbox is retried after 1, 2 and 4 seconds, without polling.
 func TestSandboxFails(t *testing.T) {
 	m := newMachine("app:1")
 	left := 3
@@ -268,8 +268,8 @@ func TestSandboxFails(t *testing.T) {
 	})
 }
 
-// The agent's end is not its pods' end, and its start restarts nothing. After a
-// power cut everything runs again, at the next attempt.
+// TestRestarts checks that pods continue when the agent stops, and that its start restarts none of them. After a
+// power cut, all containers run again with the next attempt.
 func TestRestarts(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", "")})
@@ -285,7 +285,7 @@ func TestRestarts(t *testing.T) {
 	})
 }
 
-// What nobody wants stays until its source has spoken.
+// TestOrphan checks that a pod that is not desired is removed only after its source has listed its pods.
 func TestOrphan(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", "")})
@@ -300,12 +300,12 @@ func TestOrphan(t *testing.T) {
 		n.set.PokeAll()
 		time.Sleep(time.Minute)
 		if expect(t, n); n.left(t) > 0 {
-			t.Error("the orphan is still there")
+			t.Error("the orphan was not removed")
 		}
 	})
 }
 
-// A pod waits for its predecessor of the same name.
+// TestPredecessor checks that a pod waits for the end of the former pod with the same name.
 func TestPredecessor(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("old", Wanted{Pod: pod("old", "")})
@@ -322,8 +322,8 @@ func TestPredecessor(t *testing.T) {
 	})
 }
 
-// Only so many sandboxes start at once, and the first pod does not wait for the
-// last one.
+// TestBoundedStarts checks that the number of sandboxes that start at the same time is limited, and that each pod
+// runs as soon as its own sandbox has started.
 func TestBoundedStarts(t *testing.T) {
 	m := newMachine("app:1")
 	m.startup = time.Second
@@ -342,7 +342,7 @@ func TestBoundedStarts(t *testing.T) {
 	})
 }
 
-// Starts that hang hold up no others for longer than startSlotTime.
+// TestHangingStarts checks that hanging starts delay other pods for at most startSlotTime.
 func TestHangingStarts(t *testing.T) {
 	m := newMachine("app:1")
 	m.startup = 100 * time.Second
@@ -356,16 +356,16 @@ func TestHangingStarts(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		if got := m.starting(); got != 6 {
-			t.Errorf("%d have begun to start: those that hang keep their places", got)
+			t.Errorf("%d have begun to start: hanging starts keep their slots", got)
 		}
-		time.Sleep(5 * time.Minute) // a place is given back once
+		time.Sleep(5 * time.Minute) // each slot is released only once
 		if got := len(n.list(true)); got != 6 {
 			t.Errorf("%d pods run", got)
 		}
 	})
 }
 
-// A pod that is wanted again as it ends begins a new life.
+// TestWantedAgain checks that a pod that is desired again while it ends begins a new life.
 func TestWantedAgain(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", "")})
@@ -374,13 +374,13 @@ func TestWantedAgain(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		expect(t, n, "a/c#0")
 		if age := time.Since(n.set.Input("a").Started); age.Round(time.Second) != time.Minute {
-			t.Errorf("it started %v ago", age)
+			t.Errorf("the pod started %v ago", age)
 		}
 	})
 }
 
-// A pod whose end its source has not taken note of, and shows once more as the worker
-// ends, is given back once more: else it stays for ever, and whoever has its name waits.
+// TestForgottenLate checks that a pod whose end its source has missed is reported as removed once more. Otherwise it
+// would stay, and block the next pod with its name.
 func TestForgottenLate(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		n.want("a", Wanted{Pod: pod("a", "")})
@@ -394,12 +394,12 @@ func TestForgottenLate(t *testing.T) {
 	})
 }
 
-// idle is an actor that says that all is done and does nothing.
+// The type idle is an actor that reports success and does nothing.
 type idle struct{ n atomic.Int64 }
 
 func (a *idle) Do(context.Context, plan.Input, plan.Action) error { a.n.Add(1); return nil }
 
-// A runtime that claims success and shows no effect does not make workers spin.
+// TestNoEffect checks that workers do not loop if the runtime reports success without an effect.
 func TestNoEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, actor := newNode(t, newMachine()), &idle{}
@@ -418,7 +418,7 @@ func TestNoEffect(t *testing.T) {
 	})
 }
 
-// panicky is a hook that panics for one pod.
+// The type panicky is a hook that panics for one pod.
 type panicky struct{ times int }
 
 func (*panicky) Name() string { return "panicky" }
@@ -431,7 +431,7 @@ func (h *panicky) Prepare(_ context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// A panic costs one pod a few seconds, and the others nothing.
+// TestPanic checks that a panic delays only its own pod, by a few seconds.
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
@@ -444,7 +444,7 @@ func TestPanic(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		expect(t, n, "bad/c#0", "good/c#0")
 		n.wishes.mu.Lock()
-		n.wishes.pods["bad"] = Wanted{} // a wish without a pod: the worker itself panics
+		n.wishes.pods["bad"] = Wanted{} // a Wanted without a pod makes the worker panic
 		n.wishes.mu.Unlock()
 		n.set.Poke("bad")
 		time.Sleep(time.Minute)

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// soon is a timeout of calls that are not to be answered; long one of those that are.
+// The timeout soon is for calls without a response, and long for calls with a response.
 const (
 	soon = 50 * time.Millisecond
 	long = time.Minute
@@ -31,7 +31,7 @@ func target(ports ...v1.ContainerPort) Target {
 	return Target{ID: "c1", IP: "127.0.0.1", Container: &v1.Container{Ports: ports}}
 }
 
-// portOf is where a test's server listens.
+// portOf returns the port of a server's address.
 func portOf(t *testing.T, addr string) intstr.IntOrString {
 	t.Helper()
 	_, p, err := net.SplitHostPort(strings.TrimPrefix(strings.TrimPrefix(addr, "https://"), "http://"))
@@ -45,7 +45,7 @@ func portOf(t *testing.T, addr string) intstr.IntOrString {
 	return intstr.FromInt(n)
 }
 
-// raw serves connections by a function, each until it returns.
+// The function raw starts a server that calls serve for each connection, and returns its port.
 func raw(t *testing.T, serve func(net.Conn)) intstr.IntOrString {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,7 +65,7 @@ func raw(t *testing.T, serve func(net.Conn)) intstr.IntOrString {
 	return portOf(t, l.Addr().String())
 }
 
-// silence reads until the other end hangs up.
+// silence reads until the client closes the connection.
 func silence(c net.Conn) { io.Copy(io.Discard, c) }
 
 func TestPort(t *testing.T) {
@@ -89,7 +89,7 @@ func TestPort(t *testing.T) {
 	if got, err := to.Address("example.com", intstr.FromInt(1)); got != "example.com:1" || err != nil {
 		t.Errorf("another host: %q, %v", got, err)
 	}
-	// The empty host is the node itself: a pod without an address is not called at all.
+	// With an empty host, the call would go to the node itself. A pod without an address is not called.
 	to.IP = ""
 	if got, err := to.Address("", intstr.FromInt(1)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no address: %q, %v", got, err)
@@ -100,7 +100,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-// deaf is a port that nobody else can take, at which nobody listens.
+// The function deaf returns a port that is bound, so that no other program can use it, but has no listener.
 func deaf(t *testing.T) intstr.IntOrString {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -138,7 +138,7 @@ func TestConnect(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := c.Connect(ctx, target(), &v1.TCPSocketAction{Port: port}, 0); err == nil {
-		t.Error("connects though it is over")
+		t.Error("connects after the end of the context")
 	}
 }
 
@@ -155,7 +155,7 @@ func TestGet(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		headers []v1.HTTPHeader
-		want    string // agent, accept, host, own
+		want    string // headers User-Agent, Accept and Host, and the pod's own header
 	}{
 		{"none", nil, `kube-probe/1.36 ["*/*"] 127.0.0.1 []`},
 		{"own", []v1.HTTPHeader{{Name: "x-a", Value: "1"}, {Name: "X-A", Value: "2"}, {Name: "host", Value: "example.com"}}, `kube-probe/1.36 ["*/*"] example.com ["1" "2"]`},
@@ -180,7 +180,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// Each request has a connection of its own, which does not outlive it.
+// TestGetLeavesNothing checks that each request has its own connection, which is closed afterwards.
 func TestGetLeavesNothing(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		states := make(chan http.ConnState, 100)
@@ -246,8 +246,8 @@ func TestRedirects(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.path, got, tt.want)
 		}
 	}
-	if len(asked) != 1 { // by /port, which is the host that was asked
-		t.Errorf("the other server was asked %d times", len(asked))
+	if len(asked) != 1 { // one request, for /port with the host of the probe
+		t.Errorf("the other server received %d requests", len(asked))
 	}
 }
 
@@ -256,7 +256,7 @@ func TestHTTPS(t *testing.T) {
 	defer s.Close()
 	a := &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: portOf(t, s.URL)}
 	if resp, err := New(Config{}).Get(t.Context(), target(), a, Lifecycle, long); err != nil || resp != (Response{200, "ok"}) {
-		t.Errorf("%+v, %v", resp, err) // nobody signed its certificate
+		t.Errorf("%+v, %v", resp, err) // the server's certificate is self-signed
 	}
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
@@ -266,8 +266,8 @@ func TestHTTPS(t *testing.T) {
 	}
 }
 
-// Servers that answer slowly, endlessly or with garbage cost no more than the timeout
-// and the memory that is kept.
+// TestHostileServers checks that a server with a slow, endless or invalid response costs at most the timeout and a
+// limited amount of memory.
 func TestHostileServers(t *testing.T) {
 	endless := func(head, more string) func(net.Conn) {
 		return func(c net.Conn) {
@@ -333,7 +333,7 @@ func TestHostileServers(t *testing.T) {
 	}
 }
 
-// What a server sends before it is asked is no reason to write to the agent's log.
+// TestUnaskedIsNotLogged checks that data that a server sends before the request is not written to the agent's log.
 func TestUnaskedIsNotLogged(t *testing.T) {
 	logged := make(chan string, 100)
 	log.SetOutput(lines(logged))
@@ -359,7 +359,7 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The end of the agent, or of a pod, is the end of a call that has no timeout.
+// TestGetEndsWithItsContext checks that a call without a timeout ends when the agent or the pod ends.
 func TestGetEndsWithItsContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	port := raw(t, func(c net.Conn) { stop(); silence(c) })
@@ -368,7 +368,7 @@ func TestGetEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Whatever a path and headers say, nobody but the target is asked.
+// FuzzRequest checks that a request is sent only to the target, whatever the path and the headers contain.
 func FuzzRequest(f *testing.F) {
 	for _, path := range []string{"", "/", "healthz", "//evil/x", "http://evil/", "mailto:evil", "/%zz", "/a?b#c", "?x", "@evil/", "\n", "//user:pw@evil", ":evil"} {
 		f.Add(path, "Host", "evil")
@@ -382,7 +382,7 @@ func FuzzRequest(f *testing.F) {
 			}
 			return
 		}
-		if h := req.URL.Host; h != "127.0.0.1:80" && h != "" || req.URL.Scheme != "http" { // an empty one is refused
+		if h := req.URL.Host; h != "127.0.0.1:80" && h != "" || req.URL.Scheme != "http" { // net/http rejects an empty host
 			t.Errorf("asks %q", req.URL)
 		}
 		if req.Method != "GET" || req.Body != nil {
@@ -391,7 +391,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// An empty host is an error of net/http, not the node itself.
+// TestOpaquePath checks that an empty host is an error of net/http, and not a call of the node itself.
 func TestOpaquePath(t *testing.T) {
 	_, err := New(Config{}).Get(t.Context(), target(), &v1.HTTPGetAction{Path: "mailto:evil", Port: intstr.FromInt(80)}, Probe, long)
 	var u *url.Error

@@ -15,10 +15,10 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A program is what runs in the container: it prints and ends.
+// A program runs in the container. It writes output and returns.
 type program func(ctx context.Context, out, errs io.Writer) error
 
-// local is a runtime in this process, remote one behind a socket.
+// local is a runtime in this process. remote is a runtime behind a socket.
 type (
 	local struct {
 		cri.Runtime
@@ -72,10 +72,10 @@ func printing(out, errs string, err error) program {
 	}
 }
 
-// forever prints until it is killed.
+// The function forever writes output until it is killed.
 func forever(ctx context.Context, out, errs io.Writer) error {
 	for n := 0; ctx.Err() == nil; n++ {
-		if n < 1000 { // a runtime behind a socket has to hold it all
+		if n < 1000 { // a runtime behind a socket buffers the whole output
 			io.WriteString(out, strings.Repeat("x", 1<<10))
 			io.WriteString(errs, strings.Repeat("x", 1<<10))
 		} else {
@@ -120,7 +120,7 @@ func TestExec(t *testing.T) {
 			})
 		}
 		if q := r.request; q.ContainerId != "c1" || q.Timeout != int64(tt.timeout/time.Second) {
-			t.Errorf("asked for %v", q)
+			t.Errorf("the request is %v", q)
 		}
 	}
 }

@@ -19,13 +19,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// with returns a Caller with feature gates.
+// The function with returns a Caller with the given feature gates.
 func with(gates ...string) *Caller {
 	return New(Config{Version: "1.37", Gate: func(name string) bool { return slices.Contains(gates, name) }})
 }
 
-// TestClearHTTP2: with the feature gate, a probe uses HTTP/2 without TLS if it says so, within the same limits as other
-// calls. A hook and a probe without the gate use HTTP/1.1.
+// TestClearHTTP2 checks that a probe uses HTTP/2 without TLS if it requests that and the feature gate is on, with the
+// limits of other calls. Hooks, and probes without the gate, use HTTP/1.1.
 func TestClearHTTP2(t *testing.T) {
 	open := make(chan http.ConnState, 100)
 	var s *httptest.Server
@@ -89,14 +89,15 @@ func TestClearHTTP2(t *testing.T) {
 	if _, err := get(with(gate), "/hang", http2, Probe, soon); err == nil || !strings.Contains(err.Error(), "Client.Timeout") {
 		t.Error(err)
 	}
-	for n := 0; n < 9; { // each connection ends
+	for n := 0; n < 9; { // all connections are closed
 		if state := <-open; state == http.StateClosed {
 			n++
 		}
 	}
 }
 
-// TestHostileClearHTTP2: a server that does not speak HTTP/2, or does not stop speaking, costs no more than the timeout.
+// TestHostileClearHTTP2 checks that a server that does not support HTTP/2, or never stops sending, costs at most the
+// timeout.
 func TestHostileClearHTTP2(t *testing.T) {
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for name, serve := range map[string]func(net.Conn){
@@ -127,7 +128,8 @@ func TestHostileClearHTTP2(t *testing.T) {
 	}
 }
 
-// TestGRPCByTLS: with the feature gate, a gRPC probe uses TLS if its mode says so, with any certificate.
+// TestGRPCByTLS checks that a gRPC probe uses TLS if its mode requests that and the feature gate is on. Any
+// certificate is accepted.
 func TestGRPCByTLS(t *testing.T) {
 	clear := &clinic{agents: make(chan string, 10)}
 	plain := serveGRPC(t, func(s *grpc.Server) { health.RegisterHealthServer(s, clear) })

@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A clinic answers by the name of the service that is asked for.
+// A clinic is a health server whose response depends on the name of the service.
 type clinic struct {
 	health.UnimplementedHealthServer
 	agents chan string
@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 	other := serveGRPC(t, func(*grpc.Server) {})
 	if err := check(t, other, "", long); !strings.HasPrefix(errorText(err),
 		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): ") {
-		t.Errorf("a server without it: %v", err)
+		t.Errorf("a server without the service: %v", err)
 	}
 }
 
@@ -106,7 +106,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// Whoever only seems to speak gRPC costs no more than the timeout.
+// TestFakeGRPCServers checks that a server that does not speak gRPC correctly costs at most the timeout.
 func TestFakeGRPCServers(t *testing.T) {
 	frame := func(kind byte, length int) string {
 		b := binary.BigEndian.AppendUint32(nil, uint32(length)<<8)
@@ -135,7 +135,7 @@ func TestFakeGRPCServers(t *testing.T) {
 	}
 }
 
-// A server that comes up while it is waited for is found.
+// TestCheckWaits checks that a call succeeds if the server starts during the call.
 func TestCheckWaits(t *testing.T) {
 	first := make(chan struct{}, 1)
 	c := clinic{agents: make(chan string, 10)}
@@ -154,7 +154,7 @@ func TestCheckWaits(t *testing.T) {
 	<-first
 }
 
-// fickle hangs up on the first connections.
+// A fickle listener closes the first connections.
 type fickle struct {
 	net.Listener
 	refuse int

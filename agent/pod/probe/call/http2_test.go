@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A server that takes HTTP/2 alone is asked in it, within the same bounds; one that takes
-// both is asked in HTTP/1.1.
+// TestHTTP2 checks that HTTP/2 is used for a server that supports only HTTP/2, with the same limits. HTTP/1.1 is used
+// for a server that supports both.
 func TestHTTP2(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
@@ -48,7 +48,7 @@ func TestHTTP2(t *testing.T) {
 		s.TLS.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			own := s.TLS.Clone()
 			if !slices.Contains(hello.SupportedProtos, "h2") && len(protocols) == 1 {
-				own.NextProtos = []string{"none"} // Go's own server would make do with HTTP/1.1
+				own.NextProtos = []string{"none"} // otherwise Go's server would accept HTTP/1.1
 			}
 			own.GetConfigForClient = nil
 			return own, nil
@@ -76,7 +76,7 @@ func TestHTTP2(t *testing.T) {
 		if r, err := get("/hang", 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), "Client.Timeout") {
 			t.Error(protocols, r, err)
 		}
-		for n := 0; n < 4; { // all connections end
+		for n := 0; n < 4; { // all connections are closed
 			if state := <-open; state == http.StateClosed {
 				n++
 			}

@@ -27,7 +27,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// answers are a Caller whose commands end as they say, and whose requests are real.
+// The type answers is a Caller whose commands return the given result, and whose HTTP requests are real.
 type answers struct {
 	*call.Caller
 	out string
@@ -61,7 +61,7 @@ func aPod() *v1.Pod {
 	return p
 }
 
-// The messages of hooks that fail are a kubelet's.
+// TestMessages checks that the messages of failed hooks are those of a kubelet.
 func TestMessages(t *testing.T) {
 	nobody := &v1.HTTPGetAction{Path: "/x", Port: intstr.FromString("none")}
 	for want, tt := range map[string]struct {
@@ -83,7 +83,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// What a command prints cannot fill the pod's status.
+// TestOutputIsBounded checks that only a limited part of a command's output is in the error.
 func TestOutputIsBounded(t *testing.T) {
 	h := open(t, Config{Caller: answers{out: strings.Repeat("x", call.MaxOutput), err: errors.New("bad")}})
 	err := h.Run(t.Context(), aPod(), &v1.Container{}, "c1", &v1.LifecycleHandler{Exec: &v1.ExecAction{}})
@@ -105,8 +105,8 @@ func portOf(t *testing.T, s *httptest.Server) intstr.IntOrString {
 	return intstr.FromInt(n)
 }
 
-// Whatever a server answers is success. One that does not speak HTTPS is asked by HTTP,
-// without what is secret.
+// TestHTTP checks that a hook succeeds with any response code. If the server does not support HTTPS, the request is
+// repeated with HTTP and without its secret headers.
 func TestHTTP(t *testing.T) {
 	var asked []http.Header
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,11 +125,11 @@ func TestHTTP(t *testing.T) {
 	}
 	if err := run(); err != nil || len(asked) != 1 || asked[0].Get("Authorization") != "secret" ||
 		asked[0].Get("User-Agent") != "kube-lifecycle/1.36" {
-		t.Fatalf("%v, asked with %v", err, asked)
+		t.Fatalf("%v, requests with %v", err, asked)
 	}
 	get.Scheme = v1.URISchemeHTTPS
 	if err := run(); err != nil || len(asked) != 2 || asked[1].Get("Authorization") != "" || asked[1].Get("X") != "y" {
-		t.Fatalf("%v, asked with %v", err, asked)
+		t.Fatalf("%v, requests with %v", err, asked)
 	}
 	if want := "web Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook " + strings.TrimPrefix(s.URL,
 		"http://") + " got HTTP response, retry with HTTP succeeded"; len(events) != 1 || events[0] != want {
@@ -140,11 +140,11 @@ func TestHTTP(t *testing.T) {
 	}
 	s.Close()
 	if err := run(); err == nil {
-		t.Error("nobody answered, and that is success")
+		t.Error("the hook succeeded without a response")
 	}
 }
 
-// A server that never answers ends with the context, whatever it sends meanwhile.
+// TestHTTPHangs checks that a request to a server that does not respond ends with its context.
 func TestHTTPHangs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -190,7 +190,8 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// Marks outlive the agent, until their container is gone.
+// TestMarks checks that the marks of returned hooks are kept over restarts of the agent, until their container is
+// removed.
 func TestMarks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hooks")
 	h := open(t, Config{Dir: dir})
@@ -210,7 +211,7 @@ func TestMarks(t *testing.T) {
 	}
 	h = open(t, Config{Dir: dir})
 	if h.Has("a") || !h.Has("b") || !h.Has("c") {
-		t.Error("other containers are marked than before")
+		t.Error("the marks have changed")
 	}
 	if err := h.Keep(func(id string) bool { return id == "c" }); err != nil || h.Has("b") {
 		t.Errorf("b: %v, %v", h.Has("b"), err)
@@ -221,16 +222,16 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// An ID leads nowhere else.
+// TestHostileIDs checks that no mark is written outside the directory, whatever the container ID is.
 func TestHostileIDs(t *testing.T) {
 	parent := t.TempDir()
 	h := open(t, Config{Dir: filepath.Join(parent, "hooks")})
 	for _, id := range []string{"", ".", "..", "../x", "/etc/x", "a/b", "a\x00"} {
 		if err := h.Returned(id); err == nil {
-			t.Errorf("%q is taken", id)
+			t.Errorf("%q is accepted", id)
 		}
 		if !h.Has(id) {
-			t.Errorf("%q: its hook runs again and again", id)
+			t.Errorf("%q: its hook is not marked as returned", id)
 		}
 	}
 	all, err := filepath.Glob(filepath.Join(parent, "*", "*"))
@@ -239,7 +240,8 @@ func TestHostileIDs(t *testing.T) {
 	}
 }
 
-// A directory that was removed is made again. A disk that takes nothing costs a second run of the hook after a restart, no more.
+// TestFullDisk checks that a removed directory is created again. If the mark cannot be written, the hook only runs a
+// second time after a restart.
 func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hooks")
 	h := open(t, Config{Dir: dir})
@@ -249,7 +251,7 @@ func TestFullDisk(t *testing.T) {
 	if err := h.Returned("b"); err != nil || !open(t, Config{Dir: dir}).Has("b") {
 		t.Errorf("after the removal of the directory: %v", err)
 	}
-	if err := errors.Join(os.RemoveAll(dir), os.Symlink("missing/hooks", dir)); err != nil { // neither can be made
+	if err := errors.Join(os.RemoveAll(dir), os.Symlink("missing/hooks", dir)); err != nil { // the directory cannot be created
 		t.Fatal(err)
 	}
 	if err := h.Returned("a"); err == nil || !h.Has("a") {
@@ -260,7 +262,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// counted is what a counter of hooks says.
+// The function counted returns the values of the hooks' counters.
 func counted(t *testing.T, h *Hooks) (out []float64) {
 	t.Helper()
 	for _, c := range h.Collectors() {
@@ -273,7 +275,7 @@ func counted(t *testing.T, h *Hooks) (out []float64) {
 	return out
 }
 
-// A sleep that is cut short counts.
+// TestSleepCounts checks that an interrupted sleep is counted.
 func TestSleepCounts(t *testing.T) {
 	h := open(t, Config{})
 	ctx, stop := context.WithCancel(t.Context())
@@ -282,7 +284,7 @@ func TestSleepCounts(t *testing.T) {
 	}
 	stop()
 	if err := h.Run(ctx, aPod(), &v1.Container{Name: "c"}, "c1", &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 100}}); err == nil {
-		t.Error("a sleep of 100 s that ended at once")
+		t.Error("a cancelled sleep of 100 s succeeded")
 	}
 	if got := counted(t, h); got[0] != 0 || got[1] != 1 {
 		t.Error(got)

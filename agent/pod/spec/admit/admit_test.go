@@ -102,7 +102,7 @@ func TestTaints(t *testing.T) {
 	}
 }
 
-// claimed has the scheduler have made a claim for a resource of all containers.
+// The function claimed adds a claim for a resource of all containers to the pod's status, as the scheduler does.
 func claimed(resource string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		st := &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim"}
@@ -144,7 +144,7 @@ func TestPressure(t *testing.T) {
 
 func TestOff(t *testing.T) {
 	if r := Admit(Hold(pod("a")), nil, Node{Off: true}); r == nil || r.Reason != "NodeShutdown" {
-		t.Errorf("a machine that goes off takes a pod: %+v", r)
+		t.Errorf("a pod is admitted during a shutdown: %+v", r)
 	}
 }
 
@@ -194,14 +194,14 @@ func TestAdmit(t *testing.T) {
 		{"cpu does not", pod("a", asks("cpu", "501m")), []*v1.Pod{pod("b", asks("cpu", "1500m"))}, "OutOfcpu"},
 		{"memory does not", pod("a", asks("memory", "2Gi")), nil, "OutOfmemory"},
 		{"of others", pod("a", asks("example.com/gpu", "1")), nil, ""},
-		{"of others, and told", pod("a", asks("example.com/foo", "2")), []*v1.Pod{pod("b", asks("example.com/foo", "1"))}, ""},
+		{"of others, and advertised", pod("a", asks("example.com/foo", "2")), []*v1.Pod{pod("b", asks("example.com/foo", "1"))}, ""},
 		{"of others, and used up", pod("a", asks("example.com/foo", "2")), []*v1.Pod{pod("b", asks("example.com/foo", "2"))}, "OutOfexample.com/foo"},
 		{"of others, by a claim", pod("a", asks("example.com/foo", "4"), claimed("example.com/foo")), nil, ""},
 		{"of others, by a claim of another container", pod("a", asks("example.com/foo", "4"), func(p *v1.Pod) { claimed("example.com/foo")(p); p.Spec.Containers[0].Name = "b" }), nil, "OutOfexample.com/foo"},
 		{"of a class of devices", pod("a", asks("deviceclass.resource.kubernetes.io/gpu", "1"), claimed("deviceclass.resource.kubernetes.io/gpu")), nil, ""},
 		{"of a class of devices, without a claim", pod("a", asks("deviceclass.resource.kubernetes.io/gpu", "1")), nil, "OutOfdeviceclass.resource.kubernetes.io/gpu"},
-		{"of others, and gone", pod("a", asks("example.com/gone", "1")), nil, "OutOfexample.com/gone"},
-		{"no such native thing", pod("a", asks("hugepages-2Mi", "2Mi")), nil, "OutOfhugepages-2Mi"},
+		{"of others, and removed", pod("a", asks("example.com/gone", "1")), nil, "OutOfexample.com/gone"},
+		{"unknown native resource", pod("a", asks("hugepages-2Mi", "2Mi")), nil, "OutOfhugepages-2Mi"},
 		{"huge pages of the pod as a whole", pod("a", wholeAsks("hugepages-1Gi", "1Gi")), nil, ""},
 		{"more huge pages of the pod as a whole", pod("a", wholeAsks("hugepages-1Gi", "2Gi")), nil, "OutOfhugepages-1Gi"},
 		{"too many", pod("a"), []*v1.Pod{pod("b"), pod("c")}, "OutOfpods"},
@@ -236,7 +236,7 @@ func bindOptions(p *v1.Pod) {
 	p.Spec.InitContainers = []v1.Container{{Name: "i", VolumeMounts: []v1.VolumeMount{{Name: "v"}, {Name: "w", BindMountOptions: []string{"noexec"}}}}}
 }
 
-// TestBindOptions: a pod with options of mounts is admitted where they have an effect.
+// TestBindOptions checks that a pod with mount options is admitted only if the node supports them.
 func TestBindOptions(t *testing.T) {
 	for _, c := range []struct {
 		alpha  []string

@@ -15,16 +15,16 @@ var updateFields = flag.Bool("update", false, "write docs/pod-fields.md")
 
 const fieldsFile = "../../../../docs/pod-fields.md"
 
-// What a node makes of a field.
+// Support of the node for a field.
 const (
 	works   = "works"
 	partly  = "partly"
 	refused = "refused"
-	others  = "not the node's" // the scheduler, the API server or a controller acts on it
-	windows = "Windows"        // refused on Linux, as Kubernetes does
+	others  = "not the node's" // the scheduler, the API server or a controller uses it
+	windows = "Windows"        // rejected on Linux, as by Kubernetes
 )
 
-// fieldTypes are the types whose every field has a row, in the order of the page.
+// The list fieldTypes contains the types whose fields are documented, in the order of the page. Each field has a row.
 var fieldTypes = []fieldtest.Table{
 	{Of: reflect.TypeFor[v1.PodSpec](), Title: "spec", Rows: []fieldtest.Row{
 		{"volumes", works, "their kinds are below"},
@@ -215,11 +215,11 @@ func TestEveryFieldHasAVerdict(t *testing.T) {
 	for _, ft := range fieldTypes {
 		for _, r := range ft.Rows {
 			if r.Verdict() == partly && r.Note() == "" {
-				t.Errorf("%s.%s: say what is missing", ft.Of.Name(), r.Name())
+				t.Errorf("%s.%s: the note on the missing part is empty", ft.Of.Name(), r.Name())
 			}
 		}
 	}
-	// The two kinds of containers differ in the target only.
+	// The two kinds of containers differ only in the target.
 	if want := fieldtest.Names(reflect.TypeFor[v1.EphemeralContainerCommon]()); !slices.Equal(want,
 		fieldtest.Names(reflect.TypeFor[v1.Container]())) {
 		t.Errorf("ephemeral containers have fields of their own: %v", want)

@@ -13,7 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// everything has each field that a pod may have without that it acts, and some that once did not.
+// The function everything adds each field that has no effect on this node, and some that had none in earlier
+// versions.
 func everything(p *v1.Pod) {
 	hook := &v1.LifecycleHandler{}
 	always := v1.ContainerRestartPolicyAlways
@@ -65,12 +66,13 @@ func TestIgnoredFields(t *testing.T) {
 	}
 	for _, f := range got {
 		if f.Instead == "" {
-			t.Errorf("%s: what happens instead?", f.Field)
+			t.Errorf("%s: the effect is not described", f.Field)
 		}
 	}
 }
 
-// TestIgnoredAlphaFields: emptyDir.mode and the users of files are reported as long as their feature gates are off.
+// TestIgnoredAlphaFields checks that emptyDir.mode and the users of files are reported as ignored while their feature
+// gates are off.
 func TestIgnoredAlphaFields(t *testing.T) {
 	mode, user := int32(0o700), int64(7)
 	items := []v1.KeyToPath{{Key: "a"}, {Key: "b", User: &user}}
@@ -118,7 +120,8 @@ func TestIgnoredAlphaFields(t *testing.T) {
 	}
 }
 
-// A level is taken where it separates nothing, and reported.
+// TestIgnoredLevel checks that an SELinux level is accepted on a node without SELinux, where it has no effect, and
+// that it is reported as ignored.
 func TestIgnoredLevel(t *testing.T) {
 	off := Node{SELinux: errors.New("off")}
 	own, shared := asks("cpu", "0"), func(p *v1.Pod) {

@@ -58,20 +58,20 @@ func TestPreempt(t *testing.T) {
 		name   string
 		pod    *v1.Pod
 		others []*v1.Pod
-		want   string // names in the order of the choice; "no": it does not help
+		want   string // names in order; "no": preemption does not suffice
 	}{
 		{"no critical pod", pod("a", uses("2", "", false)), []*v1.Pod{pod("b", uses("9", "", false))}, "no"},
-		{"there is room", pod("a", static, uses("2", "", false)), []*v1.Pod{pod("b", uses("8", "", false))}, ""},
-		{"one in the way", pod("a", static, uses("2", "", false)), []*v1.Pod{pod("b", uses("9", "", false))}, "b"},
-		{"more than there is", pod("a", static, uses("11", "", false)), []*v1.Pod{pod("b", uses("9", "", false))}, "no"},
+		{"enough resources", pod("a", static, uses("2", "", false)), []*v1.Pod{pod("b", uses("8", "", false))}, ""},
+		{"one pod suffices", pod("a", static, uses("2", "", false)), []*v1.Pod{pod("b", uses("9", "", false))}, "b"},
+		{"more than the node has", pod("a", static, uses("11", "", false)), []*v1.Pod{pod("b", uses("9", "", false))}, "no"},
 		{"others are critical too", pod("a", static, uses("2", "", false)), []*v1.Pod{pod("b", static, uses("9", "", false))}, "no"},
-		{"a lower one of the system", pod("a", ranked(2_000_001_000), uses("2", "", false)), []*v1.Pod{pod("b", system, uses("9", "", false))}, "b"},
-		{"an equal one of the system", pod("a", system, uses("2", "", false)), []*v1.Pod{pod("b", system, uses("9", "", false))}, "no"},
-		{"the least that will do", pod("a", static, uses("3", "", false)), []*v1.Pod{pod("b", uses("2", "", false)), pod("c", uses("3", "", false)), pod("d", uses("5", "", false))}, "c"},
-		{"the biggest first, then what is missing", pod("a", static, uses("8", "", false)), []*v1.Pod{pod("b", uses("2", "", false)), pod("c", uses("3", "", false)), pod("d", uses("5", "", false))}, "d c"},
+		{"a system pod of lower priority", pod("a", ranked(2_000_001_000), uses("2", "", false)), []*v1.Pod{pod("b", system, uses("9", "", false))}, "b"},
+		{"a system pod of equal priority", pod("a", system, uses("2", "", false)), []*v1.Pod{pod("b", system, uses("9", "", false))}, "no"},
+		{"the smallest sufficient pod", pod("a", static, uses("3", "", false)), []*v1.Pod{pod("b", uses("2", "", false)), pod("c", uses("3", "", false)), pod("d", uses("5", "", false))}, "c"},
+		{"the largest first, then the rest", pod("a", static, uses("8", "", false)), []*v1.Pod{pod("b", uses("2", "", false)), pod("c", uses("3", "", false)), pod("d", uses("5", "", false))}, "d c"},
 		{"burstable before guaranteed", pod("a", static, uses("3", "", false)), []*v1.Pod{pod("b", uses("5", "1Gi", true)), pod("c", uses("5", "", false))}, "c"},
-		{"guaranteed where it has to be", pod("a", static, uses("8", "", false)), []*v1.Pod{pod("b", uses("5", "1Gi", true)), pod("c", uses("5", "", false))}, "b c"},
-		{"of what asks for nothing, for its place", pod("a", static), []*v1.Pod{pod("b"), pod("c", uses("1", "", false)), pod("d", uses("1", "1Gi", true)), pod("e", uses("1", "", false))}, "b"},
+		{"guaranteed if necessary", pod("a", static, uses("8", "", false)), []*v1.Pod{pod("b", uses("5", "1Gi", true)), pod("c", uses("5", "", false))}, "b c"},
+		{"a pod without requests for the number of pods", pod("a", static), []*v1.Pod{pod("b"), pod("c", uses("1", "", false)), pod("d", uses("1", "1Gi", true)), pod("e", uses("1", "", false))}, "b"},
 		{"two resources at once", pod("a", static, uses("4", "4Gi", false)), []*v1.Pod{pod("b", uses("5", "", false)), pod("c", uses("", "8Gi", false)), pod("d", uses("4", "2Gi", false))}, "d c"},
 		{"both resources, by two", pod("a", static, uses("5", "9Gi", false)), []*v1.Pod{pod("b", uses("6", "", false)), pod("c", uses("", "8Gi", false))}, "b c"},
 	} {
@@ -89,13 +89,14 @@ func TestPreempt(t *testing.T) {
 	}
 }
 
-// TestBeside: what is about to be admitted counts, but does not yield.
+// TestBeside checks that the resources of a pod that is about to be admitted are in use, and that this pod is not
+// preempted.
 func TestBeside(t *testing.T) {
 	n := Node{Allocatable: v1.ResourceList{"cpu": resource.MustParse("4")}}
 	a, b, c := Hold(pod("a", from(keys.SourceFile), uses("3", "", false))), Hold(pod("b", uses("2", "", false))),
 		Hold(pod("c", uses("2", "", false)))
 	if s, ok := Preempt(a, []*Holder{b}, []*Holder{c}, n); ok {
-		t.Errorf("takes the place of what is coming: %q", names(s.Pods))
+		t.Errorf("preempts pods although a pod in admission needs the rest: %q", names(s.Pods))
 	}
 	if s, ok := Preempt(a, []*Holder{b, c}, nil, n); !ok || names(s.Pods) != "b c" || s.Signal != "cpu" {
 		t.Errorf("%q for %s, %v", names(s.Pods), s.Signal, ok)
@@ -110,8 +111,8 @@ func names(pods []*Holder) string {
 	return strings.Join(all, " ")
 }
 
-// FuzzPreempt: what is chosen is enough, yields, is no more than needed, does not depend
-// on the order, and has guaranteed pods only where all others would not do.
+// FuzzPreempt checks that the preempted pods suffice, have a lower priority, are no more than necessary, and do not
+// depend on the order. Guaranteed pods are preempted only if all others do not suffice.
 func FuzzPreempt(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed)
@@ -146,23 +147,23 @@ func check(t *testing.T, me *Holder, others []*Holder, n Node) {
 	}
 	if !ok {
 		if Critical(me.Pod) && fits(yielding) {
-			t.Fatalf("%+v does not get the room that there is", me.Pod.Spec)
+			t.Fatalf("%+v is rejected although a preemption would suffice", me.Pod.Spec)
 		}
 		return
 	}
 	if !Critical(me.Pod) || !fits(s.Pods) {
-		t.Fatalf("the end of %q does not make room", names(s.Pods))
+		t.Fatalf("the preemption of %q does not suffice", names(s.Pods))
 	}
 	guaranteed := func(h *Holder) bool { return demand.Class(h.Pod) == v1.PodQOSGuaranteed }
 	if slices.ContainsFunc(s.Pods, guaranteed) && fits(slices.DeleteFunc(slices.Clone(yielding), guaranteed)) {
-		t.Fatalf("%q: a guaranteed pod for nothing", names(s.Pods))
+		t.Fatalf("%q: a guaranteed pod is preempted unnecessarily", names(s.Pods))
 	}
 	for i, h := range s.Pods {
 		if !yields(h.Pod, me.Pod) || yields(me.Pod, h.Pod) {
 			t.Fatalf("%s does not yield", h.Pod.Name)
 		}
 		if fits(slices.Delete(slices.Clone(s.Pods), i, i+1)) {
-			t.Fatalf("%s of %q for nothing", h.Pod.Name, names(s.Pods))
+			t.Fatalf("%s of %q is preempted unnecessarily", h.Pod.Name, names(s.Pods))
 		}
 	}
 	slices.Reverse(others)

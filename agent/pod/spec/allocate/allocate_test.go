@@ -44,16 +44,16 @@ func TestDecide(t *testing.T) {
 		wanted, has *v1.Pod
 		want        string
 	}{
-		"more":        {pod("a", list("cpu", "2"), list("memory", "128Mi")), small, ""},
-		"less":        {pod("a", list("cpu", "500m"), list("memory", "32Mi")), small, ""},
-		"no room":     {pod("a", list("cpu", "2500m"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 2500, used: 2000, capacity: 4000"},
-		"never":       {pod("a", list("cpu", "9"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 9000, used: 2000, capacity: 4000"},
-		"class":       {pod("a", list("cpu", "1", "memory", "64Mi"), list("cpu", "1", "memory", "64Mi")), small, "Infeasible: Pod QOS Class may not change as a result of resizing"},
-		"limit gone":  {pod("a", list("cpu", "1"), nil), small, "Infeasible: resource limits cannot be removed"},
-		"limit added": {pod("a", list("cpu", "1"), list("memory", "64Mi", "cpu", "2")), small, ""},
-		"other":       {pod("a", list("cpu", "1", "hugepages-2Mi", "4Mi"), list("memory", "64Mi")), small, "Infeasible: only cpu and memory resources are mutable"},
-		"whole":       {pod("a", nil, nil, whole("2")), pod("a", nil, nil, whole("1")), ""},
-		"too much":    {pod("a", nil, nil, whole("3")), pod("a", nil, nil, whole("1")), "Deferred: Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000"},
+		"more":          {pod("a", list("cpu", "2"), list("memory", "128Mi")), small, ""},
+		"less":          {pod("a", list("cpu", "500m"), list("memory", "32Mi")), small, ""},
+		"no room":       {pod("a", list("cpu", "2500m"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 2500, used: 2000, capacity: 4000"},
+		"never":         {pod("a", list("cpu", "9"), list("memory", "64Mi")), small, "Deferred: Node didn't have enough resource: cpu, requested: 9000, used: 2000, capacity: 4000"},
+		"class":         {pod("a", list("cpu", "1", "memory", "64Mi"), list("cpu", "1", "memory", "64Mi")), small, "Infeasible: Pod QOS Class may not change as a result of resizing"},
+		"limit removed": {pod("a", list("cpu", "1"), nil), small, "Infeasible: resource limits cannot be removed"},
+		"limit added":   {pod("a", list("cpu", "1"), list("memory", "64Mi", "cpu", "2")), small, ""},
+		"other":         {pod("a", list("cpu", "1", "hugepages-2Mi", "4Mi"), list("memory", "64Mi")), small, "Infeasible: only cpu and memory resources are mutable"},
+		"whole":         {pod("a", nil, nil, whole("2")), pod("a", nil, nil, whole("1")), ""},
+		"too much":      {pod("a", nil, nil, whole("3")), pod("a", nil, nil, whole("1")), "Deferred: Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000"},
 	} {
 		got := ""
 		if r := Decide(tt.wanted, tt.has, []*admit.Holder{other}, room); r != nil {
@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// What is allocated replaces what is wanted, and nothing else of the pod.
+// TestApply checks that the allocated resources replace the desired ones, and that nothing else of the pod changes.
 func TestApply(t *testing.T) {
 	wanted, has := pod("a", list("cpu", "2"), nil), pod("a", list("cpu", "1"), nil)
 	wanted.Spec.Containers = append(wanted.Spec.Containers, v1.Container{Name: "late", Resources: v1.ResourceRequirements{Requests: list("cpu", "7")}})
@@ -83,7 +83,7 @@ func TestApply(t *testing.T) {
 	}
 	for _, given := range []*v1.PodSpec{nil, Of(&wanted.Spec), {}} {
 		if Apply(wanted, given) != wanted && given != nil && len(given.Containers) > 0 {
-			t.Errorf("%+v: a copy of what is the same", given)
+			t.Errorf("%+v: an unchanged pod was copied", given)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestSort(t *testing.T) {
 		{pod("important", two, nil, prior(5)), pod("important", one, nil), at(4)},
 		{pod("less", one, nil, prior(-5)), pod("less", two, nil), at(5)},
 	}
-	for range len(all) { // whatever the order before
+	for range len(all) { // in any order
 		all = append(all[1:], all[0])
 		list := slices.Clone(all)
 		Sort(list)
@@ -123,7 +123,7 @@ func TestRequests(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if got := Requests(&now.Spec, &now.Spec); len(got) > 0 {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("without resources: %v", got)
 	}
 }
 

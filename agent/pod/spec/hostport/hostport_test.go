@@ -46,7 +46,7 @@ func TestTaken(t *testing.T) {
 		{pod("127.0.0.1", 8080, "TCP"), "127.0.0.1:8080"},
 		{pod("192.0.2.1", 8080, "TCP"), ""},
 		{pod("192.0.2.1", 22, "TCP"), "0.0.0.0:22"},
-		{pod("", 9000, "TCP"), ""}, // somebody's connection
+		{pod("", 9000, "TCP"), ""}, // port of a connection, not of a listener
 		{pod("", 80, "TCP"), "[::]:80"},
 		{pod("10.0.0.1", 81, "TCP"), "10.0.0.1:81"},
 		{pod("", 53, "TCP"), ""},
@@ -63,7 +63,7 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestThisHost: the kernel's own table, as it is.
+// TestThisHost checks that the sockets of this host are read from the kernel's tables.
 func TestThisHost(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -88,7 +88,7 @@ func TestThisHost(t *testing.T) {
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "hostport")) }
 
-// A counting host counts what is opened.
+// A counting file system counts the opened files.
 type counting struct {
 	fs.FS
 	opened int
@@ -114,11 +114,11 @@ func TestHook(t *testing.T) {
 	own := pod("", 8080, "")
 	own.Spec.HostNetwork = true
 	if err := h.Sandbox(t.Context(), own, nil); err != nil || len(told) != 1 {
-		t.Errorf("a pod in the host's network listens there itself: %v, %q", err, told)
+		t.Errorf("a pod in the host's network, which listens at the port itself: %v, %q", err, told)
 	}
 	h.Host = broken{}
 	if err := h.Sandbox(t.Context(), pod("", 8080, ""), nil); err != nil || len(told) != 1 {
-		t.Errorf("what cannot be read keeps no pod from running: %v, %q", err, told)
+		t.Errorf("unreadable tables: %v, %q", err, told)
 	}
 }
 

@@ -10,12 +10,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// silent is an API server that does not answer.
+// The type silent is the error of an API server that does not respond.
 type silent struct{ error }
 
 func (silent) Unreached() bool { return true }
 
-// lost has no object: err is why.
+// The type lost is an object source without objects. Its error is err.
 type lost struct {
 	objects
 	err error
@@ -25,9 +25,9 @@ func (l lost) ConfigMap(*v1.Pod, string) (*v1.ConfigMap, error) { return nil, l.
 func (l lost) Secret(*v1.Pod, string) (*v1.Secret, error)       { return nil, l.err }
 func (l lost) Services(*v1.Pod) ([]v1.Service, error)           { return nil, l.err }
 
-// TestEnvironmentBefore: where objects are not known and the API server does not answer, their
-// variables are those of the last attempt, and all others are evaluated anew. Any other error, and a
-// first attempt, is an error as ever.
+// TestEnvironmentBefore checks that a container that restarts while the API server does not respond gets the
+// variables of missing objects from its last attempt. All other variables are computed again. Any other error, or an
+// error of the first attempt, is returned.
 func TestEnvironmentBefore(t *testing.T) {
 	from := func(path string) *v1.EnvVarSource {
 		return &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}
@@ -56,10 +56,10 @@ func TestEnvironmentBefore(t *testing.T) {
 		t.Errorf("have %v\nwant %v", got, want)
 	}
 	if _, _, err := Container(aPod(), ctr, aNode(), Attempt{Before: last}, objects{}, NoFiles{}); err == nil || asked != 1 { // the Secret has another name
-		t.Errorf("an object that does not exist: %v, asked %d times", err, asked)
+		t.Errorf("an object that does not exist: %v, %d calls", err, asked)
 	}
 	if _, _, err := Container(aPod(), ctr, aNode(), Attempt{Before: last}, lost{err: errors.New("forbidden")}, NoFiles{}); err == nil || asked != 1 {
-		t.Errorf("what the API server refuses: %v, asked %d times", err, asked)
+		t.Errorf("an error of the API server: %v, %d calls", err, asked)
 	}
 	none := func() []*api.KeyValue { return nil }
 	for _, a := range []Attempt{{}, {Before: none}} {

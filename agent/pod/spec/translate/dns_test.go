@@ -48,7 +48,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// What does not fit is left out and told, in a kubelet's words and by its limits.
+// TestDNSLimits checks that DNS settings beyond a kubelet's limits are omitted, with a kubelet's warning.
 func TestDNSLimits(t *testing.T) {
 	many := func(n, length int) (out []string) {
 		for i := range n {
@@ -93,7 +93,8 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
-// Without a resolv.conf the node is the server, of the families that it has.
+// TestNoResolvConf checks that the node itself is the DNS server if it has no resolv.conf. The address families are
+// those of the node.
 func TestNoResolvConf(t *testing.T) {
 	p, n := aPod(), aNode()
 	p.Spec.DNSPolicy = v1.DNSDefault

@@ -17,7 +17,7 @@ func TestEnvFileValue(t *testing.T) {
 		"the first counts":      {text: "A='1'\nA='2'\n", want: "1"},
 		"comments and blanks":   {text: "# A='0'\n\n  \t\n  B='x' # A='0'\n\tA='1' # why\n", want: "1"},
 		"lines":                 {text: "B='one\nA=no'\nA='two\nthree\n'", want: "two\nthree\n"},
-		"as it is":              {text: `A='$B \n "x" # y = z'`, want: `$B \n "x" # y = z`},
+		"literal value":         {text: `A='$B \n "x" # y = z'`, want: `$B \n "x" # y = z`},
 		"no such key":           {text: "AA='1'\nB='A='\n"},
 		"empty":                 {text: ""},
 		"empty value":           {text: "A=''\n"},
@@ -40,7 +40,7 @@ func TestEnvFileValue(t *testing.T) {
 	}
 }
 
-// FuzzEnvFileValue: no text is too strange, and a value that is found was written.
+// FuzzEnvFileValue checks that any text can be parsed, and that a returned value is in the text.
 func FuzzEnvFileValue(f *testing.F) {
 	f.Add("A='1'\n# x\nB='2\n3' # y\n", "B")
 	f.Fuzz(func(t *testing.T, text, key string) {

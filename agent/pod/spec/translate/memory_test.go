@@ -20,10 +20,10 @@ func memoryPod(request, limit string, cpu bool) *v1.Pod {
 	return p
 }
 
-// TestMemoryQoS: the figures are those of KEP-2570's formula.
+// TestMemoryQoS checks that the values are those of the formula in KEP-2570.
 func TestMemoryQoS(t *testing.T) {
 	node := Node{SwapCgroup: 0, Allocatable: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1000Mi")}}
-	leveled := memoryPod("100Mi", "", false) // its own cgroup throttles it
+	leveled := memoryPod("100Mi", "", false) // the pod's cgroup throttles it
 	leveled.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("300Mi")}}
 	for name, tt := range map[string]struct {
 		pod    *v1.Pod
@@ -60,7 +60,7 @@ func TestMemoryQoS(t *testing.T) {
 	}
 }
 
-// TestSwap: who gets swap, and how much of it (KEP-2400).
+// TestSwap checks which pods get swap, and how much (KEP-2400).
 func TestSwap(t *testing.T) {
 	critical := memoryPod("1Gi", "", false)
 	critical.Spec.Priority = new(int32(2_000_000_000))
@@ -96,7 +96,7 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// TestExclusive: CPUs of its own are not rationed, nor is the pod that has them.
+// TestExclusive checks that a container with exclusive CPUs has no CPU quota, and its pod neither.
 func TestExclusive(t *testing.T) {
 	pod := memoryPod("1Gi", "1Gi", true)
 	pod.Spec.Containers = append(pod.Spec.Containers, *pod.Spec.Containers[0].DeepCopy())
@@ -107,9 +107,9 @@ func TestExclusive(t *testing.T) {
 		t.Errorf("quotas %d, %d", c.CpuQuota, d.CpuQuota)
 	}
 	if got := Level(pod, n); got.Milli != 0 {
-		t.Errorf("the pod is held to %d", got.Milli)
+		t.Errorf("the pod's CPU limit is %d", got.Milli)
 	}
 	if got := Level(pod, Node{}); got.Milli != 2000 {
-		t.Errorf("without CPUs of its own it is held to %d", got.Milli)
+		t.Errorf("the CPU limit without exclusive CPUs is %d", got.Milli)
 	}
 }

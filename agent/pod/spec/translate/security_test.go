@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// The container's fields win over the pod's.
+// TestSecurityMerge checks that the container's fields override those of the pod.
 func TestSecurityMerge(t *testing.T) {
 	p := aPod()
 	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: ptr(int64(1)), RunAsGroup: ptr(int64(2)), FSGroup: ptr(int64(3)), SupplementalGroups: []int64{4},
@@ -44,8 +44,8 @@ func TestSecurityMerge(t *testing.T) {
 	}
 }
 
-// The masks are those of a kubelet (k8s.io/kubernetes/pkg/securitycontext, 1.36), which
-// for processors depend on the machine. A procMount of Unmasked has none.
+// TestMasks checks that the masked and read-only paths are those of a kubelet (k8s.io/kubernetes/pkg/securitycontext,
+// 1.36). The paths of processors depend on the machine. A container with procMount Unmasked has none.
 func TestMasks(t *testing.T) {
 	n := aNode()
 	n.Throttles = []string{"/sys/devices/system/cpu/cpu0/thermal_throttle"}
@@ -134,8 +134,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestHugePages: a container has none of the huge pages of a size that neither it nor its
-// pod has a limit for, beside one that does. A container's own limit is stronger than its pod's.
+// TestHugePages checks that a container gets no huge pages of a size without a limit of the container or its pod. The
+// container's limit overrides the pod's.
 func TestHugePages(t *testing.T) {
 	n := aNode()
 	n.Allocatable["hugepages-2Mi"], n.Allocatable["hugepages-1Gi"] = resource.MustParse("8Mi"), resource.MustParse("0")
@@ -189,7 +189,7 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// What the planner has to know of a container later is written down with it.
+// TestFacts checks that values that the planner needs later are stored in the container's annotations.
 func TestFacts(t *testing.T) {
 	p := aPod()
 	ctr := &v1.Container{Name: "c", Image: "app:1", Lifecycle: &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{}}}}
@@ -211,8 +211,8 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// A container sees the processes of its target, unless it sees those of the pod or of the
-// host anyway.
+// TestTarget checks that a container shares the processes of its target, unless it shares those of the pod or the
+// host.
 func TestTarget(t *testing.T) {
 	for mode, change := range map[api.NamespaceMode]func(*v1.PodSpec){
 		api.NamespaceMode_TARGET: func(*v1.PodSpec) {},
@@ -241,7 +241,7 @@ func TestStopSignals(t *testing.T) {
 	}
 }
 
-// Containers get no swap, whatever the host has.
+// TestNoSwap checks that containers get no swap on any cgroup version.
 func TestNoSwap(t *testing.T) {
 	ctr := v1.Container{Resources: v1.ResourceRequirements{Limits: v1.ResourceList{"memory": resource.MustParse("1Mi")}}}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{ctr}}}
@@ -265,7 +265,7 @@ func TestNodeSettings(t *testing.T) {
 	}{
 		{Node{}, 100_000, 50_000, ""},
 		{Node{CPUPeriod: 20_000, OOMGroup: true}, 20_000, 10_000, "1"},
-		{Node{CPUPeriod: 1000}, 1000, 1000, ""}, // the kernel takes no less
+		{Node{CPUPeriod: 1000}, 1000, 1000, ""}, // the kernel's minimum
 		{Node{CPUPeriod: -1}, 0, 0, ""},
 	} {
 		r := resources(p, &ctr, tt.n)
@@ -275,8 +275,8 @@ func TestNodeSettings(t *testing.T) {
 	}
 }
 
-// A group alone is that of root, as which an image without a user runs: a runtime
-// refuses a group without a user.
+// TestGroupAlone checks that a group without a user is combined with the image's user or root, because runtimes
+// reject a group without a user.
 func TestGroupAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		image *api.Image

@@ -17,8 +17,8 @@ func quantities(kv ...string) v1.ResourceList {
 	return l
 }
 
-// What the runtime is told of a container is what it is compared with, and resources that
-// need a restart are written alike however they are written in the pod.
+// TestSizes checks that the sizes for comparison are those that the runtime is given. Resources that require a
+// restart have the same text for each notation in the pod.
 func TestSizes(t *testing.T) {
 	restart := func(names ...v1.ResourceName) (out []v1.ContainerResizePolicy) {
 		for _, n := range names {
@@ -48,7 +48,7 @@ func TestSizes(t *testing.T) {
 		}
 		cfg := Resized(pod, &pod.Spec.Containers[0], Node{CPUPeriod: period})
 		if held := plan.FromCRI(cfg.CpuShares, cfg.CpuQuota, cfg.CpuPeriod, cfg.MemoryLimitInBytes); held != got["c"].Resources {
-			t.Errorf("it is told %+v", held)
+			t.Errorf("the runtime is given %+v", held)
 		}
 	}
 	if got, want := Level(pod, Node{}), (plan.Resources{Shares: 204, Memory: 1 << 30}); got != want {

@@ -62,17 +62,17 @@ func TestFree(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, got, ok)
 		}
 		if !slices.Equal(before, c.taken) {
-			t.Errorf("%s: what is taken was changed", name)
+			t.Errorf("%s: the used ranges were changed", name)
 		}
 	}
 }
 
-// FuzzFree compares with looking at every range one after the other.
+// FuzzFree compares the result with a search through all ranges.
 func FuzzFree(f *testing.F) {
 	f.Add(uint8(2), uint8(4), uint8(1), []byte{2, 0, 1, 4, 3, 2})
 	f.Add(uint8(255), uint8(9), uint8(3), []byte{255, 255, 255})
 	f.Fuzz(func(t *testing.T, first, count, per uint8, raw []byte) {
-		// A small world, of which a unit is 16 IDs; at its upper end when first is odd.
+		// The space is small, and a unit is 16 IDs. If first is odd, the space ends at the largest ID.
 		s := Space{Range{uint32(first) * 16, uint32(count) * 16}, (uint32(per)%4 + 1) * 16}
 		if first%2 == 1 {
 			s.First = uint32(ids + 1 - 16*uint64(first))
@@ -87,7 +87,7 @@ func FuzzFree(f *testing.F) {
 			end := at + uint64(s.PerPod)
 			if end > s.end() || end > ids {
 				if ok {
-					t.Fatalf("%v of %v beside %v: there is none", got, s, taken)
+					t.Fatalf("%v of %v beside %v: no range is free", got, s, taken)
 				}
 				return
 			}

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// handler answers for every pod.
+// handler is a fake runtime that returns the same features for each pod.
 type handler struct {
 	name string
 	can  bool
@@ -65,13 +65,14 @@ func (u *Users) want(t *testing.T, uid string, first uint32) {
 	}
 }
 
-// TestLife: ranges are a pod's own as long as it lives, over restarts, and free after it.
+// TestLife checks that a pod keeps its range over restarts, that no other pod gets it, and that it is free after the
+// pod's deletion.
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	u := newUsers(t, dir, 3)
 	u.want(t, "a", 1)
 	u.want(t, "b", 2)
-	u.want(t, "a", 1) // its next sandbox
+	u.want(t, "a", 1) // the next sandbox of the pod
 	u = newUsers(t, dir, 3)
 	u.want(t, "c", 3)
 	u.want(t, "b", 2)
@@ -84,7 +85,7 @@ func TestLife(t *testing.T) {
 		}
 	}
 	u.want(t, "d", 2)
-	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil { // as a sweep does
+	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil { // the removal of an orphaned pod's directory
 		t.Fatal(err)
 	}
 	u.want(t, "e", 1)
@@ -95,14 +96,14 @@ func TestLife(t *testing.T) {
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "d", "userns")); err != nil ||
 		string(b) != `{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}` {
-		t.Errorf("the lease is %q, %v: not what a kubelet reads", b, err)
+		t.Errorf("the lease is %q, %v, which a kubelet cannot read", b, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*", "*.new")); len(left) > 0 {
 		t.Errorf("left over: %v", left)
 	}
 }
 
-// TestContainer: a container joins its pod's namespace, and its mounts are mapped.
+// TestContainer checks that a container joins the user namespace of its pod, and that its mounts are mapped.
 func TestContainer(t *testing.T) {
 	u := newUsers(t, t.TempDir(), 3)
 	u.want(t, "a", 1)
@@ -122,7 +123,8 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// TestRefused: without the handler's ability nothing is leased; the words are a kubelet's.
+// TestRefused checks that a pod gets no range if the runtime handler does not support user namespaces. The message is
+// that of a kubelet.
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
@@ -154,8 +156,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHostileLeases: what cannot be read, is not one range or is another pod's is an error
-// of that pod alone, and of none after it is gone.
+// TestHostileLeases checks that an invalid or duplicate range in a pod's file is an error only for this pod. After
+// the deletion of the pod, its file is ignored.
 func TestHostileLeases(t *testing.T) {
 	m := func(host, inside, length uint64) string {
 		return fmt.Sprintf(`[{"hostId":%d,"containerId":%d,"length":%d}]`, host, inside, length)
@@ -181,7 +183,7 @@ func TestHostileLeases(t *testing.T) {
 		u := newUsers(t, dir, 3)
 		u.want(t, "good", 1)
 		if _, err := u.sandbox(t, pod("bad")); err == nil {
-			t.Errorf("%s: it has a range", name)
+			t.Errorf("%s: the pod has a range", name)
 		}
 		if err := u.Release(t.Context(), "bad"); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -189,7 +191,7 @@ func TestHostileLeases(t *testing.T) {
 		u.want(t, "bad", 2)
 	}
 	dir := t.TempDir()
-	for _, uid := range []string{"a", "b"} { // somebody has copied a directory
+	for _, uid := range []string{"a", "b"} { // a directory was copied
 		if err := writeLease(dir, types.UID(uid), Range{2 * unit, unit}); err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +210,7 @@ func TestHostileLeases(t *testing.T) {
 	newUsers(t, dir, 3).want(t, "c", 1)
 }
 
-// TestTogether: pods that come at once have ranges of their own.
+// TestTogether checks that pods that start at the same time get different ranges.
 func TestTogether(t *testing.T) {
 	u := newUsers(t, t.TempDir(), 20)
 	var wg sync.WaitGroup
@@ -228,7 +230,7 @@ func TestTogether(t *testing.T) {
 	wg.Wait()
 }
 
-// TestGetsubids: what the program may answer.
+// TestGetsubids checks the handling of getsubids' output and exit code.
 func TestGetsubids(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "getsubids")
 	for script, want := range map[string]string{
