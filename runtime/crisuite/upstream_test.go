@@ -19,10 +19,10 @@ import (
 // The path root is the root directory of the repository.
 const root = "../.."
 
-// The list compared contains the packages of containerd's CRI that docs/cri.md covers.
+// The list compared contains the packages of containerd's CRI that containerd.txt covers.
 var compared = []string{"server", "server/images", "server/podsandbox", "opts", "util", "sputil"}
 
-// TestComparedWithContainerd checks that docs/cri.md has a row for each function of containerd's
+// TestComparedWithContainerd checks that containerd.txt has a row for each function of containerd's
 // CRI in the linked version, and no other rows. A row with the verdict "the same" must name a test,
 // and each named test must exist.
 func TestComparedWithContainerd(t *testing.T) {
@@ -34,72 +34,65 @@ func TestComparedWithContainerd(t *testing.T) {
 	for _, dir := range compared {
 		functionsOf(t, filepath.Join(strings.TrimSpace(string(out)), "internal", "cri"), dir, upstream)
 	}
-	doc, err := os.ReadFile("../../docs/cri.md")
-	if err != nil {
-		t.Fatal(err)
+	if len(upstream) < 300 {
+		t.Fatalf("functions of containerd: %d", len(upstream))
 	}
-	_, table, found := strings.Cut(string(doc), "\n### Function by function\n")
-	if !found || len(upstream) < 300 {
-		t.Fatalf("the table exists: %t; functions of containerd: %d", found, len(upstream))
-	}
-	documented := checkRows(t, table)
+	documented := checkRows(t, "containerd.txt")
 	for _, f := range slices.Sorted(maps.Keys(upstream)) {
 		if !documented[f] {
-			t.Errorf("docs/cri.md has no row for containerd's %s", f)
+			t.Errorf("containerd.txt has no row for %s", f)
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(documented)) {
 		if !upstream[f] {
-			t.Errorf("docs/cri.md has a row for %s, which containerd does not have", f)
+			t.Errorf("containerd.txt has a row for %s, which containerd does not have", f)
 		}
 	}
 }
 
-// TestComparedWithCRIO checks docs/cri-o.md in the same way. It does not check whether the functions exist, because CRI-O is not linked.
+// TestComparedWithCRIO checks crio.txt in the same way, except whether the functions exist,
+// because CRI-O is not linked.
 func TestComparedWithCRIO(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/cri-o.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(doc), "\n## Function by function\n")
-	if n := len(checkRows(t, table)); n < 200 {
+	if n := len(checkRows(t, "crio.txt")); n < 200 {
 		t.Errorf("%d functions", n)
 	}
 }
 
 // checkRows checks the rows of a table of functions, and returns the functions in the form "file
 // name".
-func checkRows(t *testing.T, table string) map[string]bool {
+func checkRows(t *testing.T, file string) map[string]bool {
 	t.Helper()
+	table, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
 	documented := map[string]bool{}
-	tests, name, quoted := testsOf(t), regexp.MustCompile(`^Test[A-Z]\w*(/\w+)?$`), regexp.MustCompile("`([^`]+)`")
-	for line := range strings.Lines(table) {
-		cells := strings.Split(line, "|")
-		if len(cells) != 6 || !strings.Contains(cells[1], "`") {
+	tests, name := testsOf(t), regexp.MustCompile(`\bTest[A-Z]\w*(/\w+)?`)
+	for line := range strings.Lines(string(table)) {
+		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		file := strings.Trim(cells[1], " `")
-		for _, f := range quoted.FindAllStringSubmatch(cells[2], -1) {
-			if documented[file+" "+f[1]] {
-				t.Errorf("%s: %s has two rows", file, f[1])
-			}
-			documented[file+" "+f[1]] = true
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if len(cells) != 4 {
+			t.Fatalf("%s: a row with %d cells: %s", file, len(cells), line)
 		}
-		named := 0
-		for _, q := range quoted.FindAllStringSubmatch(cells[4], -1) {
-			if !name.MatchString(q[1]) {
-				continue
+		for f := range strings.SplitSeq(cells[1], ", ") {
+			if documented[cells[0]+" "+f] {
+				t.Errorf("%s: %s has two rows", cells[0], f)
 			}
-			named++
-			if !tests[q[1]] {
-				t.Errorf("%s: there is no test %s", file, q[1])
+			documented[cells[0]+" "+f] = true
+		}
+		named := name.FindAllString(cells[3], -1)
+		for _, test := range named {
+			if !tests[test] {
+				t.Errorf("%s: there is no test %s", cells[0], test)
 			}
 		}
-		switch verdict, reason := strings.TrimSpace(cells[3]), strings.TrimSpace(cells[4]); {
-		case verdict == "the same" && named == 0:
-			t.Errorf("%s:%s: the verdict is the same, but no test is named", file, cells[2])
+		switch verdict, reason := cells[2], cells[3]; {
+		case verdict == "the same" && len(named) == 0:
+			t.Errorf("%s: %s: the verdict is the same, but no test is named", cells[0], cells[1])
 		case !slices.Contains([]string{"the same", "differs", "none"}, verdict) || reason == "":
-			t.Errorf("%s:%s: the verdict %q needs a reason", file, cells[2], verdict)
+			t.Errorf("%s: %s: the verdict %q needs a reason", cells[0], cells[1], verdict)
 		}
 	}
 	return documented
