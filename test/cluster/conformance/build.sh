@@ -11,13 +11,17 @@ exec 9>"$out/lock"
 flock 9 # several test programs may ask at once
 packages="k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/sample-device-plugin k8s.io/sample-apiserver k8s.io/kubernetes/cmd/kube-proxy github.com/onsi/ginkgo/v2/ginkgo"
 suites="k8s.io/kubernetes/test/e2e k8s.io/kubernetes/test/e2e_node"
-want="$suites $packages: kubernetes $(go list -m -f '{{.Version}}' k8s.io/kubernetes), coredns $(cd ../dns && go list -m -f '{{.Version}}' github.com/coredns/coredns), $(go env GOVERSION)"
+want="$suites $packages: stamped kubernetes $(go list -m -f '{{.Version}}' k8s.io/kubernetes), coredns $(cd ../dns && go list -m -f '{{.Version}}' github.com/coredns/coredns), $(go env GOVERSION)"
 if [ "$(cat "$out/versions" 2>/dev/null)" != "$want" ]; then
 	echo "building the end-to-end suite: $want (minutes without a build cache)" >&2
 	rm -f "$out/versions"
 	export CGO_ENABLED=0
+	# Some specs use the suite's own version, which Kubernetes' build sets.
+	version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes) # such as v1.37.2
+	minor=${version#v1.} at=k8s.io/component-base/version
+	stamp="-X $at.gitVersion=$version -X $at.gitMajor=1 -X $at.gitMinor=${minor%%.*}"
 	for package in $suites; do
-		nice go test -c -vet=off -trimpath -ldflags '-s -w' -o "$out/${package##*/}.test" "$package" >&2
+		nice go test -c -vet=off -trimpath -ldflags "-s -w $stamp" -o "$out/${package##*/}.test" "$package" >&2
 	done
 	for package in $packages; do
 		nice go build -trimpath -ldflags '-s -w' -o "$out/${package##*/}" "$package" >&2
