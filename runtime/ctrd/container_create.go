@@ -173,7 +173,8 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(makeHostPaths(c.config.GetMounts()), checkPropagation(c.config.GetMounts())); err != nil {
+	options, err := prepareHostPaths(c.config.GetMounts())
+	if err != nil {
 		return nil, err
 	}
 	allMounts := append(mountsOf(vols), c.config.GetMounts()...)
@@ -201,7 +202,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	spec, err := ocispec.Make(ocispec.Input{
 		Sandbox: s.config, Container: c.config, Image: img.Config.Config, User: user, Volumes: vols,
 		Namespaces: ns, Files: r.filesOf(s), Host: host, CgroupsPath: r.cgroupsPath(s, c.rec.ID), AppArmor: profile,
-		ProcessLabel: labels.Process, MountLabel: labels.File,
+		ProcessLabel: labels.Process, MountLabel: labels.File, HostOptions: options,
 	})
 	if err == nil {
 		err = r.injectCDI(spec, c.config)

@@ -42,7 +42,7 @@ func mounts(in Input, s *specs.Spec) {
 		return slices.ContainsFunc(own, func(o *api.Mount) bool { return filepath.Clean(o.GetContainerPath()) == m.Destination })
 	})
 	for _, m := range own {
-		all = append(all, bind(m, s))
+		all = append(all, bind(m, in.HostOptions[m.GetHostPath()], s))
 	}
 	if in.Users != "" && !in.security().GetPrivileged() { // device nodes cannot be created in a user namespace
 		for _, d := range in.Container.GetDevices() {
@@ -107,9 +107,9 @@ func defaultMounts(in Input) []specs.Mount {
 	}
 }
 
-// bind converts a mount of the container's configuration to a bind mount. It also sets the
-// propagation of the root file system that the mount needs.
-func bind(m *api.Mount, s *specs.Spec) specs.Mount {
+// bind converts a mount of the container's configuration to a bind mount that has the options host of the host's
+// mount. It also sets the propagation of the root file system that the mount needs.
+func bind(m *api.Mount, host []string, s *specs.Spec) specs.Mount {
 	opts := []string{"rbind"}
 	switch m.GetPropagation() {
 	case api.MountPropagation_PROPAGATION_BIDIRECTIONAL:
@@ -126,7 +126,7 @@ func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 	switch {
 	case m.GetReadonly() && m.GetRecursiveReadOnly():
 		opts = append(opts, "rro")
-	case m.GetReadonly():
+	case m.GetReadonly() || slices.Contains(host, "ro"):
 		opts = append(opts, "ro")
 	default:
 		opts = append(opts, "rw")
@@ -138,6 +138,11 @@ func bind(m *api.Mount, s *specs.Spec) specs.Mount {
 		opts = append(opts, "nosuid", "nodev", "noexec")
 	} else {
 		opts = append(opts, m.GetMountOptions()...)
+	}
+	for _, o := range host {
+		if o != "ro" && !slices.Contains(opts, o) {
+			opts = append(opts, o)
+		}
 	}
 	return specs.Mount{Destination: filepath.Clean(m.GetContainerPath()), Type: "bind", Source: m.GetHostPath(), Options: opts}
 }

@@ -27,6 +27,8 @@ type Input struct {
 	// ProcessLabel and MountLabel are the SELinux labels of the process and of the file systems
 	// that the OCI runtime mounts. They may be empty.
 	ProcessLabel, MountLabel string
+	// HostOptions contains, by the host path of a mount, the options of the host's mount, which the bind mount keeps.
+	HostOptions map[string][]string
 }
 
 // A Volume is the directory Source for a VOLUME at Path of the image. Path is absolute, and

@@ -102,6 +102,9 @@ func TestMounts(t *testing.T) {
 		}
 	})
 	in.Files = Files{Hosts: "/sandbox/hosts", Hostname: "/sandbox/hostname", Shm: "/sandbox/shm"}
+	in.HostOptions = map[string][]string{"/data": {"noexec", "noatime"}, "/locked": {"nosuid", "ro"}, "/trees": {"ro"}}
+	in.Container.Mounts = append(in.Container.Mounts, &api.Mount{ContainerPath: "/locked", HostPath: "/locked"},
+		&api.Mount{ContainerPath: "/trees", HostPath: "/trees", Readonly: true, RecursiveReadOnly: true})
 	s := spec(t, in)
 	at := map[string]int{}
 	for i, m := range s.Mounts {
@@ -119,8 +122,14 @@ func TestMounts(t *testing.T) {
 	if _, ok := at["/etc/resolv.conf"]; ok {
 		t.Error("a file without a path is mounted")
 	}
-	if got, want := s.Mounts[at["/hard"]].Options, []string{"rbind", "rprivate", "rw", "noexec", "nodev", "nosuid"}; !slices.Equal(got, want) {
-		t.Errorf("options %q, not %q", got, want)
+	for path, want := range map[string][]string{
+		"/hard":   {"rbind", "rprivate", "rw", "noexec", "nodev", "nosuid", "noatime"},
+		"/locked": {"rbind", "rprivate", "ro", "nosuid"},
+		"/trees":  {"rbind", "rprivate", "rro"},
+	} {
+		if got := s.Mounts[at[path]].Options; !slices.Equal(got, want) {
+			t.Errorf("%s: options %q, not %q", path, got, want)
+		}
 	}
 	if got, want := s.Mounts[at["/image"]].Options, []string{"rbind", "rprivate", "rw", "nosuid", "nodev", "noexec"}; !slices.Equal(got, want) {
 		t.Errorf("options of an image %q, not %q", got, want)

@@ -67,6 +67,9 @@ func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Lab
 	}
 	var options []string
 	for _, part := range [][2]string{{"user", o.GetUser()}, {"role", o.GetRole()}, {"type", o.GetType()}, {"level", level}} {
+		if part[0] != "level" && !validName.MatchString(part[1]) {
+			return Labels{}, fmt.Errorf("seLinuxOptions: %s %.80q is not well-formed: use letters, digits and _.-", part[0], part[1])
+		}
 		if part[1] != "" {
 			options = append(options, part[0]+":"+part[1])
 		}
@@ -101,6 +104,10 @@ func (h *Host) Files() func(user, role, kind, level string) (string, error) {
 // validLevel matches the levels that containerd accepts: one or two sensitivities and optional
 // categories.
 var validLevel = regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
+
+// validName matches the names of users, roles and types in a policy. The label becomes a part of mount options, so a
+// name must not contain their separators and quotes.
+var validName = regexp.MustCompile(`^[A-Za-z0-9_.-]*$`)
 
 // Level reserves a unique level for a pod. Containers of the pod that specify no level get it, so
 // that they can share volumes with each other, but not with other pods. Level returns "" if SELinux

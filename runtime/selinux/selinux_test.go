@@ -70,6 +70,24 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// TestNamesInMountOptions: no seLinuxOptions of a pod add another option to a mount, or another part to a label.
+func TestNamesInMountOptions(t *testing.T) {
+	for _, name := range []string{
+		`u",suid,dev,x="`, `u\",suid,x=\"`, "u,suid", `u"`, `u\`, "u:object_r:etc_t", "u\nv", "u\x00v", "u v", "é",
+	} {
+		for _, o := range []*api.SELinuxOption{{User: name}, {Role: name}, {Type: name}, {Level: name}} {
+			got, err := enforcing().Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: o}, "s0:c7,c8")
+			if err == nil {
+				t.Errorf("%v: the label is %+v, and the option %s", o, got, MountOption(got.File))
+			}
+		}
+	}
+	names := &api.SELinuxOption{User: "system_u", Role: "a.b-c", Type: "My_t2"}
+	if _, err := enforcing().Labels(&api.LinuxContainerSecurityContext{SelinuxOptions: names}, ""); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLevel(t *testing.T) {
 	off := New()
 	off.enabled = func() bool { return false }

@@ -33,6 +33,9 @@ const (
 	maxHealthBytes = 4 << 20          // bytes of the names and messages of these devices
 	staleAfter     = 30 * time.Second // time for which a reported health is valid if the driver sets none
 	maxStale       = 24 * time.Hour   // maximum validity that a driver may set
+
+	firstReconnect = 100 * time.Millisecond // longest wait after the first loss of a connection
+	lastReconnect  = 30 * time.Second       // longest wait after many losses in a row, of connections that were shorter
 )
 
 // The gRPC services that a driver may implement. Both have the same messages.
@@ -159,11 +162,13 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 }
 
 // watchConnection reconnects to a driver whenever the connection is lost, and records whether the driver is
-// connected. It closes the connection when the driver is deregistered.
+// connected. It closes the connection when the driver is deregistered. gRPC waits between attempts that fail, but not
+// after a driver has accepted a connection and closed it, so watchConnection waits then.
 func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	defer d.conn.Close()
-	for {
-		d.conn.Connect()
+	again := retry.Backoff{First: firstReconnect, Soon: lastReconnect, Most: lastReconnect}
+	var opened time.Time // the start of the last connection
+	for first := true; ; first = false {
 		now := d.conn.GetState()
 		m.mu.Lock()
 		if is := now == connectivity.Ready; is != d.connected && ctx.Err() == nil {
@@ -171,6 +176,19 @@ func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 			m.reportReachable(d.name)
 		}
 		m.mu.Unlock()
+		switch {
+		case now == connectivity.Ready:
+			opened = time.Now()
+		case now == connectivity.Idle && !first:
+			if !opened.IsZero() && time.Since(opened) > lastReconnect {
+				again.Reset()
+			}
+			opened = time.Time{}
+			if _, err := again.Wait(ctx, 0, nil); err != nil {
+				return
+			}
+		}
+		d.conn.Connect()
 		if !d.conn.WaitForStateChange(ctx, now) {
 			return
 		}
@@ -304,8 +322,12 @@ func (d *driver) call(ctx context.Context, method string, q, resp any) error {
 func (m *Manager) watchHealth(ctx context.Context, d *driver) {
 	again := retry.Backoff{First: time.Second, Soon: 10 * time.Second, Most: time.Minute}
 	for {
+		began := time.Now()
 		err := m.receiveHealth(ctx, d)
 		m.updateHealth(d, nil, true)
+		if time.Since(began) > again.Most { // the driver has restarted; it is not a failure that began with the last restart
+			again.Reset()
+		}
 		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
 			return
 		}

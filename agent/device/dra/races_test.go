@@ -1,12 +1,26 @@
 package dra
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	api "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
 // TestReleasedTwice checks that a repeated release of a pod has no effect: another pod keeps the claim, and the claim
@@ -135,4 +149,104 @@ func TestRetryKeepsOneOfEachDevice(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDriverThatHangsUp: a driver that accepts each connection and closes it at once is called less and less often.
+// After a restart of the driver, the node reconnects.
+func TestDriverThatHangsUp(t *testing.T) {
+	w := newWorld(t)
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "dra.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	w.register(plugins.Plugin{Name: driverName, Endpoint: l.Addr().String(), Versions: []string{"v1.DRAPlugin"}})
+	const calls = 6
+	began := time.Now()
+	for range calls {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}); err != nil { // SETTINGS of HTTP/2: gRPC takes the driver as ready
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 64)); err != nil { // the preface, and the client's first frames
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	shortest := time.Duration(0)
+	for i := range calls - 1 { // see retry.Within
+		shortest += firstReconnect << i / 16
+	}
+	if took := time.Since(began); took < shortest {
+		t.Errorf("%d calls took %s, not at least %s", calls, took, shortest)
+	}
+	s := grpc.NewServer()
+	defer s.Stop()
+	api.RegisterDRAPluginServer(s, &fake{})
+	go s.Serve(l)
+	for again := time.Tick(5 * time.Millisecond); !w.isConnected(); {
+		<-again
+	}
+	p := pod("p", "gpu")
+	w.object("gpu", p)
+	w.prepare(p, "")
+}
+
+func (w *world) isConnected() bool {
+	d := w.driver(driverName)
+	w.Manager.mu.Lock()
+	defer w.Manager.mu.Unlock()
+	return d.connected
+}
+
+// aging is a driver whose health streams last for hours.
+type aging struct {
+	health.UnimplementedDRAResourceHealthServer
+	watched chan time.Time
+}
+
+func (a *aging) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
+	s grpc.ServerStreamingServer[health.NodeWatchResourcesResponse]) error {
+	a.watched <- time.Now()
+	select {
+	case <-time.After(5 * time.Hour):
+	case <-s.Context().Done():
+	}
+	return errors.New("restarted")
+}
+
+// TestHealthAfterRestarts: the health of devices is known again soon after each restart of a driver, not only after
+// the first.
+func TestHealthAfterRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, a := bufconn.Listen(1<<16), grpc.NewServer(), &aging{watched: make(chan time.Time)}
+		defer s.Stop()
+		health.RegisterDRAResourceHealthServer(s, a)
+		go s.Serve(l)
+		conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		ended, m := make(chan struct{}), New(Config{})
+		go func() {
+			defer close(ended)
+			m.watchHealth(ctx, &driver{conn: conn, healthService: healthV1})
+		}()
+		last := <-a.watched
+		for range 5 {
+			now := <-a.watched
+			if gap := now.Sub(last) - 5*time.Hour; gap > time.Second {
+				t.Errorf("the stream is back after %s", gap)
+			}
+			last = now
+		}
+		stop()
+		<-ended
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -64,9 +65,12 @@ func checkName(name string) error {
 // write makes these files the content of the directory. gid is the group that can read them, or -1. If write is
 // interrupted, the old files stay valid, and the next call removes what it has left.
 func (f files) write(dir string, gid int) error {
-	for name := range f {
+	for name, file := range f {
 		if err := checkName(name); err != nil {
 			return err
+		}
+		if file.uid < 0 || int64(file.uid) > math.MaxInt32 { // chown would not set it, and each call would write the files again
+			return fmt.Errorf("file %q: %d is not the ID of a user", name, file.uid)
 		}
 	}
 	root, err := os.OpenRoot(dir)

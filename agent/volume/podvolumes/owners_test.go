@@ -154,3 +154,29 @@ func TestFileOwners(t *testing.T) {
 		})
 	}
 }
+
+// TestOwnerOutOfRange: a file of a user that the kernel cannot set is an error. No file is written again without a
+// change, whoever owns it.
+func TestOwnerOutOfRange(t *testing.T) {
+	for uid, valid := range map[int64]bool{
+		0: true, 1: true, 65536: true, 1<<31 - 1: true, -1: false, -2: false, 1 << 31: false, 1<<32 - 1: false, 1<<32 + 5: false,
+	} {
+		dir := t.TempDir()
+		f := files{"a": {data: []byte("x"), mode: 0o600, uid: int(uid)}}
+		var links []string
+		for range 2 {
+			if err := f.write(dir, -1); (err == nil) != valid {
+				t.Errorf("user %d: %v", uid, err)
+			}
+			if !valid {
+				continue
+			}
+			link, err := os.Readlink(filepath.Join(dir, dataLink))
+			must(t, err)
+			links = append(links, link)
+		}
+		if len(slices.Compact(links)) > 1 {
+			t.Errorf("user %d: written twice: %q", uid, links)
+		}
+	}
+}

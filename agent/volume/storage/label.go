@@ -32,17 +32,17 @@ func (k *Mounter) canLabel(pod *v1.Pod, v *Volume, d Driver) bool {
 // label adds the mount option that sets the SELinux label of all files of a volume to the label of the pod's
 // containers. The files then need not be relabelled one by one. label adds no option for a pod whose
 // seLinuxChangePolicy is Recursive. It ignores containers that set no level, because only the runtime knows the label
-// of these. A volume that is mounted for the pod keeps its label.
+// of these. A volume that is mounted for the pod keeps its label, also if its driver or the configuration has changed
+// since: a driver rejects a second call with other options.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1710-selinux-relabeling
 func (k *Mounter) label(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error {
-	if !k.canLabel(pod, v, d) {
-		return nil
-	}
 	key := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: k.volumePath(pod, *v, d)}
-	if k.isUp(key) {
-		v.Label = k.rowsFor(v.ID, key.Pod)[key].Volume.Label
-	} else {
+	recorded, can := k.rowsFor(v.ID, key.Pod)[key].Volume.Label, k.canLabel(pod, v, d)
+	switch {
+	case (can || recorded != "") && k.isUp(key):
+		v.Label = recorded
+	case can:
 		var err error
 		if v.Label, err = k.podLabel(pod, vol, v); err != nil {
 			return err
@@ -96,9 +96,6 @@ func (k *Mounter) podLabel(pod *v1.Pod, vol *v1.Volume, v *Volume) (string, erro
 // have the same label. If the volume is mounted with another label but no pod uses it, admitLabel unmounts it. The
 // caller holds the volume's lock.
 func (k *Mounter) admitLabel(ctx context.Context, v Volume, d Driver, u Use) error {
-	if !k.canLabel(u.Pod, &v, d) {
-		return nil
-	}
 	used, staged := false, ""
 	k.mu.Lock()
 	for key, r := range k.rows {

@@ -207,6 +207,44 @@ func TestLabelsOfTwoPods(t *testing.T) {
 	}
 }
 
+// TestLabelThatIsNoLongerSet checks that a volume that is mounted with a label keeps it when its driver no longer mounts with
+// labels. Another pod gets the volume, without a label, when the first one is gone.
+func TestLabelThatIsNoLongerSet(t *testing.T) {
+	for name, turnOff := range map[string]func(*labelNode){
+		"driver":  func(n *labelNode) { n.disk.takes = false },
+		"gate":    func(n *labelNode) { n.cfg.LabelAll = false },
+		"SELinux": func(n *labelNode) { n.cfg.Label = nil },
+	} {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", restart: ", restarts), func(t *testing.T) {
+				n := newLabelNode(t, v1.ReadWriteMany)
+				p := labelled("p", v1.SELinuxChangePolicyMountOption, "s0:c1")
+				q := labelled("q", v1.SELinuxChangePolicyMountOption, "s0:c2")
+				if got := n.setUp(p); got != "labelled" {
+					t.Fatal(got)
+				}
+				turnOff(n)
+				if restarts {
+					n.restart()
+				} else {
+					n.Mounter.cfg.Label, n.Mounter.cfg.LabelAll = n.cfg.Label, n.cfg.LabelAll
+				}
+				if got := n.setUp(p); got != "labelled" {
+					t.Errorf("the mounted volume: %s", got)
+				}
+				if got := n.setUp(q); !strings.Contains(got, `conflicting SELinux labels of volume pv-data: "s0:c1" and ""`) {
+					t.Errorf("the other pod: %s", got)
+				}
+				n.tearDown("p")
+				if got := n.setUp(q); got != "relabel" || n.disk.label != "" {
+					t.Errorf("after the first pod: %s, label %q", got, n.disk.label)
+				}
+				n.tearDown("q")
+			})
+		}
+	}
+}
+
 // TestLabelOfAStagedVolume checks that a volume that could not be unmounted at its pod's end is unmounted before
 // another pod gets it with another label.
 func TestLabelOfAStagedVolume(t *testing.T) {
