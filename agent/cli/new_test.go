@@ -378,8 +378,8 @@ func TestProgressFits(t *testing.T) {
 	}
 }
 
-// silent is an agent that takes connections and says nothing.
-func silent(t *testing.T) *servertest.Node {
+// startSilentAgent is an agent that takes connections and says nothing.
+func startSilentAgent(t *testing.T) *servertest.Node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "islet")
 	if err != nil {
@@ -397,7 +397,7 @@ func silent(t *testing.T) *servertest.Node {
 
 // TestHungAgent: every command that asks the agent gives up, and says so.
 func TestHungAgent(t *testing.T) {
-	n := silent(t)
+	n := startSilentAgent(t)
 	archive := filepath.Join(n.Dir, "big.tar")
 	os.WriteFile(archive, make([]byte, 8<<20), 0o600)
 	manifest := filepath.Join(n.Dir, "pod.yaml")
@@ -409,7 +409,7 @@ func TestHungAgent(t *testing.T) {
 	} {
 		var out, errw bytes.Buffer
 		e := env(n, strings.NewReader(""), &out, &errw)
-		e.Patience = 50 * time.Millisecond
+		e.ResponseTimeout = 50 * time.Millisecond
 		began := time.Now()
 		if code := Main(t.Context(), args, e); code != ExitUnreachable || !strings.Contains(errw.String(), "does not answer: it hangs") {
 			t.Errorf("%q: code %d, %s", args, code, errw.String())
@@ -426,7 +426,7 @@ func TestHungInTheMiddle(t *testing.T) {
 	n, _ := node(t)
 	var errw bytes.Buffer
 	e := env(n, nil, io.Discard, &errw)
-	e.Patience = 50 * time.Millisecond
+	e.ResponseTimeout = 50 * time.Millisecond
 	if code := Main(t.Context(), []string{"pods", "-w"}, e); code != ExitUnreachable || !strings.Contains(errw.String(), "does not answer") {
 		t.Errorf("a stream without a sign of life: code %d, %s", code, errw.String())
 	}
@@ -440,7 +440,7 @@ func TestHungInTheMiddle(t *testing.T) {
 // that hangs.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tl := &tool{Env: Env{Patience: time.Second}}
+		tl := &tool{Env: Env{ResponseTimeout: time.Second}}
 		ctx, dog, cancel := tl.watch(t.Context())
 		defer cancel()
 		r := answer{strings.NewReader("abc"), dog}

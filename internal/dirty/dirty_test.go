@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestNothingIsLost: concurrent calls of Take lose no added key. A key that was added twice is
+// TestNothingIsLost: concurrent calls of TakeAll lose no added key. A key that was added twice is
 // returned once.
 func TestNothingIsLost(t *testing.T) {
 	s := New[int]()
 	s.Add(1)
 	s.Add(1)
 	<-s.Wake()
-	if got := s.Take(); !slices.Equal(got, []int{1}) {
+	if got := s.TakeAll(); !slices.Equal(got, []int{1}) {
 		t.Errorf("got %v", got)
 	}
 	select {
@@ -28,12 +28,12 @@ func TestNothingIsLost(t *testing.T) {
 	seen := map[int]bool{}
 	for len(seen) < 100 {
 		<-s.Wake()
-		for _, i := range s.Take() {
+		for _, i := range s.TakeAll() {
 			seen[i] = true
 		}
 	}
 	writers.Wait()
-	if got := s.Take(); len(got) > 0 {
+	if got := s.TakeAll(); len(got) > 0 {
 		t.Errorf("still there: %v", got)
 	}
 }

@@ -36,8 +36,8 @@ func started(m *machine.Machine) map[string]string {
 
 const kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\n" + machine.Roomy
 
-// shown is what the tests look at of islet config show.
-type shown struct {
+// shownConfiguration is what the tests look at of islet config show.
+type shownConfiguration struct {
 	Active, LastKnownGood struct{ ID, Kubelet string }
 	Assigned              *struct{ ID string }
 	Trying                bool
@@ -46,13 +46,13 @@ type shown struct {
 	History               []struct{ ID, Why string }
 }
 
-func show(m *machine.Machine) (s shown, ok bool) {
+func show(m *machine.Machine) (s shownConfiguration, ok bool) {
 	out, code := m.Try("config", "show", "-o", "json")
 	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
 }
 
 // awaitShown is show of an agent that may be starting anew, which is waited for.
-func awaitShown(m *machine.Machine) (s shown) {
+func awaitShown(m *machine.Machine) (s shownConfiguration) {
 	m.Await("an agent that shows its configuration", func() (ok bool) {
 		s, ok = show(m)
 		return ok

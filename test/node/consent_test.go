@@ -107,14 +107,14 @@ func TestConsent(t *testing.T) {
 		t.Errorf("interfaces were %v, are %v", links, now)
 	}
 
-	c.held()
+	c.checkHeld()
 	unharmed(t, m, ids)
-	c.moved()
-	c.elsewhere()
+	c.moveManifests()
+	c.startElsewhere()
 }
 
-// held demands that pods hold what they depend on.
-func (c *consent) held() {
+// checkHeld demands that pods hold what they depend on.
+func (c *consent) checkHeld() {
 	c.t.Helper()
 	for field, value := range map[string]string{"cgroupRoot": "CGROUP/other", "cgroupDriver": "systemd", "podLogsDir": "DISK/otherlogs"} {
 		if out, code := c.try(field, kubeletHead+field+": "+value+"\n"); code == 0 ||
@@ -124,8 +124,8 @@ func (c *consent) held() {
 	}
 }
 
-// moved has the node take its static pods from another directory, and back.
-func (c *consent) moved() {
+// moveManifests has the node take its static pods from another directory, and back.
+func (c *consent) moveManifests() {
 	c.t.Helper()
 	c.Write("other/two.yaml", manifest("two", "", "count", "10ms"))
 	c.Write("other/three.yaml", manifest("three", "", "count", "10ms"))
@@ -139,8 +139,8 @@ func (c *consent) moved() {
 	c.WaitReady("one-edge", "two-edge")
 }
 
-// elsewhere has pods that have their logs and cgroups elsewhere, and end there.
-func (c *consent) elsewhere() {
+// startElsewhere has pods that have their logs and cgroups elsewhere, and end there.
+func (c *consent) startElsewhere() {
 	c.t.Helper()
 	c.Remove("manifests/one.yaml")
 	c.Remove("manifests/two.yaml")

@@ -66,7 +66,7 @@ func TestEvictsForMemory(t *testing.T) {
 	os.Remove(filepath.Join(m.Disk, "manifests/friend.yaml"))
 	a := m.StartAgent()
 	after := m.WaitPods("the hungry pod to come back", func(pods map[string]machine.Pod) bool {
-		return ready(pods, []string{"critical-edge", "hungry-edge"})
+		return areReady(pods, []string{"critical-edge", "hungry-edge"})
 	})
 	if p := after["hungry-edge"]; p.Status.Reason != "" || disrupted(p) ||
 		after["critical-edge"].Status.ContainerStatuses[0].ContainerID != before["critical-edge"] {
@@ -172,8 +172,8 @@ func evicted(m *machine.Machine, name string) machine.Pod {
 	})[name+"-edge"]
 }
 
-// counted fails unless evictions were counted, each once.
-func counted(t *testing.T, a *machine.Agent, signals ...string) {
+// checkEvictions fails unless evictions were counted, each once.
+func checkEvictions(t *testing.T, a *machine.Agent, signals ...string) {
 	t.Helper()
 	page := get(t, a, "/metrics")
 	for _, s := range signals {
@@ -249,7 +249,7 @@ func (x scarce) test(t *testing.T) {
 	if pods := m.Pods(); containers(pods)["small-edge"] != before["small-edge"] || !pods["small-edge"].Ready() {
 		t.Errorf("the other pod was %v, and is %+v", before, pods["small-edge"].Status)
 	}
-	counted(t, a, x.signal)
+	checkEvictions(t, a, x.signal)
 	if want := fmt.Sprintf("kubelet_eviction_stats_age_seconds_count{eviction_signal=%q} 1\n",
 		x.signal); !strings.Contains(get(t, a, "/metrics"), want) {
 		t.Errorf("no %s", want)
@@ -300,7 +300,7 @@ func TestEvictsForImages(t *testing.T) {
 	if list := m.Islet("images", "ls"); strings.Contains(list, "nobodys") || !strings.Contains(list, "podtool") {
 		t.Errorf("the images are\n%s", list)
 	}
-	counted(t, a, "imagefs.available")
+	checkEvictions(t, a, "imagefs.available")
 	log := m.AgentLog(1 << 20)
 	if removed, ended := strings.Index(log, `msg="image removed"`), strings.Index(log, "pod is evicted"); removed < 0 || ended < removed {
 		t.Errorf("the image was not removed first:\n%s", log)
@@ -342,5 +342,5 @@ func TestEvictsForLimits(t *testing.T) {
 			t.Errorf("the pod within its limit is %+v", p.Status)
 		}
 	}
-	counted(t, a, "emptydirfs.limit", "ephemeralcontainerfs.limit", "ephemeralpodfs.limit")
+	checkEvictions(t, a, "emptydirfs.limit", "ephemeralcontainerfs.limit", "ephemeralpodfs.limit")
 }

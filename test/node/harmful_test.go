@@ -80,7 +80,7 @@ var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?([1-9]\d*)`)
 
 // reached demands that the kubelet API answers somebody elsewhere. By the node's own files it
 // lists the pods; by what the node was sent it may have another port, and know nobody.
-func (n *servedNode) reached(s shown) {
+func (n *servedNode) reached(s shownConfiguration) {
 	n.t.Helper()
 	own, port := s.Active.ID == "local", "10250"
 	if found := portOf.FindStringSubmatch(s.Active.Kubelet); !own && found != nil {

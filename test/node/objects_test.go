@@ -50,8 +50,8 @@ func file(m *machine.Machine, pod, path string) string {
 	return strings.TrimSuffix(out, "\n")
 }
 
-// waits until the status of a pod's container says why it does not start.
-func waits(m *machine.Machine, pod, why string) {
+// waitForReason until the status of a pod's container says why it does not start.
+func waitForReason(m *machine.Machine, pod, why string) {
 	m.WaitPods(pod+" to wait: "+why, func(pods map[string]machine.Pod) bool {
 		out, _ := m.Try("describe", pod)
 		return strings.Contains(out, why)
@@ -68,9 +68,9 @@ func TestObjectsOfManifests(t *testing.T) {
 	m.Boot()
 	m.Write("manifests/pod.yaml", reader("a"))
 	m.StartAgent()
-	waits(m, "a-edge", `configmap "settings" not found`)
+	waitForReason(m, "a-edge", `configmap "settings" not found`)
 	m.Write("manifests/settings.yaml", fmt.Sprintf(settings, "hello"))
-	waits(m, "a-edge", `secret "wifi" not found`)
+	waitForReason(m, "a-edge", `secret "wifi" not found`)
 	m.Write("manifests/wifi.yaml", fmt.Sprintf(wifi, "horse-battery-1"))
 	before := m.WaitReady("a-edge")["a-edge"]
 
@@ -106,13 +106,13 @@ func TestObjectsOfManifests(t *testing.T) {
 	}
 	m.Write("manifests/wifi.yaml", fmt.Sprintf(wifi, "horse-battery-2"))
 	check("servus", "horse-battery-2")
-	same(t, before, m.Pods()["a-edge"])
+	requireSame(t, before, m.Pods()["a-edge"])
 
 	m.Kill()
 	m.Write("manifests/settings.yaml", fmt.Sprintf(settings, "grüezi"))
 	m.StartAgent()
 	check("grüezi", "horse-battery-2")
-	same(t, before, m.WaitReady("a-edge")["a-edge"])
+	requireSame(t, before, m.WaitReady("a-edge")["a-edge"])
 
 	// A pod keeps what it had when that is removed, over a reboot; a new one does not get it.
 	m.Remove("manifests/wifi.yaml")
@@ -123,7 +123,7 @@ func TestObjectsOfManifests(t *testing.T) {
 	m.WaitReady("a-edge")
 	check("grüezi", "horse-battery-2")
 	m.Write("manifests/b.yaml", reader("b"))
-	waits(m, "b-edge", `secret "wifi" not found`)
+	waitForReason(m, "b-edge", `secret "wifi" not found`)
 	if env := m.Islet("exec", "a-edge", "--", "/podtool", "env"); !strings.Contains(env, "GREETING=grüezi") {
 		t.Errorf("environment after the reboot: %s", env)
 	}
@@ -190,7 +190,7 @@ func TestAppliedBundle(t *testing.T) {
 		t.Errorf("apply: %s", out)
 	}
 	m.Await("the change to be seen", func() bool { return file(m, "a", "/settings/greeting") == "hi" })
-	same(t, before, m.Pods()["a"])
+	requireSame(t, before, m.Pods()["a"])
 	if out, code := m.Try("delete", "configmap", "nothing"); code != 4 {
 		t.Errorf("deleting what is not there: %d %s", code, out)
 	}
@@ -231,7 +231,7 @@ func TestHostileObjects(t *testing.T) {
 		m.Write("manifests/"+name, text)
 	}
 	m.Write("manifests/b.yaml", manifest("b", "", "sleep"))
-	same(t, before, m.WaitReady("a-edge", "b-edge")["a-edge"])
+	requireSame(t, before, m.WaitReady("a-edge", "b-edge")["a-edge"])
 	m.Await("all to be told", func() bool {
 		out, _ := m.Try("status")
 		for _, name := range []string{"keys.json", "huge.json", "larger.yml", "dots.yaml", "out.yaml"} {
@@ -273,7 +273,7 @@ func TestClaimOfManifest(t *testing.T) {
 	m.Boot()
 	m.Write("manifests/pod.yaml", writer("a"))
 	m.StartAgent()
-	waits(m, "a-edge", `persistentvolumeclaim "data" not found`)
+	waitForReason(m, "a-edge", `persistentvolumeclaim "data" not found`)
 	m.Write("manifests/data.yaml", dataClaim)
 	before := m.WaitReady("a-edge")["a-edge"]
 	m.Islet("exec", "a-edge", "--", "/podtool", "write", "/data/kept", "precious")
@@ -282,7 +282,7 @@ func TestClaimOfManifest(t *testing.T) {
 	}
 	m.Kill()
 	m.StartAgent()
-	same(t, before, m.WaitReady("a-edge")["a-edge"])
+	requireSame(t, before, m.WaitReady("a-edge")["a-edge"])
 	m.PowerOff()
 	m.Boot()
 	m.StartAgent()

@@ -10,9 +10,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// unreadable makes directories answer EIO to everything. A disk whose directories lost blocks
+// makeUnreadable makes directories answer EIO to everything. A disk whose directories lost blocks
 // does so.
-func unreadable(t *testing.T, m *machine.Machine, parts []string) {
+func makeUnreadable(t *testing.T, m *machine.Machine, parts []string) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -33,8 +33,8 @@ func unreadable(t *testing.T, m *machine.Machine, parts []string) {
 	}
 }
 
-// below names a directory of a pod by its UID.
-func below(t *testing.T, m *machine.Machine, dir, uid string) string {
+// podDir names a directory of a pod by its UID.
+func podDir(t *testing.T, m *machine.Machine, dir, uid string) string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(m.Disk, dir))
 	if err != nil {
@@ -67,7 +67,7 @@ func TestUnreadable(t *testing.T) {
 	uid := pods["broken-edge"].Metadata.UID
 	parts := []string{
 		"kubelet/device-plugins", "kubelet/pod-resources", "kubelet/pods-api", "kubelet/plugins_registry", "kubelet/plugins",
-		"state/images", below(t, m, "logs", uid),
+		"state/images", podDir(t, m, "logs", uid),
 	}
 	whole := func(when string, others ...string) {
 		t.Helper()
@@ -84,7 +84,7 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 
-	unreadable(t, m, parts) // while the agent runs
+	makeUnreadable(t, m, parts) // while the agent runs
 	m.Write("manifests/new.yaml", manifest("new", "", "sleep"))
 	whole("while directories fail", "new-edge")
 	m.Kill()

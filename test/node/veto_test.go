@@ -57,7 +57,7 @@ func (v *veto) during() (why string) {
 func TestUpdateVeto(t *testing.T) {
 	t.Parallel()
 	v := newVeto(t)
-	v.m.Islet("update", "--no-wait", v.archive("9.1.0", v.Version("9.1.0")))
+	v.m.Islet("update", "--no-wait", v.archive("9.1.0", v.BuildVersion("9.1.0")))
 	if why := v.during(); !strings.Contains(why, "1 pods are not ready that were: default/evil-edge") {
 		t.Errorf("the first trial: %q", why)
 	}
@@ -65,7 +65,7 @@ func TestUpdateVeto(t *testing.T) {
 		t.Errorf("the second trial: %q", why)
 	}
 	v.as("9.1.0")
-	v.m.Islet("update", "--no-wait", "--despite-pods", v.archive("9.2.0", v.Version("9.2.0")))
+	v.m.Islet("update", "--no-wait", "--despite-pods", v.archive("9.2.0", v.BuildVersion("9.2.0")))
 	if why := v.during(); why != "" {
 		t.Errorf("the trial of which a person says that pods do not count: %q", why)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// judge judges a node, by the unit that runs it, with the worker section of the CIS benchmark. A
+// runBenchmark judges a node, by the unit that runs it, with the worker section of the CIS benchmark. A
 // pod must run.
-func judge(t *testing.T, s *System, unit string) {
+func runBenchmark(t *testing.T, s *System, unit string) {
 	t.Helper()
 	n := &cis.Node{Root: s.At(""), Units: []string{strings.TrimSpace(s.Run("systemctl show -P FragmentPath " + unit))}}
 	n.Args = strings.Fields(s.Run("tr '\\0' ' ' </proc/$(systemctl show -P MainPID " + unit + ")/cmdline"))[1:]

@@ -28,10 +28,10 @@ spec:
   - {name: c, image: %q, imagePullPolicy: Never, args: [journal, /data/records, 20ms], volumeMounts: [{name: data, mountPath: /data}], resources: {limits: {memory: 64Mi, cpu: 300m}}}
 `, machine.Image)
 
-// kept is the last record that the machine told of, outside of itself; -1: none yet.
-func kept(v *VM) int {
+// lastRecord is the last record that the machine told of, outside of itself; -1: none yet.
+func lastRecord(v *VM) int {
 	v.t.Helper()
-	told := v.Told()
+	told := v.ToldData()
 	told = told[:bytes.LastIndexByte(told, '\n')+1]
 	_, last, found := strings.Cut(string(told[max(0, bytes.LastIndex(told, []byte("kept "))):]), "kept ")
 	if !found {
@@ -48,9 +48,9 @@ func kept(v *VM) int {
 // there is more than before.
 func journals(v *VM) {
 	v.t.Helper()
-	before := kept(v)
+	before := lastRecord(v)
 	v.Run("systemd-run -q --collect sh -c 'exec tail -q -n +1 -F $(ls -t /var/log/pods/default_p4-edge_*/c/*.log | head -1) >/dev/virtio-ports/told'")
-	for kept(v) <= before {
+	for lastRecord(v) <= before {
 		v.Run("sleep 0.2")
 	}
 }

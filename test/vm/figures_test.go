@@ -10,13 +10,13 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// whole are the names that a machine with cgroup v2 and pods with limits has whatever they do: not
+// requiredMetrics are the names that a machine with cgroup v2 and pods with limits has whatever they do: not
 // those of blocks that somebody read or wrote.
-var whole = regexp.MustCompile(
+var requiredMetrics = regexp.MustCompile(
 	"^/metrics/(cadvisor (machine|container_(cpu|file|fs_usage|fs_limit|fs_inodes|last|memory|network|oom|pressure|processes|scrape|sockets|spec|start|threads|ulimits))|resource |slis )")
 
-// waits are the last three columns of a pod or container in islet top.
-var waits = regexp.MustCompile(`(?m)^p1-edge .* \d+% +\d+% +\d+% *$`)
+// waitColumns are the last three columns of a pod or container in islet top.
+var waitColumns = regexp.MustCompile(`(?m)^p1-edge .* \d+% +\d+% +\d+% *$`)
 
 // ask prints a page of a node by the port that needs no rights.
 func ask(path string) string {
@@ -52,12 +52,12 @@ func measured(v *VM) {
 		v.t.Error(w)
 	}
 	for _, name := range unseen {
-		if whole.MatchString(name) {
+		if requiredMetrics.MatchString(name) {
 			v.t.Errorf("no page has %s", name)
 		}
 	}
 	for _, command := range []string{"islet top -o wide", "islet top --containers -o wide"} {
-		if out := v.Run(command); !waits.MatchString(out) {
+		if out := v.Run(command); !waitColumns.MatchString(out) {
 			v.t.Errorf("%s does not say for what p1-edge waits:\n%s", command, out)
 		}
 	}
@@ -65,6 +65,6 @@ func measured(v *VM) {
 		v.t.Fatalf("200 MiB were eaten in a pod that may have 64: %s", out)
 	}
 	v.Await(`islet pods -o json | grep '"reason": "OOMKilled"'`)
-	ready(v, 4)
+	waitForPods(v, 4)
 	v.Await(ask("/metrics/cadvisor") + `| grep 'container_oom_events_total{container="",.*pod="p0-edge"} [1-9]'`)
 }

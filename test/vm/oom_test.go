@@ -8,7 +8,7 @@ import "strings"
 func ranOut(v *VM, pods int) {
 	v.t.Helper()
 	v.Run("systemctl restart islet") // it knows of no pressure then, and has counted nothing
-	ready(v, pods)
+	waitForPods(v, pods)
 	pids := func() string {
 		return v.Run("systemctl show -P MainPID -P NRestarts islet; pgrep -f '^/podtool count'; pgrep -x still | sort")
 	}

@@ -28,8 +28,8 @@ spec:
 `, name, priority, grace, machine.Image)
 }
 
-// ends are the times that the hooks wrote.
-func ends(v *VM, name string) (at time.Time) {
+// hookTimes are the times that the hooks wrote.
+func hookTimes(v *VM, name string) (at time.Time) {
 	v.t.Helper()
 	out := v.Run("cat /var/lib/order/" + name)
 	at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(out))
@@ -45,7 +45,7 @@ func ends(v *VM, name string) (at time.Time) {
 func goesOff(v *VM) {
 	v.t.Helper()
 	v.Run("cp /payload/files/first.yaml /payload/files/last.yaml /etc/kubernetes/manifests/")
-	ready(v, 6)
+	waitForPods(v, 6)
 	v.Await("systemd-inhibit --list --no-pager | grep -q islet")
 	if out := v.Run("cat /etc/systemd/logind.conf.d/99-islet.conf"); !strings.Contains(out, "InhibitDelayMaxSec=40\n") {
 		v.t.Errorf("logind's delay was not raised: %q", out)
@@ -59,7 +59,7 @@ func goesOff(v *VM) {
 	inOrder(v, "without logind", 6)
 	v.Run("systemctl -q unmask " + logind +
 		" && systemctl start dbus.socket systemd-logind && rm /etc/kubernetes/manifests/first.yaml /etc/kubernetes/manifests/last.yaml")
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // inOrder reboots, and demands of so many pods that all are back, and that the critical pod began to
@@ -68,8 +68,8 @@ func inOrder(v *VM, how string, pods int) {
 	v.t.Helper()
 	v.Run("rm -f /var/lib/order/*")
 	v.Reboot()
-	ready(v, pods)
-	if between := ends(v, "last").Sub(ends(v, "first")); between < 3*time.Second {
+	waitForPods(v, pods)
+	if between := hookTimes(v, "last").Sub(hookTimes(v, "first")); between < 3*time.Second {
 		v.t.Errorf("%s: the critical pod began to end %v after the other, which took 7s\n%s", how, between,
 			v.Run("{ journalctl -u islet -b -1 --no-pager -o short-monotonic || cat /var/log/islet.log; } | tail -25"))
 	}

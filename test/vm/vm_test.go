@@ -22,8 +22,8 @@ const bulk = "localhost/bulk:test"
 // next is a version of islet that the machine is updated to, and sent a configuration that it
 // is sent.
 const (
-	next = "9.1.0"
-	sent = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
+	nextVersion       = "9.1.0"
+	sentConfiguration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
 )
 
 // manifest of a pod that runs podtool; limit is in MiB.
@@ -81,11 +81,11 @@ func payload(t *testing.T) map[string]string {
 	}
 	write("bulk.sums", []byte(sums))
 	r := machine.NewReleaser(t)
-	r.Release(filepath.Join(dir, "next.tar.gz"), next, r.Version(next))
+	r.Release(filepath.Join(dir, "next.tar.gz"), nextVersion, r.BuildVersion(nextVersion))
 	write("edge.yaml", fmt.Appendf(nil,
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nconfiguration: {healthyFor: 5s, deadline: 2m}\nupdate: {keys: [%q]}\n",
 		r.Public))
-	write("sent.yaml", []byte(sent))
+	write("sent.yaml", []byte(sentConfiguration))
 	pack := exec.Command("go", files...)
 	pack.Dir = machine.Root(t)
 	if out, err := pack.CombinedOutput(); err != nil {
@@ -107,8 +107,8 @@ func node(t *testing.T) *VM {
 	return v
 }
 
-// ready waits until exactly n pods are there and run.
-func ready(v *VM, n int) {
+// waitForPods waits until exactly n pods are there and run.
+func waitForPods(v *VM, n int) {
 	v.t.Helper()
 	v.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
 }
@@ -129,7 +129,7 @@ func TestNode(t *testing.T) {
 	step := func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
 	step("installed")
 	start := time.Now()
-	ready(v, 4)
+	waitForPods(v, 4)
 	step("pods run")
 	limits(v, "/sys/fs/cgroup/kubepods/pod*")
 	scores(v)
@@ -144,9 +144,9 @@ func TestNode(t *testing.T) {
 	step("off and on in order, with logind and 1970, and without")
 	patience := min(time.Since(start)/8, 20*time.Second)
 	v.Run("cp /payload/files/p4.yaml /etc/kubernetes/manifests/")
-	ready(v, 5)
+	waitForPods(v, 5)
 	v.Run("cp /payload/files/edge.yaml /etc/islet/ && " + edgeArgs + " && systemctl restart islet")
-	ready(v, 5)
+	waitForPods(v, 5)
 	for i := range cuts {
 		cut(v, i, rand.N(patience))
 		sound(v)
@@ -175,7 +175,7 @@ func limits(v *VM, cgroups string) {
 			v.t.Errorf("no container has %s %s in %s: %s", file, want, out, v.Run("find "+cgroups+" -name "+file+" | xargs grep ."))
 		}
 	}
-	together(v, filepath.Dir(cgroups))
+	checkAllocatable(v, filepath.Dir(cgroups))
 }
 
 // weight is what cgroup v2 is given for thousandths of a CPU: the shares of v1 on a curve on
@@ -185,9 +185,9 @@ func weight(milli int) string {
 	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }
 
-// together demands that all pods have what the machine has, less what a small one sets aside,
+// checkAllocatable demands that all pods have what the machine has, less what a small one sets aside,
 // and a tenth of the process IDs; and that they weigh as much as its CPUs.
-func together(v *VM, kubepods string) {
+func checkAllocatable(v *VM, kubepods string) {
 	v.t.Helper()
 	var kib, most uint64
 	var cpus, pidMax, threads, pids int
@@ -220,7 +220,7 @@ func scores(v *VM) {
 	v.t.Helper()
 	v.Write("/etc/kubernetes/manifests/pair.yaml", strings.Replace(manifest("pair", "count", "1s"), "  containers:",
 		"  shareProcessNamespace: true\n  containers:", 1))
-	ready(v, 5)
+	waitForPods(v, 5)
 	const adj = "/oom_score_adj"
 	for what, c := range map[string]struct{ command, want string }{
 		"the agent":              {"cat /proc/$(pgrep -o -x islet)" + adj, "-999"},
@@ -234,7 +234,7 @@ func scores(v *VM) {
 		}
 	}
 	v.Run("rm /etc/kubernetes/manifests/pair.yaml")
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // looks demands that logs, exec and the reason of an end by memory can be seen.
@@ -249,7 +249,7 @@ func looks(v *VM) {
 	v.Run("cp /payload/files/oom.yaml /etc/kubernetes/manifests/")
 	v.Await(`islet pods -o json | grep '"reason": "OOMKilled"'`)
 	v.Run("rm /etc/kubernetes/manifests/oom.yaml")
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // crosses demands that the kernel tells when all pods have come to use as much as the threshold for
@@ -259,7 +259,7 @@ func crosses(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
 	v.Run(`cp /etc/default/islet /root/islet.default && echo 'ISLET_ARGS="--config=/etc/islet/kubelet.yaml --system-reserved=memory=600Mi"' >/etc/default/islet && systemctl restart islet`)
-	ready(v, 4)
+	waitForPods(v, 4)
 	told := false
 	for i := 0; i < 3 && !told; i++ {
 		v.Await("grep -vx max " + kubepods + "memory.high")
@@ -273,17 +273,17 @@ func crosses(v *VM) {
 		told = strings.Contains(line, "by=kernel")
 		v.t.Logf("a pod took %s MiB, and all pods as much as was told of at %s: %s", mib, strings.TrimSpace(v.Await("cat /root/crossed")), line)
 		v.Run("rm /etc/kubernetes/manifests/hungry.yaml")
-		ready(v, 4)
+		waitForPods(v, 4)
 	}
 	if !told {
 		v.t.Error("the kernel did not tell")
 	}
 	v.Run("cp /root/islet.default /etc/default/islet && systemctl restart islet")
-	ready(v, 4)
+	waitForPods(v, 4)
 	if out := v.Run("systemctl stop islet; cat " + kubepods + "memory.high; systemctl start islet"); strings.TrimSpace(out) != "max" {
 		v.t.Errorf("pods whose agent does not run are slowed down over %q", out)
 	}
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // processes lists those of containers.
@@ -297,9 +297,9 @@ func killed(v *VM) {
 		v.t.Errorf("processes of containers: %q", before)
 	}
 	v.Run("systemctl restart islet")
-	ready(v, 4)
+	waitForPods(v, 4)
 	v.Run("old=$(systemctl show -P MainPID islet); kill -9 $old; until new=$(systemctl show -P MainPID islet); [ $new != 0 ] && [ $new != $old ]; do sleep 0.2; done")
-	ready(v, 4)
+	waitForPods(v, 4)
 	if after := v.Run(processes); after != before {
 		v.t.Errorf("containers did not outlive the agent:\n%s\n%s", before, after)
 	}
@@ -321,7 +321,7 @@ func cut(v *VM, round int, moment time.Duration) {
 	v.Run(what.command)
 	<-time.After(moment)
 	v.PowerCut()
-	told := kept(v)
+	told := lastRecord(v)
 	v.Boot()
 	v.Run("cp /payload/files/p?.yaml /etc/kubernetes/manifests/")
 	// What was on trial is tried anew, or was not stored yet.
@@ -329,7 +329,7 @@ func cut(v *VM, round int, moment time.Duration) {
 	if out := v.Run("ls /var/lib/islet | grep configuration.json | grep -vx configuration.json | cat; islet config show -o json"); strings.Contains(out, "broken") || strings.Contains(out, `"problem":`) {
 		v.t.Errorf("what the node was sent: %s", out)
 	}
-	ready(v, 5)
+	waitForPods(v, 5)
 	nothingLost(v, told)
 	v.t.Logf("none of %d records was lost", told+1)
 }
@@ -345,7 +345,7 @@ func withoutClock(v *VM, pods int) {
 	before := v.Run(processes)
 	v.Run(fmt.Sprintf("date -s @%d", time.Now().Unix())) // a network came that knows
 	v.Run("islet exec p0-edge -- /podtool ls /")
-	ready(v, pods)
+	waitForPods(v, pods)
 	if after := v.Run(processes); after != before {
 		v.t.Errorf("containers did not outlive the step of the clock:\n%s\n%s", before, after)
 	}
@@ -363,7 +363,7 @@ printf '%s\n' 'apiVersion: islet.dev/v1alpha1' 'kind: EdgeConfiguration' 'runtim
 ` + edgeArgs + `
 sed 's/name: p1/name: users/; s/^spec:/spec:\n  hostUsers: false\n  runtimeClassName: current/' /payload/files/p1.yaml >/etc/kubernetes/manifests/users.yaml
 systemctl restart islet`)
-	ready(v, 5)
+	waitForPods(v, 5)
 	if out := v.Run("islet exec users-edge -- /podtool cat /proc/self/uid_map"); strings.Join(strings.Fields(out), " ") != "0 65536 65536" {
 		v.t.Errorf("the pod's users are %q", out)
 	}
@@ -374,14 +374,14 @@ systemctl restart islet`)
 		v.t.Errorf("the doctor says nothing of user namespaces:\n%s", out)
 	}
 	v.Run("rm /etc/kubernetes/manifests/users.yaml")
-	ready(v, 4)
+	waitForPods(v, 4)
 }
 
 // systemdDriver moves the node to cgroups that systemd makes.
 func systemdDriver(v *VM) {
 	v.t.Helper()
 	v.Run("systemctl stop islet; islet cleanup --config=/etc/islet/kubelet.yaml && cp /payload/files/systemd.yaml /etc/islet/kubelet.yaml && rm /etc/kubernetes/manifests/p4.yaml && systemctl start islet")
-	ready(v, 4)
+	waitForPods(v, 4)
 	limits(v, "/sys/fs/cgroup/kubepods.slice/kubepods-pod*.slice")
 	looks(v)
 	killed(v)

@@ -176,12 +176,12 @@ func TestFollowAndApply(t *testing.T) {
 
 		w.offered(staged(t)) // and killed
 		r = looks()
-		if got := r.Show(); r.Staged() == "" || got.Attempts != 1 {
+		if got := r.Show(); r.StagedPath() == "" || got.Attempts != 1 {
 			t.Errorf("a version that waits gave way to a ConfigMap that did not change: %+v", got)
 		}
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 32\n"))
 		r = looks()
-		if r.Staged() == "" || !r.begin(t.Context()) {
+		if r.StagedPath() == "" || !r.begin(t.Context()) {
 			t.Errorf("a version that waits gave way to a ConfigMap: %+v", r.Show())
 		}
 		for range 2 { // the trial fails, and the failure stays recorded

@@ -117,7 +117,7 @@ func (w *world) admit(p *v1.Pod, refusal string) {
 }
 
 // grantedIDs is what the containers of a pod have, such as "c0=a,b c1=c".
-func (w *world) has(p *v1.Pod) string {
+func (w *world) grantedIDs(p *v1.Pod) string {
 	var out []string
 	for _, h := range w.Holdings() {
 		if h.UID == p.UID && h.Resource == thing {
@@ -145,7 +145,7 @@ func (s *shop) Allocate(_ context.Context, r Request) (Allocation, error) {
 
 func (s *shop) Start(context.Context, Request) (*Allocation, error) { return s.now, nil }
 
-func (s *shop) Preferred(context.Context, Choice) ([]string, error) { return s.prefers, nil }
+func (s *shop) PreferredDevices(context.Context, Choice) ([]string, error) { return s.prefers, nil }
 
 // TestSameDevices: what a container has it keeps over restarts of the agent, with and
 // without its provider, and it does not start without.
@@ -155,11 +155,11 @@ func TestSameDevices(t *testing.T) {
 	w.connect(s, "a", "b", "c")
 	p := w.pod("web", "2")
 	w.admit(p, "")
-	if got := w.has(p); got != "c0=a,c" {
+	if got := w.grantedIDs(p); got != "c0=a,c" {
 		t.Fatalf("it has %q", got)
 	}
 	w.start()
-	if got := w.has(p); got != "c0=a,c" {
+	if got := w.grantedIDs(p); got != "c0=a,c" {
 		t.Fatalf("after a restart it has %q", got)
 	}
 	w.admit(p, "") // as after a reboot, before the provider is there
@@ -221,7 +221,7 @@ func TestGivenBack(t *testing.T) {
 		t.Error("there is only one left")
 	}
 	w.start()
-	if first, second := w.has(first), w.has(second); first != "" || second != "c0=a" {
+	if first, second := w.grantedIDs(first), w.grantedIDs(second); first != "" || second != "c0=a" {
 		t.Errorf("after a restart they have %q and %q", first, second)
 	}
 }
@@ -233,7 +233,7 @@ func TestInitContainers(t *testing.T) {
 	w.connect(&shop{}, "a", "b", "c")
 	p := w.pod("pod", "2", "1s", "|", "2")
 	w.admit(p, "")
-	if got := w.has(p); got != "c0=a,b c1=a c3=b,c" {
+	if got := w.grantedIDs(p); got != "c0=a,b c1=a c3=b,c" {
 		t.Errorf("it has %q", got)
 	}
 }
@@ -251,7 +251,7 @@ func TestRefused(t *testing.T) {
 	w.admit(p, "Allocate failed due to rpc error: it burns, which is unexpected")
 	s.fail = nil
 	w.admit(p, "")
-	if got := w.has(p); got != "c0=c" {
+	if got := w.grantedIDs(p); got != "c0=c" {
 		t.Errorf("it has %q", got)
 	}
 }
@@ -287,7 +287,7 @@ func TestCapacity(t *testing.T) {
 		t.Error("the Node does not say zero:", c)
 	}
 	room := v1.ResourceList{thing: resource.MustParse("7"), "example.com/other": resource.MustParse("7")}
-	w.Room(room)
+	w.RemoveManaged(room)
 	if _, there := room[thing]; there || len(room) != 1 {
 		t.Errorf("pods are measured against %v", room)
 	}

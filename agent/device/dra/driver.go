@@ -112,7 +112,7 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 		return err
 	}
 	d := &driver{
-		name: p.Name, endpoint: p.Endpoint, service: s, healthService: healthService(p), conn: conn, counter: m.c.Counted,
+		name: p.Name, endpoint: p.Endpoint, service: s, healthService: healthService(p), conn: conn, counter: m.c.Counter,
 		health: map[deviceKey]condition{},
 	}
 	var ctx context.Context
@@ -186,10 +186,10 @@ func (m *Manager) reportReachable(name string) {
 	}
 	m.reachable[name] = now
 	if now {
-		m.c.Slices.Here(name)
+		m.c.Slices.DriverConnected(name)
 		return
 	}
-	m.c.Slices.Gone(name)
+	m.c.Slices.DriverGone(name)
 }
 
 // driver returns the latest connected instance of a driver. If none is connected, it returns the latest instance. If
@@ -302,7 +302,7 @@ func (d *driver) call(ctx context.Context, method string, q, resp any) error {
 // watchHealth receives the health of a driver's devices until the driver is deregistered, or responds that it does not
 // implement the service that it advertised.
 func (m *Manager) watchHealth(ctx context.Context, d *driver) {
-	again := retry.Backoff{First: time.Second, Soon: 10 * time.Second, Most: time.Minute}
+	again := retry.Backoff{FirstWindow: time.Second, SecondWindow: 10 * time.Second, MaxWindow: time.Minute}
 	for {
 		err := m.receiveHealth(ctx, d)
 		m.updateHealth(d, nil, true)

@@ -19,7 +19,7 @@ func TestReleasedTwice(t *testing.T) {
 	w.object("gpu", a, b)
 	w.prepare(a, "")
 	w.prepare(b, "")
-	f.told()
+	f.recordedCalls()
 	c := w.find(a, "gpu")
 	release := func(p *v1.Pod) {
 		t.Helper()
@@ -29,7 +29,7 @@ func TestReleasedTwice(t *testing.T) {
 	}
 	release(a)
 	release(a) // it has waited for the first one
-	if got := f.told(); got != "" {
+	if got := f.recordedCalls(); got != "" {
 		t.Errorf("the driver was asked %q while another pod uses the claim", got)
 	}
 	if got := cdi(w, b); len(got) != 1 {
@@ -37,7 +37,7 @@ func TestReleasedTwice(t *testing.T) {
 	}
 	release(b)
 	release(b)
-	if got := f.told(); got != "unprepare gpu" {
+	if got := f.recordedCalls(); got != "unprepare gpu" {
 		t.Errorf("the driver was asked %q", got)
 	}
 	if rows, err := w.db.Claims(t.Context()); err != nil || len(rows) != 0 {
@@ -54,14 +54,14 @@ func TestReleaseOfARefusedPod(t *testing.T) {
 	w.object("gpu", a)
 	w.prepare(a, "")
 	w.prepare(b, "is not allowed to use ResourceClaim gpu")
-	f.told()
+	f.recordedCalls()
 	if err := w.Ended(t.Context(), b); err != nil {
 		t.Error(err)
 	}
 	if err := w.Release(t.Context(), b.UID); err != nil {
 		t.Error(err)
 	}
-	if got := f.told(); got != "" {
+	if got := f.recordedCalls(); got != "" {
 		t.Errorf("the driver was asked %q", got)
 	}
 	if got := cdi(w, a); len(got) != 1 {
@@ -89,7 +89,7 @@ func TestPreparedWhileItIsUnprepared(t *testing.T) {
 	if err := <-prepared; err != nil {
 		t.Error(err)
 	}
-	if got := f.told(); got != "prepare gpu, unprepare gpu, prepare gpu" {
+	if got := f.recordedCalls(); got != "prepare gpu, unprepare gpu, prepare gpu" {
 		t.Errorf("the driver was asked %q", got)
 	}
 	if got := cdi(w, b); len(got) != 1 {

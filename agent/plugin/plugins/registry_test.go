@@ -366,10 +366,10 @@ func TestTooMuch(t *testing.T) {
 	}
 	must(t, os.MkdirAll(filepath.Join(w.dir, strings.Repeat("/d", maxDepth+3)), 0o755))
 	end := w.run()
-	for len(w.known()) < maxSockets { // until the scan has got so far
+	for len(w.knownSockets()) < maxSockets { // until the scan has got so far
 	}
 	end()
-	if n := len(w.known()); n != maxSockets || !w.full {
+	if n := len(w.knownSockets()); n != maxSockets || !w.full {
 		t.Errorf("%d sockets are known, and that is too much: %v", n, w.full)
 	}
 	if len(w.dirs) > maxDepth+1 {

@@ -97,24 +97,24 @@ func TestCutsAsDiskFills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.disk = 900 })
 		w.terminationLogs.pods = filepath.Join(path, "../../../..")
-		w.runs(t)
+		w.start(t)
 		if !short(t) { // an agent that starts does not know how full the disk was
 			t.Error("it is not cut at the start")
 		}
 		fill(t)
-		wait(latest)
+		sleepFor(maxInterval)
 		if short(t) {
 			t.Error("it is looked at although the disk is as it was")
 		}
 		w.set(func() { w.disk = 800 })
-		wait(latest)
+		sleepFor(maxInterval)
 		if !short(t) {
 			t.Error("it is not cut")
 		}
 	})
 }
 
-func wait(d time.Duration) {
+func sleepFor(d time.Duration) {
 	time.Sleep(d) // of the bubble
 	synctest.Wait()
 }

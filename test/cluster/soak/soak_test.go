@@ -244,7 +244,7 @@ func (s *soak) sample() {
 				return nil
 			})
 	}
-	v["written"] = float64(s.n.Written())/mib - float64(s.filled) // what pods wrote is counted with their shim
+	v["written"] = float64(s.n.WrittenBytes())/mib - float64(s.filled) // what pods wrote is counted with their shim
 	for line := range strings.Lines(s.c.Kubectl(s.T, "get", "--raw", "/api/v1/nodes/"+s.n.Name+"/proxy/metrics")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		f, _ := strconv.ParseFloat(value, 64)

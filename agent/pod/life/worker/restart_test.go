@@ -12,7 +12,7 @@ import (
 // current is the newest container of the pod "a".
 func (n *node) current(t *testing.T) plan.Container {
 	t.Helper()
-	c, ok := n.set.Input("a").Seen.Last("c")
+	c, ok := n.set.Input("a").Observed.Newest("c")
 	if !ok {
 		t.Fatal("there is no container")
 	}
@@ -23,8 +23,8 @@ func (n *node) current(t *testing.T) plan.Container {
 // after it the first crash is the first.
 func TestRestartAsked(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
-		n.want("a", Wanted{Pod: other("Always", "app:1")})
-		expect(t, n, "a/c#0")
+		n.setWish("a", Wanted{Pod: otherPod("Always", "app:1")})
+		checkRunning(t, n, "a/c#0")
 		for i := range 4 {
 			c := n.current(t)
 			n.set.Restart("a", "c", plan.Restart{ID: c.ID, Grace: 3 * time.Second})

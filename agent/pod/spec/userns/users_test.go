@@ -26,7 +26,7 @@ type handler struct {
 	err  error
 }
 
-func (h *handler) Of(context.Context, *v1.Pod) (string, *api.RuntimeHandlerFeatures, error) {
+func (h *handler) ForPod(context.Context, *v1.Pod) (string, *api.RuntimeHandlerFeatures, error) {
 	return h.name, &api.RuntimeHandlerFeatures{UserNamespaces: h.can}, h.err
 }
 
@@ -58,7 +58,7 @@ func (u *Users) sandbox(t *testing.T, p *v1.Pod) (uint32, error) {
 	return o.Uids[0].HostId, nil
 }
 
-func (u *Users) want(t *testing.T, uid string, first uint32) {
+func (u *Users) requireRange(t *testing.T, uid string, first uint32) {
 	t.Helper()
 	if got, err := u.sandbox(t, pod(uid)); err != nil || got != first*unit {
 		t.Errorf("pod %s has %d, %v, not %d", uid, got, err, first*unit)
@@ -69,12 +69,12 @@ func (u *Users) want(t *testing.T, uid string, first uint32) {
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	u := newUsers(t, dir, 3)
-	u.want(t, "a", 1)
-	u.want(t, "b", 2)
-	u.want(t, "a", 1) // its next sandbox
+	u.requireRange(t, "a", 1)
+	u.requireRange(t, "b", 2)
+	u.requireRange(t, "a", 1) // its next sandbox
 	u = newUsers(t, dir, 3)
-	u.want(t, "c", 3)
-	u.want(t, "b", 2)
+	u.requireRange(t, "c", 3)
+	u.requireRange(t, "b", 2)
 	if _, err := u.sandbox(t, pod("d")); err == nil || !strings.Contains(err.Error(), "could not find an empty slot") {
 		t.Errorf("a fourth pod of three: %v", err)
 	}
@@ -83,11 +83,11 @@ func TestLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	u.want(t, "d", 2)
+	u.requireRange(t, "d", 2)
 	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil { // as a sweep does
 		t.Fatal(err)
 	}
-	u.want(t, "e", 1)
+	u.requireRange(t, "e", 1)
 	host := pod("f")
 	host.Spec.HostUsers = nil
 	if got, err := u.sandbox(t, host); got != 0 || err != nil {
@@ -105,7 +105,7 @@ func TestLife(t *testing.T) {
 // TestContainer: a container joins its pod's namespace, and its mounts are mapped.
 func TestContainer(t *testing.T) {
 	u := newUsers(t, t.TempDir(), 3)
-	u.want(t, "a", 1)
+	u.requireRange(t, "a", 1)
 	for _, p := range []*v1.Pod{pod("a"), {}} {
 		out := &api.ContainerConfig{Mounts: []*api.Mount{{}, {}}, Linux: &api.LinuxContainerConfig{SecurityContext: &api.LinuxContainerSecurityContext{NamespaceOptions: &api.NamespaceOption{}}}}
 		if err := u.Container(t.Context(), p, &v1.Container{}, out); err != nil {
@@ -179,14 +179,14 @@ func TestHostileLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 		u := newUsers(t, dir, 3)
-		u.want(t, "good", 1)
+		u.requireRange(t, "good", 1)
 		if _, err := u.sandbox(t, pod("bad")); err == nil {
 			t.Errorf("%s: it has a range", name)
 		}
 		if err := u.Release(t.Context(), "bad"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		u.want(t, "bad", 2)
+		u.requireRange(t, "bad", 2)
 	}
 	dir := t.TempDir()
 	for _, uid := range []string{"a", "b"} { // somebody has copied a directory
@@ -205,7 +205,7 @@ func TestHostileLeases(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "fifo", "userns"), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	newUsers(t, dir, 3).want(t, "c", 1)
+	newUsers(t, dir, 3).requireRange(t, "c", 1)
 }
 
 // TestTogether: pods that come at once have ranges of their own.
