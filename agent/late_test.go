@@ -14,7 +14,8 @@ func TestLate(t *testing.T) {
 	l.retryPods()
 	l.pokeNode()
 	l.nodeChanged()
-	if in := l.Input("a"); in.UID != "a" || in.Want != nil || l.startDelay() != 0 || l.flashExceeded() || l.isBarred("a") || len(l.list()) > 0 {
+	in := l.Input("a")
+	if in.UID != "a" || in.Want != nil || l.startDelay() != 0 || l.flashExceeded() || l.isBarred("a") || len(l.list()) > 0 {
 		t.Errorf("before anything is set: %+v", in)
 	}
 	workers := worker.New(worker.Config{})

@@ -60,7 +60,8 @@ func TestMissingPluginAlone(t *testing.T) {
 	}
 	n = w.network(t, conf, func(c *Config) { c.Standalone = true })
 	check(t, n.Reconcile(t.Context(), nil))
-	if addrs := w.pod(t, n, "pod").addrs; addrs[0].String() != "10.42.0.2" || n.Ready() != nil || n.CheckPodNetwork() != nil || n.Config() != BuiltIn {
+	addrs := w.pod(t, n, "pod").addrs
+	if addrs[0].String() != "10.42.0.2" || n.Ready() != nil || n.CheckPodNetwork() != nil || n.Config() != BuiltIn {
 		t.Errorf("alone: %v, %v, %s", addrs, n.Ready(), n.Config())
 	}
 	if err := n.Problem(); err == nil || !strings.Contains(err.Error(), "nowhere") || !strings.Contains(err.Error(), "built-in network") {

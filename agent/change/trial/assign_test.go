@@ -151,7 +151,8 @@ func TestLeft(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r.takes(program("3.0.0"), true)
-	if r.CancelAssignment("it runs", noon); r.Assigned != nil || r.FailedProgram != nil || len(r.History) != 2 || r.History[1].Why != "it runs" {
+	r.CancelAssignment("it runs", noon)
+	if r.Assigned != nil || r.FailedProgram != nil || len(r.History) != 2 || r.History[1].Why != "it runs" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -335,7 +335,8 @@ func (w *world) checkSettled(d Decision) {
 			c, ok := in.Observed.Newest(ctr.Name)
 			w.require(!sb.Ready || sb.ID != in.Stale, 38, "stays in a stale sandbox: %+v", in.Observed)
 			want := ctr.Name[0] == 's' || ctr.Name[0] == 'c' && (!ok || c.State != Exited || WillRestart(in, &ctr, c))
-			w.require(!want || c.State == Running && c.SandboxID == sb.ID && !in.Health[c.ID].Unhealthy, 36, "%s does not run: %+v", ctr.Name, in.Observed)
+			runs := c.State == Running && c.SandboxID == sb.ID && !in.Health[c.ID].Unhealthy
+			w.require(!want || runs, 36, "%s does not run: %+v", ctr.Name, in.Observed)
 			w.require(!want || !DefinitionChanged(&ctr, c), 37, "%s runs as it was once wanted: %+v", ctr.Name, c)
 		}
 	}

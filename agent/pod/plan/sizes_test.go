@@ -178,7 +178,8 @@ func (w *world) checkResize(a Action, newest Sandbox, ending bool) {
 			continue
 		}
 		size := w.in.Sizes[c.Name]
-		w.require(size.RestartResources == "" || c.RestartResources == "" || c.RestartResources == size.RestartResources, 66, "resizes others while %s is to restart for it", c.Name)
+		w.require(size.RestartResources == "" || c.RestartResources == "" || c.RestartResources == size.RestartResources, 66,
+			"resizes others while %s is to restart for it", c.Name)
 		needs = needs || *c.Resources != size.Resources
 	}
 	w.require(needs, 64, "resizes for nothing")

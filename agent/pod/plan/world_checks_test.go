@@ -11,7 +11,8 @@ func (w *world) check(a Action) {
 	ending := w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.shuttingDown()
 	removing := w.in.Want == nil || w.in.Deleting
 	newest, any := w.in.Observed.Sandbox()
-	runs := w.anyRunning(func(Container) bool { return true }) || slices.ContainsFunc(w.in.Observed.Sandboxes, func(s Sandbox) bool { return s.Ready })
+	runs := w.anyRunning(func(Container) bool { return true }) ||
+		slices.ContainsFunc(w.in.Observed.Sandboxes, func(s Sandbox) bool { return s.Ready })
 	switch a.Op {
 	case Admit:
 		w.require(w.in.Want != nil && !w.in.Deleting && !w.in.Waiting, 41, "a verdict on a pod that ends or waits")
@@ -198,7 +199,8 @@ func (w *world) checkGrace(a Action, ending bool) {
 		return
 	}
 	w.require(a.Grace == want, 11, "grace %v is not the probe's, %v", a.Grace, want)
-	w.require(a.RunsAgain == (w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil), 50, "again: %v", a.RunsAgain)
+	again := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil
+	w.require(a.RunsAgain == again, 50, "again: %v", a.RunsAgain)
 }
 
 // checkStop says that nothing is stopped without a reason.
@@ -212,7 +214,8 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 	lost := !sb.Ready || c.SandboxID != sb.ID || sb.ID == w.in.Stale
 	_, hooked := w.in.PreStopped[c.ID]
 	late := hooked || HookFailed(w.in, *c) || c.Round < CurrentRound(w.in) && a.Container[0] != 'e'
-	w.require(lost || changed || late || ResizeNeedsRestart(w.in, *c) || c.State == Unknown || c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24,
+	w.require(lost || changed || late || ResizeNeedsRestart(w.in, *c) || c.State == Unknown ||
+		c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24,
 		"stops %+v for nothing", c)
 	w.require(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
 }

@@ -128,7 +128,8 @@ func (w *world) shuttingDown() bool {
 // undone reports whether a container ended well because the machine goes off, though it
 // is to be tried until it does by itself.
 func (w *world) undone(c *Container) bool {
-	return w.shuttingDown() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 && !c.FinishedAt.Before(w.in.ShutdownSince) &&
+	return w.shuttingDown() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 &&
+		!c.FinishedAt.Before(w.in.ShutdownSince) &&
 		w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure
 }
 

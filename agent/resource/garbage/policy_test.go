@@ -158,8 +158,8 @@ func FuzzDecide(f *testing.F) {
 			if stays {
 				t.Fatal("one goes after one that stays")
 			}
-			if v.Pinned || v.RemoveCause == Space && (!in.All || !v.First.IsZero() && max(noon.Sub(v.First), 0) < in.MinAge) || v.RemoveCause == Age &&
-				in.MaxAge == 0 {
+			if v.Pinned || v.RemoveCause == Space && (!in.All || !v.First.IsZero() && max(noon.Sub(v.First), 0) < in.MinAge) ||
+				v.RemoveCause == Age && in.MaxAge == 0 {
 				t.Fatalf("%+v goes", v)
 			}
 			for _, n := range in.Needs {

@@ -37,7 +37,8 @@ func TestTotalVolumes(t *testing.T) {
 		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: server, Path: "/"}}}
 	}
 	pod := func(uid types.UID) *v1.Pod {
-		p := podWith(emptyDirVolume("disk", ""), emptyDirVolume("unused", ""), host("host", t.TempDir(), ""), nfs("claim", "s"), nfs("waits", "unbound"),
+		p := podWith(emptyDirVolume("disk", ""), emptyDirVolume("unused", ""), host("host", t.TempDir(), ""),
+			nfs("claim", "s"), nfs("waits", "unbound"),
 			v1.Volume{Name: "cm", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}},
 			v1.Volume{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{}}})
 		p.UID = uid

@@ -415,7 +415,8 @@ func TestRefuses(t *testing.T) {
 	}
 	possible := v1.RecursiveReadOnlyIfPossible
 	m.RecursiveReadOnly = &possible
-	if mounts, err := mountsOf(t, v, podWith(emptyDirVolume("data", "")), m); err != nil || mounts[0].RecursiveReadOnly || !mounts[0].Readonly {
+	mounts, err := mountsOf(t, v, podWith(emptyDirVolume("data", "")), m)
+	if err != nil || mounts[0].RecursiveReadOnly || !mounts[0].Readonly {
 		t.Errorf("if possible, and it is not: %v, %v", mounts, err)
 	}
 }

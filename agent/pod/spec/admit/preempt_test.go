@@ -92,7 +92,8 @@ func TestPreempt(t *testing.T) {
 // TestBeside: what is about to be admitted counts, but does not yield.
 func TestBeside(t *testing.T) {
 	n := Node{Allocatable: v1.ResourceList{"cpu": resource.MustParse("4")}}
-	a, b, c := NewHolder(pod("a", withSource(keys.SourceFile), withRequests("3", "", false))), NewHolder(pod("b", withRequests("2", "", false))),
+	a, b, c := NewHolder(pod("a", withSource(keys.SourceFile), withRequests("3", "", false))),
+		NewHolder(pod("b", withRequests("2", "", false))),
 		NewHolder(pod("c", withRequests("2", "", false)))
 	if s, ok := Preempt(a, []*Holder{b}, []*Holder{c}, n); ok {
 		t.Errorf("takes the place of what is coming: %q", names(s.Pods))
